@@ -1,0 +1,55 @@
+# What each target does: `make help`. Everything runs in the project's own virtual environment, .venv.
+# PYTHON=/path/to/python chooses the interpreter; otherwise the newest of 3.11 or later that can be found.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.PHONY: help run test check bench fmt clean
+
+PYTHONS := python3.14 python3.13 python3.12 python3.11 python3
+PY := .venv/bin/python
+READY := .venv/.ready
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
+
+run: $(READY) ## see a first approval, end to end, in this terminal
+	@PATH="$$PWD/.venv/bin:$$PATH" scripts/first-approval
+
+test: $(READY) ## run every test
+	@$(PY) -m pytest
+
+check: $(READY) ## lint, types, layers, and the tests of the docs
+	@$(PY) -m ruff check
+	@$(PY) -m ruff format --check
+	@$(PY) -m pyright
+	@.venv/bin/lint-imports --no-logo
+	@$(PY) -m pytest tests/docs tests/test_promises.py
+
+bench: $(READY) ## print the table of measured numbers
+	@$(PY) -m bench
+
+fmt: $(READY) ## sort imports and format
+	@$(PY) -m ruff check --fix --quiet || true
+	@$(PY) -m ruff format
+
+clean: ## remove the virtual environment and every cache
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache build dist
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp comes last, so that an interrupted setup is done again.
+$(READY): pyproject.toml constraints.txt
+	@set -e; found=; \
+	for python in $(if $(PYTHON),"$(PYTHON)",$(PYTHONS)); do \
+	  if "$$python" -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
+	  then found=$$python; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+	  echo 'PML needs Python 3.11 or later with the venv module; none of these is: $(or $(PYTHON),$(PYTHONS))' >&2; \
+	  echo 'install one, or name it: make PYTHON=/path/to/python' >&2; \
+	  exit 1; \
+	fi; \
+	echo "setting up .venv with $$found"; \
+	rm -f $(READY); \
+	[ -x $(PY) ] || "$$found" -m venv .venv; \
+	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'; \
+	touch $(READY)

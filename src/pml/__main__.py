@@ -1,0 +1,5 @@
+"""`python -m pml` is `pml`."""
+
+from pml.cli.main import entry
+
+entry()

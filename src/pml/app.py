@@ -1,0 +1,112 @@
+"""Where concrete parts meet: the only reader of the environment, and the maker of every `Desk`."""
+
+import contextlib
+import getpass
+import os
+import sys
+import uuid
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pml.core.approvals import Channel, Decider, DeciderKind, OwnerId
+from pml.core.errors import Invalid, Unavailable
+from pml.core.ports import ConfigFiles
+from pml.host.processes import SystemProcesses
+from pml.service.desk import Desk
+from pml.settings.files import WorkspaceFiles
+from pml.store.owners import OwnerLocks
+from pml.store.sqlite import SqliteStore
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where PML runs: its home, the workspace, and the user's own home."""
+
+    home: Path
+    workspace: Path
+    user_home: Path
+
+
+class SystemClock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+class RandomIds:
+    def new(self) -> str:
+        return str(uuid.uuid4())
+
+
+class DiskConfigs:
+    """The configuration files of every workspace that comes up, each read once until it changes."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._files: dict[str, ConfigFiles] = {}
+
+    def of(self, workspace: str) -> ConfigFiles:
+        if workspace not in self._files:
+            self._files[workspace] = WorkspaceFiles(
+                pml_home=self._place.home, workspace=Path(workspace), user_home=self._place.user_home
+            )
+        return self._files[workspace]
+
+
+def find_place(workspace: str | None = None) -> Place:
+    """Return where PML runs, from `--workspace` or the working directory. Raises: Invalid, Unavailable."""
+    user_home = Path.home()
+    given = os.environ.get("PML_HOME")
+    if given is not None and not os.path.isabs(given):
+        raise Invalid(f"PML_HOME must be an absolute path, not `{given}`")
+    try:
+        directory = Path(workspace) if workspace is not None else Path.cwd()
+        real = directory.resolve(strict=True)
+    except OSError as exc:
+        raise Unavailable(f"workspace `{workspace or '.'}`: {exc.strerror}", hint="give a directory") from exc
+    if not real.is_dir():
+        raise Invalid(f"workspace `{workspace}` is not a directory")
+    return Place(home=Path(given) if given else user_home / ".pml", workspace=real, user_home=user_home)
+
+
+@contextlib.asynccontextmanager
+async def open_desk(place: Place) -> AsyncGenerator[Desk]:
+    """Yield a desk on the store of `place`; its locks and files are released at the end."""
+    me = OwnerId(str(uuid.uuid4()))
+    try:
+        owners = OwnerLocks(place.home, me)
+    except OSError as exc:
+        raise Unavailable(
+            f"{place.home}: {exc.strerror}", hint="make PML_HOME a directory that this user can write"
+        ) from exc
+    with owners:
+        store = await SqliteStore.open(place.home, me)
+        try:
+            yield Desk(
+                store=store,
+                clock=SystemClock(),
+                ids=RandomIds(),
+                owners=owners,
+                processes=SystemProcesses(),
+                configs=DiskConfigs(place),
+            )
+        finally:
+            await store.close()
+
+
+def principal(place: Place) -> str:
+    """Return who asks over stdio or from a script: the user of the system, in this workspace."""
+    return f"{user_name()}@{place.workspace}"
+
+
+def person() -> Decider:
+    """Return the person at this terminal."""
+    return Decider(kind=DeciderKind.PERSON, id=user_name(), channel=Channel.TERMINAL)
+
+
+def user_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user number without a name, as in many containers
+        return f"uid-{os.getuid()}" if sys.platform != "win32" else "user"

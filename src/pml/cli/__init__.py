@@ -1,0 +1,1 @@
+"""The `pml` command: one file per command, heavy imports late."""

@@ -1,0 +1,227 @@
+"""`pml approvals ask`, `allow` and `deny`: putting a question, and answering it as a person."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from pml.cli.cards import print_card, short
+from pml.cli.exits import Exit, exit_of
+from pml.cli.output import complain, print_error, print_json, say
+from pml.core.approvals import Approval, ApprovalId, Scope, SessionId, State
+from pml.core.errors import Invalid, PmlError
+from pml.core.names import parse_tool
+from pml.core.text import visible, visible_json
+from pml.core.values import Json, loads_object
+from pml.core.wire import approval_json, error_json
+
+if TYPE_CHECKING:
+    from pml.app import Place
+    from pml.core.ports import Session
+    from pml.service.approvals import Decided, Decision
+    from pml.service.consent import Consent
+    from pml.service.desk import Desk
+
+
+def configure_ask(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("tool", metavar="TOOL", help="namespace:action, or a client's built-in name")
+    parser.add_argument("arguments", metavar="JSON", nargs="?", default="{}", help="the call's arguments")
+    parser.add_argument("--wait", action="store_true", help="wait for the answer (default: exit 4 if asked)")
+    parser.add_argument("--session", metavar="ID", help="ask in this session (default: that of the shell)")
+    parser.add_argument("--tool-use-id", metavar="ID", default="", help="tells repeated questions apart")
+    parser.epilog = """Prints what may run. An allow rule answers at once; a deny rule refuses at once.
+
+examples:
+  pml approvals ask db:drop_table '{"name": "old"}' --wait && ./drop old
+  pml approvals ask deploy:prod '{"version": "1.4"}'     asks; run it again to collect the answer"""
+
+
+def configure_decide(parser: argparse.ArgumentParser, *, allow: bool) -> None:
+    parser.add_argument("ids", metavar="ID", nargs="+", help="ids, or the starts of them")
+    parser.add_argument("--message", metavar="M", help="tell the agent something with the answer")
+    parser.set_defaults(allow=allow, remember=None, literal=False, input=None, release=[], digest=None)
+    if not allow:
+        return
+    parser.add_argument("--remember", choices=["session", "always"], help="also allow it from now on")
+    parser.add_argument("--literal", action="store_true", help="remember it with these arguments only")
+    parser.add_argument("--input", metavar="JSON", help="let it run with these arguments instead")
+    parser.add_argument("--digest", metavar="D", help="only if the question still has this digest")
+    parser.add_argument(
+        "--release",
+        metavar="ID",
+        nargs="+",
+        default=[],
+        help="with --remember: also let these run, if covered",
+    )
+
+
+async def ask(args: argparse.Namespace) -> int:
+    from pml.app import find_place, open_desk
+    from pml.service.approvals import Question
+    from pml.service.consent import seek_consent
+    from pml.service.upkeep import sweep
+
+    tool = str(parse_tool(args.tool))
+    arguments = loads_object(args.arguments, what="the arguments")
+    place = find_place(args.workspace)
+    async with open_desk(place) as desk:
+        await sweep(desk)
+        session = await _script_session(desk, place, args.session)
+        question = Question(session=session, tool=tool, arguments=arguments, tool_use_id=args.tool_use_id)
+
+        def announce(record: Approval) -> None:
+            if args.wait and record.status is State.PENDING and not args.json:
+                print_card(record, now=desk.clock.now(), to_stderr=True)
+                complain("\nwaiting for an answer from another terminal; Ctrl-C withdraws the question")
+
+        consent = await seek_consent(desk, question, wait_s=None if args.wait else 0, on_asked=announce)
+    return _tell_consent(consent, as_json=args.json)
+
+
+async def _script_session(desk: "Desk", place: "Place", session_id: str | None) -> "Session":
+    """Return the session that a script asks in: the one it names, or that of the shell that runs it."""
+    from pml.app import principal
+    from pml.service.sessions import session_of, start_session
+
+    if session_id is not None and await desk.store.sessions.get(SessionId(session_id)) is not None:
+        return await session_of(desk, SessionId(session_id))
+    above = desk.processes.ancestors()[1:]
+    shell = above[0] if above else None
+    default = "script" if shell is None else f"shell-{shell.pid}-{int(shell.started)}"
+    return await start_session(
+        desk,
+        session_id=SessionId(session_id or default),
+        name=session_id or default,
+        principal=principal(place),
+        workspace=str(place.workspace),
+        process=None if session_id is not None else shell,
+        is_agent=False,
+    )
+
+
+_ANSWERS: dict[State, tuple[str, Exit]] = {
+    State.COMPLETED: ("allowed", Exit.OK),
+    State.PENDING: ("pending", Exit.PENDING),
+    State.DENIED: ("denied", Exit.DENIED),
+    State.EXPIRED: ("expired", Exit.GONE),
+    State.CANCELLED: ("cancelled", Exit.GONE),
+}
+
+
+def _tell_consent(consent: "Consent", *, as_json: bool) -> int:
+    record = consent.record
+    word, code = ("allowed", Exit.OK) if record is None else _ANSWERS[record.status]
+    if as_json:
+        print_json(
+            {
+                "answer": word,
+                "input": consent.arguments if consent.granted else None,
+                "message": None if record is None else record.response_message,
+                "approval": None if record is None else approval_json(record),
+            }
+        )
+    elif record is None:
+        why = (consent.judged.grant and "remembered for this session") or "a rule allows it"
+        say(f"allowed: {'asking is turned off' if consent.judged.asking_is_off else why}")
+    elif record.status is State.PENDING:
+        say(f"pending: answer with `pml approvals allow {short(record.id)}`, then run this again")
+    else:
+        by = "" if record.decided_by is None else f" by {visible(str(record.decided_by))}"
+        edited = (
+            "" if record.updated_input is None else f" as {visible_json(record.updated_input, indent=None)}"
+        )
+        message = "" if record.response_message is None else f": {visible(record.response_message)}"
+        say(f"{word}{by}{edited}{message}")
+    return code
+
+
+async def decide_each(args: argparse.Namespace) -> int:
+    """Answer each id; one that fails does not keep the others from being answered."""
+    from pml.app import find_place, open_desk
+    from pml.service.sessions import guard_person
+    from pml.service.upkeep import sweep
+
+    _check_options(args)
+    results: list[Json] = []
+    code: int = Exit.OK
+    async with open_desk(find_place(args.workspace)) as desk:
+        await guard_person(desk)
+        await sweep(desk)
+        for prefix in args.ids:
+            try:
+                decided = await _decide_one(desk, prefix, args)
+            except PmlError as exc:
+                results.append({"id": prefix, **error_json(exc)})
+                code = code or exit_of(exc)
+                if not args.json:
+                    print_error(exc, as_json=False)
+            else:
+                results.append(_decided_json(decided))
+                if not args.json:
+                    _tell_decided(decided)
+    if args.json:
+        print_json({"results": results})
+    return code
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    if args.release and args.remember is None:
+        raise Invalid("--release goes with --remember: it lets run what the new rule or grant covers")
+    if args.literal and args.remember is None:
+        raise Invalid("--literal goes with --remember")
+    if len(args.ids) > 1 and (args.input is not None or args.digest is not None or args.release):
+        raise Invalid("--input, --digest and --release go with one approval at a time")
+
+
+async def _decide_one(desk: "Desk", prefix: str, args: argparse.Namespace) -> "Decided":
+    from pml.service.approvals import decide, find
+
+    record = await find(desk, prefix)
+    release = [(await find(desk, other)).id for other in args.release]
+    return await decide(desk, record.id, _decision(args, record.digest, release))
+
+
+def _decision(args: argparse.Namespace, digest: str, release: list[ApprovalId]) -> "Decision":
+    from pml.app import person
+    from pml.service.approvals import Decision
+
+    return Decision(
+        by=person(),
+        digest=args.digest or digest,
+        allow=args.allow,
+        scope=Scope(args.remember or Scope.ONCE),
+        literal=args.literal,
+        message=args.message,
+        updated_input=None if args.input is None else loads_object(args.input, what="--input"),
+        release=tuple(release),
+    )
+
+
+def _decided_json(decided: "Decided") -> Json:
+    memory = decided.remembered
+    remembered: Json = None
+    if memory is not None:
+        problem = None if memory.problem is None else memory.problem.message
+        remembered = {
+            "scope": memory.scope,
+            "entry": memory.entry,
+            "counts": memory.counts,
+            "problem": problem,
+        }
+    return approval_json(decided.record) | {
+        "remembered": remembered,
+        "released": [record.id for record in decided.released],
+    }
+
+
+def _tell_decided(decided: "Decided") -> None:
+    record, memory = decided.record, decided.remembered
+    word = "denied" if record.status is State.DENIED else "allowed"
+    say(f"{word} {short(record.id)} {visible(record.tool_name)}")
+    if memory is not None:
+        entry = visible_json(memory.entry, indent=None)
+        say(f"  remembered for {'this session' if memory.scope is Scope.SESSION else 'always'}: {entry}")
+        if memory.problem is not None:
+            complain(f"  not in the file yet: {visible(memory.problem.message)}; PML writes it once it can")
+        elif not memory.counts:
+            complain("  the file is not trusted, so its entries do not count yet: run `pml trust`")
+    for other in decided.released:
+        say(f"  also allowed {short(other.id)} {visible(other.tool_name)}")

@@ -1,0 +1,93 @@
+"""`pml`: finds the command, runs it, turns errors into exit codes. A command is imported when it is used."""
+
+import argparse
+import asyncio
+import importlib
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, Protocol, cast
+
+from pml import __version__
+from pml.cli.exits import Exit, exit_of
+from pml.cli.output import complain, print_error
+from pml.core.errors import PmlError
+
+COMMANDS: Final[dict[str, str]] = {
+    "init": "create the workspace's .pml.json",
+    "trust": "trust the workspace's .pml.json as it is now",
+    "approvals": "list, show, answer, and ask for approvals",
+    "rules": "list, add, remove and explain rules",
+    "audit": "read and verify the audit log",
+    "doctor": "check the set-up and say what to mend",
+    "version": "print the version",
+}
+
+
+class Command(Protocol):
+    """A module in `pml.cli` that serves one command."""
+
+    def configure(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, args: argparse.Namespace) -> int | Coroutine[Any, Any, int]: ...
+
+
+def entry() -> None:
+    """The `pml` script."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command line and return its exit code."""
+    name = next((word for word in argv if not word.startswith("-")), None)
+    parser = _parser(name)
+    try:
+        args = parser.parse_args(argv)
+    except SystemExit as exc:  # argparse has printed the usage
+        return exc.code if isinstance(exc.code, int) else Exit.USAGE
+    if args.command is None:
+        parser.print_help()
+        return Exit.OK
+    run = cast("Callable[[argparse.Namespace], int | Coroutine[Any, Any, int]]", args.run)
+    try:
+        outcome = run(args)
+        return outcome if isinstance(outcome, int) else asyncio.run(_until_done(outcome))
+    except PmlError as exc:
+        print_error(exc, as_json=getattr(args, "json", False))
+        return exit_of(exc)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        complain("pml: interrupted")
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader has gone; there is nobody left to tell
+        return Exit.FAILED
+
+
+async def _until_done(work: Coroutine[Any, Any, int]) -> int:
+    """Run a command so that SIGTERM, like Ctrl-C, lets it clean up."""
+    task = asyncio.ensure_future(work)
+    if sys.platform != "win32":
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task
+
+
+def _parser(name: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="pml",
+        description="Permissioned MCP Loader: decide what the tools of your AI agents may do.",
+        epilog="`pml COMMAND --help` shows a command's options and examples.",
+    )
+    parser.add_argument("--version", action="version", version=f"pml {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for command, summary in COMMANDS.items():
+        sub = commands.add_parser(
+            command,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if command == name:
+            module = cast(Command, importlib.import_module(f"pml.cli.{command}"))
+            module.configure(sub)
+            sub.set_defaults(run=module.run)
+    return parser

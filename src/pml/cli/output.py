@@ -1,0 +1,59 @@
+"""What commands print: one JSON object with `--json`, otherwise words for people. Rich is imported late."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pml.core.errors import PmlError
+from pml.core.text import visible
+from pml.core.values import JsonObject
+from pml.core.wire import error_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def print_json(shape: JsonObject) -> None:
+    """Print one object, every character of it printable ASCII."""
+    print(json.dumps(shape, indent=2), flush=True)
+
+
+def say(text: str) -> None:
+    """Print a line for people; what came from outside must have passed `visible`."""
+    print(text, flush=True)
+
+
+def complain(text: str) -> None:
+    """Print a line for people to stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_error(error: PmlError, *, as_json: bool) -> None:
+    """Tell what went wrong and what to do next."""
+    if as_json:
+        print_json(error_json(error))
+        return
+    complain(f"pml: {visible(error.message)}")
+    if error.hint:
+        complain(f"  → {visible(error.hint)}")
+
+
+def console(*, to_stderr: bool = False) -> "Console":
+    """Return rich's console; markup is off, since text from outside must not style itself."""
+    from rich.console import Console
+
+    return Console(stderr=to_stderr, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows in columns that are never cut; on a terminal with colours."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(visible(cell)) for cell in row))
+    console().print(table)

@@ -1,0 +1,143 @@
+"""Finding things in the arguments of a call: by name or JSON pointer, through lists, and by what names mean.
+
+It knows JSON and the names people give to arguments, and nothing of rules.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Final, TypeAlias, TypeGuard, cast
+
+from pml.core.text import quote
+from pml.core.values import Json, JsonObject
+
+# Arguments that are run. One word in a name is enough (`shell_command`, `sqlQuery`): taking a harmless
+# argument (`country_code`) for a command costs a question, missing a command costs more.
+CODE_WORDS: Final = frozenset(
+    "argv bash cmd cmdline cmds code command commandline commands eval exec expression expressions function "
+    "javascript js powershell program python script scripts shell sql statement statements".split()
+)
+LOCATION_WORDS: Final = frozenset(
+    "cwd dir directories directory dirs file files folder folders host hosts path paths uri uris "
+    "url urls".split()
+)
+
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
+
+
+class Gap(Enum):
+    """What is found where there is no value."""
+
+    MISSING = "missing"
+    UNREADABLE = (
+        "unreadable"  # the way leads into a text, number or boolean, whose inside only the tool knows
+    )
+
+
+Found: TypeAlias = "Json | Gap"
+
+
+def is_list(value: object) -> TypeGuard[Sequence[Json]]:
+    return isinstance(value, list | tuple)
+
+
+def segments_of(argument: str) -> tuple[str, ...]:
+    """Return the steps to `argument`: one for a name, one for each part of a JSON pointer.
+
+    Raises: ValueError, if it is neither.
+    """
+    if not argument:
+        raise ValueError("an argument needs a name")
+    if not argument.startswith("/"):
+        return (argument,)
+    if re.search(r"~(?![01])", argument):
+        raise ValueError(
+            f"{quote(argument)} is not a JSON pointer: in a name, `~` is written `~0` and `/` is written `~1`"
+        )
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in argument[1:].split("/"))
+
+
+def lookup(arguments: JsonObject, segments: Sequence[str]) -> list[Found]:
+    """Return what `segments` lead to, never nothing; a list is entered by index, else in all its elements."""
+    found: list[Found] = [arguments]
+    for segment in segments:
+        found = [inner for value in found for inner in _step(value, segment)]
+    return found
+
+
+def leaves(value: Json) -> Iterator[Json]:
+    """Yield what lists within lists hold: everything that is no list, and the empty lists."""
+    todo = [value]
+    while todo:
+        item = todo.pop()
+        if is_list(item) and item:
+            todo.extend(reversed(item))
+        else:
+            yield item
+
+
+def same(left: Json, right: Json) -> bool:
+    """Say whether two values are the same JSON: `true` is not 1, 1 is 1.0, and keys have no order."""
+    todo: list[tuple[Json, Json]] = [(left, right)]
+    while todo:
+        one, other = todo.pop()
+        if isinstance(one, Mapping):
+            if not isinstance(other, Mapping) or one.keys() != other.keys():
+                return False
+            todo.extend((one[key], other[key]) for key in one)
+        elif is_list(one):
+            if not is_list(other) or len(one) != len(other):
+                return False
+            todo.extend(zip(one, other, strict=True))
+        elif isinstance(one, bool) or isinstance(other, bool):
+            if one is not other:
+                return False
+        elif one != other:
+            return False
+    return True
+
+
+def names_code(name: str) -> bool:
+    """Say whether an argument of this name may hold a command or code."""
+    return name.lower() in CODE_WORDS or not CODE_WORDS.isdisjoint(_words(name))
+
+
+def names_location(name: str) -> bool:
+    """Say whether an argument of this name is where something is (`script_path`), not the thing itself."""
+    return not LOCATION_WORDS.isdisjoint(_words(name)[-1:])
+
+
+def holds_code(arguments: JsonObject) -> bool:
+    """Say whether any argument, however deep, has a name of commands or code."""
+    todo: list[Json] = [arguments]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, Mapping):
+            if any(names_code(key) for key in item):
+                return True
+            todo.extend(item.values())
+        elif is_list(item):
+            todo.extend(item)
+    return False
+
+
+def _step(value: Found, segment: str) -> list[Found]:
+    if is_list(value):
+        if _INDEX.fullmatch(segment):
+            index = int(segment)
+            return [value[index]] if index < len(value) else [Gap.MISSING]
+        return [_member(leaf, segment) for leaf in leaves(cast(Json, value))]
+    return [_member(value, segment)]
+
+
+def _member(value: Found, key: str) -> Found:
+    if isinstance(value, Gap):
+        return value
+    if isinstance(value, Mapping):
+        return value.get(key, Gap.MISSING)
+    return Gap.MISSING if value is None or is_list(value) else Gap.UNREADABLE
+
+
+def _words(name: str) -> list[str]:
+    return [word.lower() for word in _WORD.findall(name)]

@@ -1,0 +1,220 @@
+"""The audit log's entries and the chain that makes a change to them show.
+
+Every writer has a chain of its own: entry n holds the hash of entry n-1. An entry holds digests of
+payloads, never payloads, so that payloads can be deleted and the chain still verifies. Knows no store.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from pml.core.approvals import (
+    Abandoned,
+    Allowed,
+    Approval,
+    Attached,
+    Cancelled,
+    Claimed,
+    Decider,
+    Denied,
+    Event,
+    Failed,
+)
+from pml.core.digest import digest
+from pml.core.values import Json, JsonObject, canonical
+
+GENESIS: Final = ""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that happened, before it has a place in a chain."""
+
+    at: datetime
+    kind: str
+    approval_id: str | None = None
+    session_id: str | None = None
+    tool: str | None = None
+    by: Decider | None = None
+    detail: JsonObject = {}
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry in its place: `seq` orders all chains of a store, `n` counts within one chain."""
+
+    seq: int
+    chain: str
+    n: int
+    entry: Entry
+    prev: str
+    hash: str
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a chain ends."""
+
+    chain: str
+    n: int
+    hash: str
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing wrong with a chain."""
+
+    chain: str
+    n: int
+    what: str
+
+
+def link_hash(chain: str, n: int, entry: Entry, prev: str) -> str:
+    """Return the hash of `entry` in place `n` of `chain` after `prev`."""
+    by = None if entry.by is None else [entry.by.kind, entry.by.id, entry.by.channel]
+    body: list[Json] = [
+        chain,
+        n,
+        entry.at.isoformat(),
+        entry.kind,
+        entry.approval_id,
+        entry.session_id,
+        entry.tool,
+        by,
+        entry.detail,
+        prev,
+    ]
+    return hashlib.sha256(canonical(body)).hexdigest()
+
+
+def verify(links: Iterable[Link], kept: Mapping[str, Head]) -> list[Problem]:
+    """Return what is wrong with `links` (ordered by chain, then n), given the heads kept elsewhere.
+
+    Finds an edited, removed, added or reordered entry, and a tail that was cut off.
+    """
+    problems: list[Problem] = []
+    ends: dict[str, Head] = {}
+    for link in links:
+        before = ends.get(link.chain, Head(chain=link.chain, n=0, hash=GENESIS))
+        if link.n != before.n + 1:
+            problems.append(_problem(link, f"stands where entry {before.n + 1} should be"))
+        elif link.prev != before.hash:
+            problems.append(_problem(link, "does not follow the entry before it"))
+        if link_hash(link.chain, link.n, link.entry, link.prev) != link.hash:
+            problems.append(_problem(link, "was edited: its hash does not match"))
+        head = kept.get(link.chain)
+        if head is not None and head.n == link.n and head.hash != link.hash:
+            problems.append(_problem(link, "is not the entry whose hash was kept outside the database"))
+        ends[link.chain] = Head(chain=link.chain, n=link.n, hash=link.hash)
+    problems.extend(
+        Problem(
+            chain=head.chain, n=head.n, what=f"the chain should reach entry {head.n}: its tail was cut off"
+        )
+        for head in kept.values()
+        if head.n > ends.get(head.chain, Head(chain=head.chain, n=0, hash=GENESIS)).n
+    )
+    return problems
+
+
+def entry_of(record: Approval, event: Event | None) -> Entry:
+    """Return the entry that tells that `event` made `record` what it is now (None: it was asked)."""
+    return Entry(
+        at=record.created_at if event is None else event.at,
+        kind="approval.requested" if event is None else f"approval.{_word(record, event)}",
+        approval_id=record.id,
+        session_id=record.session_id,
+        tool=record.tool_name,
+        by=event.by if isinstance(event, Allowed | Denied) else None,
+        detail=_detail(record, event),
+    )
+
+
+def session_started(session_id: str, name: str, *, at: datetime, parent_id: str | None) -> Entry:
+    return Entry(
+        at=at, kind="session.started", session_id=session_id, detail={"name": name, "parent": parent_id}
+    )
+
+
+def session_ended(session_id: str, *, at: datetime) -> Entry:
+    return Entry(at=at, kind="session.ended", session_id=session_id)
+
+
+def grant_added(
+    session_id: str, tool: str, *, at: datetime, by: Decider, approval_id: str | None, digest: str | None
+) -> Entry:
+    detail: JsonObject = {} if digest is None else {"digest": digest}
+    return Entry(
+        at=at,
+        kind="grant.added",
+        approval_id=approval_id,
+        session_id=session_id,
+        tool=tool,
+        by=by,
+        detail=detail,
+    )
+
+
+def grant_revoked(session_id: str, tool: str, *, at: datetime, by: Decider) -> Entry:
+    return Entry(at=at, kind="grant.revoked", session_id=session_id, tool=tool, by=by)
+
+
+def workspace_trusted(path: str, digest: str, *, at: datetime, by: Decider) -> Entry:
+    return Entry(at=at, kind="workspace.trusted", by=by, detail={"path": path, "digest": digest})
+
+
+def workspace_untrusted(path: str, *, at: datetime, by: Decider) -> Entry:
+    return Entry(at=at, kind="workspace.untrusted", by=by, detail={"path": path})
+
+
+def rule_written(workspace: str, effect: str, entry: Json, *, at: datetime, approval_id: str | None) -> Entry:
+    detail: JsonObject = {"workspace": workspace, "effect": effect, "entry": entry}
+    return Entry(at=at, kind="rule.written", approval_id=approval_id, detail=detail)
+
+
+def cleaned(count: int, *, at: datetime, older_than: datetime) -> Entry:
+    return Entry(
+        at=at, kind="approvals.cleaned", detail={"count": count, "older_than": older_than.isoformat()}
+    )
+
+
+def _word(record: Approval, event: Event) -> str:
+    match event:
+        case Abandoned():
+            return "abandoned"
+        case Attached():
+            return "attached"
+        case _:
+            return str(record.status)
+
+
+def _detail(record: Approval, event: Event | None) -> JsonObject:
+    match event:
+        case None:
+            detail: dict[str, Json] = {"subject": record.subject, "digest": record.digest}
+            if record.rule is not None:
+                detail["rule"] = record.rule.entry
+            return detail
+        case Allowed():
+            detail = {"scope": event.scope, "digest": event.digest}
+            if event.updated_input is not None:
+                detail["run_digest"] = record.run_digest
+            return detail | _message(event.message)
+        case Denied():
+            return {"digest": event.digest} | _message(event.message)
+        case Claimed():
+            return {"digest": event.digest}
+        case Cancelled():
+            return {"reason": event.reason}
+        case Failed():
+            return _message(event.message)
+        case _:
+            return {}
+
+
+def _message(message: str | None) -> dict[str, Json]:
+    return {} if message is None else {"message_digest": digest(message)}
+
+
+def _problem(link: Link, what: str) -> Problem:
+    return Problem(
+        chain=link.chain, n=link.n, what=f"entry {link.n} {what}" if "missing" not in what else what
+    )

@@ -1,0 +1,169 @@
+"""What counts: the user's file and the workspace's united, with the defaults filled in.
+
+A workspace's file may only tighten until it is trusted: its deny and ask rules always count, what loosens
+or starts something counts only when `trusted`. Who trusts, and how that is remembered, is not known here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypeVar
+
+from pml.core.config import ApprovalKeys, ConfigFile, FileKind, ModelMayApprove, OffUntil, Unlisted
+from pml.core.rules import Effect, Rule
+from pml.core.servers import ServerSpec
+from pml.core.text import visible_json
+from pml.core.values import Json
+
+DEFAULT_IDLE_S: Final = 300
+DEFAULT_TTL_S: Final = 300
+DEFAULT_KEEP_DAYS: Final = 30
+
+_T = TypeVar("_T")
+_EMPTY_USER: Final = ConfigFile(path="", kind=FileKind.USER)
+_EMPTY_WORKSPACE: Final = ConfigFile(path="", kind=FileKind.WORKSPACE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ApprovalSettings:
+    """How PML asks. `parent_may_decide` is for all tools, for none, or for those the globs name."""
+
+    ttl_s: int = DEFAULT_TTL_S
+    unlisted: Unlisted = Unlisted.IF_CLIENT_CANNOT
+    model_may_approve: ModelMayApprove = ModelMayApprove.IF_NO_FORM
+    parent_may_decide: bool | tuple[str, ...] = True
+    enabled: bool | OffUntil = True
+
+    def asking_enabled(self, now: datetime) -> bool:
+        """Tell whether PML asks at `now`. Denying is never off."""
+        return now >= self.enabled.until_at if isinstance(self.enabled, OffUntil) else self.enabled
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """The settings in force. `expose` None offers all tools of `servers`; `problems` are for people."""
+
+    rules: tuple[Rule, ...]
+    servers: Mapping[str, ServerSpec]
+    expose: tuple[str, ...] | None
+    prespawn: tuple[str, ...]
+    idle_s: int
+    registry: str | None
+    cloud: str | None
+    registry_prefix: str | None
+    approval: ApprovalSettings
+    allow_unverified: bool
+    webhook: str | None
+    keep_days: int
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    """A command that trusting a file would let PML start; of the environment only the names."""
+
+    name: str
+    command: str
+    args: tuple[str, ...]
+    cwd: str | None
+    env_names: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loosening:
+    """What trusting a workspace's file would change: for the person who is asked to."""
+
+    allows: tuple[str, ...]
+    launches: tuple[Launch, ...]
+    settings: Mapping[str, Json]
+
+
+def unite(user: ConfigFile | None, workspace: ConfigFile | None, *, trusted: bool) -> Settings:
+    """Return the settings in force; `trusted` says whether a person trusts the workspace's exact content."""
+    own, given = user or _EMPTY_USER, workspace or _EMPTY_WORKSPACE
+    loose = given if trusted else _EMPTY_WORKSPACE
+    servers, problems = _unite_servers(own, loose)
+    return Settings(
+        rules=own.rules + tuple(rule for rule in given.rules if trusted or rule.effect is not Effect.ALLOW),
+        servers=servers,
+        expose=_unite_lists(own.expose, given.expose),
+        prespawn=_either(loose.prespawn, _either(own.prespawn, ())),
+        idle_s=_either(loose.idle_s, _either(own.idle_s, DEFAULT_IDLE_S)),
+        registry=loose.registry or own.registry,
+        cloud=loose.cloud or own.cloud,
+        registry_prefix=loose.registry_prefix or own.registry_prefix,
+        approval=_approval(own.approval),
+        allow_unverified=bool(own.allow_unverified),
+        webhook=own.webhook,
+        keep_days=_either(own.keep_days, DEFAULT_KEEP_DAYS),
+        problems=problems,
+    )
+
+
+def loosening(workspace: ConfigFile) -> Loosening | None:
+    """Return what trusting `workspace` would change, or None if it only tightens and needs no trust."""
+    found = Loosening(
+        allows=tuple(
+            visible_json(rule.entry, indent=None) for rule in workspace.rules if rule.effect is Effect.ALLOW
+        ),
+        launches=tuple(_launch(server) for server in workspace.servers.values()),
+        settings={
+            key: value
+            for key, value in (
+                ("prespawn", workspace.prespawn),
+                ("idle_s", workspace.idle_s),
+                ("registry", workspace.registry),
+                ("cloud", workspace.cloud),
+                ("registry_prefix", workspace.registry_prefix),
+            )
+            if value is not None
+        },
+    )
+    return found if found.allows or found.launches or found.settings else None
+
+
+def _launch(server: ServerSpec) -> Launch:
+    return Launch(
+        name=server.name,
+        command=server.command,
+        args=server.args,
+        cwd=server.cwd,
+        env_names=tuple(server.env),
+    )
+
+
+def _unite_servers(user: ConfigFile, workspace: ConfigFile) -> tuple[dict[str, ServerSpec], tuple[str, ...]]:
+    """Return the servers of both files; a name that both define is nobody's, and a problem."""
+    twice = [name for name in user.servers if name in workspace.servers]
+    united = {**user.servers, **workspace.servers}
+    problems = tuple(
+        f"server `{name}` is defined twice and not used: "
+        f"{_place(user.servers[name])} and {_place(workspace.servers[name])}"
+        for name in twice
+    )
+    return {name: spec for name, spec in united.items() if name not in twice}, problems
+
+
+def _place(server: ServerSpec) -> str:
+    return f"{server.source.file}:{server.source.line}"
+
+
+def _approval(keys: ApprovalKeys) -> ApprovalSettings:
+    default = ApprovalSettings()
+    return ApprovalSettings(
+        ttl_s=_either(keys.ttl_s, default.ttl_s),
+        unlisted=_either(keys.unlisted, default.unlisted),
+        model_may_approve=_either(keys.model_may_approve, default.model_may_approve),
+        parent_may_decide=_either(keys.parent_may_decide, default.parent_may_decide),
+        enabled=_either(keys.enabled, default.enabled),
+    )
+
+
+def _unite_lists(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return tuple(dict.fromkeys(one + other))
+
+
+def _either(value: _T | None, default: _T) -> _T:
+    return default if value is None else value

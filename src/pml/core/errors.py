@@ -1,0 +1,104 @@
+"""Errors raised on purpose. Each says what kind it is; each edge owns one table from kind to its own code.
+
+PmlError
+├── Invalid             the input is wrong; says where and what was expected
+│   └── ConfigInvalid   a configuration file, with line and column
+├── Forbidden           understood, and refused
+│   ├── ToolDenied      a deny rule; names it
+│   ├── MayNotDecide    this decider may not decide this approval
+│   └── TooManyPending  the session has asked enough
+├── NotFound            no such thing, or no longer
+│   └── ApprovalExpired the time to decide or to collect is over
+├── Conflict            somebody or something was first
+│   ├── AlreadyDecided  says who and when
+│   ├── AlreadyClaimed  the approved call was taken before
+│   ├── IllegalEvent    this state does not know this event
+│   └── Changed         what was shown is not what is there now
+└── Unavailable         the store, a file or a process cannot serve now; try again or mend it
+"""
+
+from enum import StrEnum
+from typing import ClassVar
+
+
+class ErrorCode(StrEnum):
+    INVALID = "invalid"
+    FORBIDDEN = "forbidden"
+    NOT_FOUND = "not_found"
+    CONFLICT = "conflict"
+    UNAVAILABLE = "unavailable"
+    INTERNAL = "internal"
+
+
+class PmlError(Exception):
+    """An error raised on purpose. The message is for people; `hint` is the next step, if there is one."""
+
+    code: ClassVar[ErrorCode] = ErrorCode.INTERNAL
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class Invalid(PmlError):
+    code = ErrorCode.INVALID
+
+
+class ConfigInvalid(Invalid):
+    """A configuration file that cannot be used; `line` and `column` count from 1."""
+
+    def __init__(self, path: str, line: int, column: int, problem: str, *, hint: str | None = None) -> None:
+        super().__init__(f"{path}:{line}:{column}: {problem}", hint=hint)
+        self.path = path
+        self.line = line
+        self.column = column
+        self.problem = problem
+
+
+class Forbidden(PmlError):
+    code = ErrorCode.FORBIDDEN
+
+
+class ToolDenied(Forbidden):
+    """A deny rule named the call. No grant, parent or form lifts it."""
+
+
+class MayNotDecide(Forbidden):
+    """This decider may not give this decision on this approval."""
+
+
+class TooManyPending(Forbidden):
+    """The session has as many undecided questions as it may have."""
+
+
+class NotFound(PmlError):
+    code = ErrorCode.NOT_FOUND
+
+
+class ApprovalExpired(NotFound):
+    """The time to decide, or to collect a decision, is over."""
+
+
+class Conflict(PmlError):
+    code = ErrorCode.CONFLICT
+
+
+class AlreadyDecided(Conflict):
+    """Someone was first; the message says who and when."""
+
+
+class AlreadyClaimed(Conflict):
+    """The approved call was taken before; it runs at most once."""
+
+
+class IllegalEvent(Conflict):
+    """The approval's state does not know this event; nothing was changed."""
+
+
+class Changed(Conflict):
+    """What was shown or approved is not what is there now."""
+
+
+class Unavailable(PmlError):
+    code = ErrorCode.UNAVAILABLE

@@ -1,0 +1,259 @@
+"""Argument matchers: what a rule says about a call's arguments, judged so that doubt never lets it run.
+
+A value counts in every reading that a tool could give it. An allow matches when all of them do; a deny or ask
+when any does. A value that cannot be read for sure, such as a URL with two possible hosts, does not match an
+allow and does match a deny or ask. Judging never raises. It knows neither rules nor tools, and sees the file
+system only through `Paths`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol, TypeAlias
+
+from pml.core.arguments import (
+    Found,
+    Gap,
+    is_list,
+    leaves,
+    lookup,
+    names_code,
+    names_location,
+    same,
+    segments_of,
+)
+from pml.core.errors import Invalid
+from pml.core.globs import Glob, has_wildcard
+from pml.core.readings import fold, host_glob, host_readings, is_under, normal, path_readings
+from pml.core.text import quote
+from pml.core.values import Json, JsonObject
+
+Pointer: TypeAlias = tuple[str | int, ...]
+
+
+class RuleInvalid(Invalid):
+    """A rule that cannot be used; `pointer` leads from its entry to the part that is wrong."""
+
+    def __init__(self, pointer: Pointer, problem: str, *, hint: str | None = None) -> None:
+        super().__init__(problem, hint=hint)
+        self.pointer = pointer
+        self.problem = problem
+
+
+class Reach(Enum):
+    """How far a rule reaches when a value is in doubt: an allow is narrow, a deny or ask is wide."""
+
+    NARROW = "narrow"
+    WIDE = "wide"
+
+
+class Paths(Protocol):
+    """The file system, as far as rules need it."""
+
+    @property
+    def home(self) -> str: ...
+
+    def real(self, path: str) -> str:
+        """Return where the absolute `path` leads, links followed; a tail that does not exist is kept.
+
+        Raises: OSError, ValueError.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What one judgement sees around the call; a path is followed once for all of its rules."""
+
+    cwd: str | None
+    paths: Paths
+    _followed: dict[str, str | None] = field(
+        default_factory=dict[str, "str | None"], init=False, compare=False
+    )
+
+    def real(self, path: str) -> str | None:
+        """Return where the absolute `path` leads, or None when there is no telling."""
+        if path not in self._followed:
+            try:
+                self._followed[path] = self.paths.real(path)
+            except (OSError, ValueError):
+                self._followed[path] = None
+        return self._followed[path]
+
+
+class Condition(Protocol):
+    """What a matcher asks of one value."""
+
+    def passes(self, value: Json, *, reach: Reach, scene: Scene) -> bool: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Matcher:
+    """A condition, and the way to the argument that must meet it."""
+
+    segments: tuple[str, ...]
+    condition: Condition
+
+    def matches(self, arguments: JsonObject, *, reach: Reach, scene: Scene) -> bool:
+        """Say whether the argument meets the condition. An argument that is not there never does."""
+        verdicts = (self._passes(found, reach, scene) for found in lookup(arguments, self.segments))
+        return all(verdicts) if reach is Reach.NARROW else any(verdicts)
+
+    def _passes(self, found: Found, reach: Reach, scene: Scene) -> bool:
+        if isinstance(found, Gap):
+            return reach is Reach.WIDE and found is Gap.UNREADABLE
+        return self.condition.passes(found, reach=reach, scene=scene)
+
+
+@dataclass(frozen=True, slots=True)
+class Is:
+    """The value is this literal; a wide rule also finds it inside of lists."""
+
+    literal: Json
+
+    def passes(self, value: Json, *, reach: Reach, scene: Scene) -> bool:
+        candidates = _within(value) if reach is Reach.WIDE else [value]
+        return any(same(candidate, self.literal) for candidate in candidates)
+
+
+@dataclass(frozen=True, slots=True)
+class Under:
+    """The value is a path in this directory, or the directory itself."""
+
+    directory: str
+
+    def passes(self, value: Json, *, reach: Reach, scene: Scene) -> bool:
+        return _passes(value, reach, lambda text: self._readings(text, reach, scene))
+
+    def _readings(self, text: str, reach: Reach, scene: Scene) -> list[bool]:
+        directory = scene.real(self.directory)
+        readings = path_readings(text, cwd=scene.cwd, home=scene.paths.home)
+        places = [place for reading in readings if (place := scene.real(reading)) is not None]
+        if directory is None or len(places) < len(readings):
+            return []
+        if reach is Reach.NARROW:
+            return [is_under(place, directory) for place in places]
+        # a link in the directory belongs to it wherever it leads, and a file system may be blind to case
+        places += [normal(reading) for reading in readings]
+        directories = {fold(directory), fold(normal(self.directory))}
+        return [is_under(fold(place), parent) for place in places for parent in directories]
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The value is a URL whose host matches this glob."""
+
+    glob: Glob
+
+    def passes(self, value: Json, *, reach: Reach, scene: Scene) -> bool:
+        return _passes(value, reach, lambda text: [self.glob.matches(host) for host in host_readings(text)])
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """The value is a text that this glob matches."""
+
+    glob: Glob
+
+    def passes(self, value: Json, *, reach: Reach, scene: Scene) -> bool:
+        return _passes(value, reach, lambda text: [self.glob.matches(text)])
+
+
+def parse_matcher(argument: str, value: Json, *, reach: Reach, base_dir: str, home: str) -> Matcher:
+    """Return what a rule's `args` say of `argument`. Raises: RuleInvalid, pointing into `value`."""
+    try:
+        segments = segments_of(argument)
+    except ValueError as exc:
+        raise RuleInvalid((), str(exc)) from exc
+    if not isinstance(value, Mapping):
+        return Matcher(segments=segments, condition=Is(value))
+    kind = next(iter(value), "")
+    if len(value) != 1 or kind not in ("is", "under", "host", "glob"):
+        raise RuleInvalid(
+            (),
+            f"{quote(argument)} needs a literal or one of `is`, `under`, `host`, `glob`",
+            hint='write {"is": {…}} for a literal object',
+        )
+    if kind == "is":
+        return Matcher(segments=segments, condition=Is(value[kind]))
+    _refuse_for_code(argument, segments, kind)
+    return Matcher(segments=segments, condition=_condition(kind, value[kind], reach, base_dir, home))
+
+
+def _condition(kind: str, value: Json, reach: Reach, base_dir: str, home: str) -> Condition:
+    if not isinstance(value, str) or not value:
+        raise RuleInvalid((kind,), f"`{kind}` needs a text that is not empty")
+    match kind:
+        case "under":
+            return Under(_directory(value, base_dir, home))
+        case "host":
+            return Host(_host(value, reach))
+        case _:
+            return Text(Glob(value))
+
+
+def _refuse_for_code(argument: str, segments: Sequence[str], kind: str) -> None:
+    """Raise if `kind` would have to understand a command or code: how it begins says nothing of the rest."""
+    if not any(map(names_code, segments)) or (kind != "glob" and names_location(segments[-1])):
+        return
+    raise RuleInvalid(
+        (kind,),
+        f"{quote(argument)} holds a command or code, which only a literal can name: "
+        "`git status*` also allows `git status; curl …`",
+        hint="write the exact text",
+    )
+
+
+def _directory(text: str, base_dir: str, home: str) -> str:
+    if text.rstrip("/").rpartition("/")[2] in ("*", "**"):
+        raise RuleInvalid(
+            ("under",),
+            f"{quote(text)} is not a directory",
+            hint="`under` covers all that is in it: leave out the `*`",
+        )
+    readings = path_readings(text, cwd=base_dir, home=home)
+    if not readings or text.lower().startswith("file:"):
+        raise RuleInvalid(
+            ("under",),
+            f"{quote(text)} cannot be read as one directory",
+            hint="write it absolute, relative to the folder of this file, or from `~/`",
+        )
+    return readings[0]
+
+
+def _host(text: str, reach: Reach) -> Glob:
+    glob = host_glob(text)
+    if glob is None:
+        raise RuleInvalid(
+            ("host",),
+            f"{quote(text)} is not a host",
+            hint="write only the host, such as `api.github.com` or `*.github.com`",
+        )
+    if reach is Reach.NARROW and glob != "*" and has_wildcard(glob.rpartition(".")[2]):
+        raise RuleInvalid(
+            ("host",),
+            f"{quote(text)} leaves the end of the host open, and the end decides whose host it is",
+            hint="write the end of the host in full, or `*` for every host",
+        )
+    return Glob(glob)
+
+
+def _passes(value: Json, reach: Reach, read: Callable[[str], Sequence[bool]]) -> bool:
+    """Say whether `value`, or what its lists hold, passes, given the outcome of each reading of a text."""
+    for leaf in leaves(value):
+        readings = read(leaf) if isinstance(leaf, str) else ()
+        if reach is Reach.NARROW:
+            if not readings or not all(readings):
+                return False
+        elif not is_list(leaf) and (not readings or any(readings)):
+            return True
+    return reach is Reach.NARROW
+
+
+def _within(value: Json) -> list[Json]:
+    """Return `value` and all that its lists hold, lists among them."""
+    found: list[Json] = [value]
+    for each in found:  # grows while it is read
+        if is_list(each):
+            found.extend(each)
+    return found

@@ -1,0 +1,38 @@
+"""What a decision remembers: nothing wider than what was shown beside the button.
+
+For tools that run commands or code the arguments are the tool, so they are remembered exactly.
+"""
+
+from typing import Final
+
+from pml.core.errors import Invalid
+from pml.core.rules import runs_code
+from pml.core.values import Json, JsonObject
+
+META_TOOLS: Final = frozenset({"pml:call", "pml:discover"})  # they only carry other calls
+
+
+def always_entry(tool: str, arguments: JsonObject, *, literal: bool = False) -> Json:
+    """Return the entry that "always" writes; `literal` binds it to these arguments and no others.
+
+    Raises: Invalid for tools that are never remembered.
+    """
+    check_rememberable(tool)
+    if not literal and not runs_code(tool, arguments):
+        return tool
+    return {
+        "tool": tool,
+        "args": {_key(name): {"is": value} for name, value in arguments.items()},
+        "exact": True,
+    }
+
+
+def check_rememberable(tool: str) -> None:
+    """Raise Invalid for a meta-tool: remembering it would remember every call it carries."""
+    if tool in META_TOOLS:
+        raise Invalid(f"`{tool}` only carries other calls and is never remembered", hint="allow it once")
+
+
+def _key(name: str) -> str:
+    """Return the argument's name as a rule spells it: a leading slash would make it a JSON pointer."""
+    return "/" + name.replace("~", "~0").replace("/", "~1") if name.startswith("/") else name

@@ -1,0 +1,336 @@
+"""What the use cases need from the world, as Protocols. Each adapter serves one; `app` introduces them.
+
+A store is a set of small parts over one database. Every method that changes something is one
+transaction, with its audit entry in it, and returns only after the commit.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from pml.core.approvals import Approval, ApprovalId, Decider, Event, OwnerId, SessionId, State
+from pml.core.audit import Entry, Head, Link
+from pml.core.config import ConfigFile, FileKind
+from pml.core.errors import ConfigInvalid
+from pml.core.matchers import Paths
+from pml.core.rules import Effect
+from pml.core.values import Json
+
+
+class Clock(Protocol):
+    def now(self) -> datetime:
+        """Return this instant, aware, in UTC."""
+        ...
+
+
+class Ids(Protocol):
+    def new(self) -> str:
+        """Return a fresh UUID."""
+        ...
+
+
+class Owners(Protocol):
+    """Which processes on this store are alive, told by lock files that end with their process."""
+
+    @property
+    def me(self) -> OwnerId: ...
+
+    def alive(self, owner: OwnerId) -> bool: ...
+
+
+class Process(msgspec.Struct, frozen=True, kw_only=True):
+    """One process, told apart from a later one with the same number by when it started."""
+
+    pid: int
+    started: float
+
+
+class Processes(Protocol):
+    def running(self, process: Process) -> bool: ...
+
+    def ancestors(self) -> list[Process]:
+        """Return this process and all above it, nearest first."""
+        ...
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent connection (or a script's), with a parent or none."""
+
+    id: SessionId
+    name: str
+    principal: str
+    workspace: str
+    parent_id: SessionId | None = None
+    process: Process | None = None
+    is_agent: bool
+    started_at: datetime
+    ended_at: datetime | None = None
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """A remembered allow: a tool in a session; with `digest`, only with these exact arguments."""
+
+    id: str
+    session_id: SessionId
+    tool: str
+    digest: str | None = None
+    artefact: str | None = None
+    approval_id: ApprovalId | None = None
+    by: Decider
+    created_at: datetime
+
+
+class Workflow(msgspec.Struct, frozen=True, kw_only=True):
+    """A paused call that its principal can continue; lives as long as its approval."""
+
+    id: str
+    approval_id: ApprovalId
+    principal: str
+    created_at: datetime
+    continued_at: datetime | None = None
+
+
+class Trust(msgspec.Struct, frozen=True, kw_only=True):
+    """A person trusts exactly this content of the workspace file at this path."""
+
+    path: str
+    digest: str
+    by: Decider
+    trusted_at: datetime
+
+
+class Intent(msgspec.Struct, frozen=True, kw_only=True):
+    """An "always" that was decided and must reach the workspace's file, also after a crash."""
+
+    id: str
+    workspace: str
+    effect: Effect
+    entry: Json
+    approval_id: ApprovalId
+    created_at: datetime
+
+
+class ApprovalQuery(msgspec.Struct, frozen=True, kw_only=True):
+    states: frozenset[State] | None = None
+    session_id: SessionId | None = None
+    after: tuple[datetime, ApprovalId] | None = None
+    limit: int = 100
+
+
+class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
+    since: datetime | None = None
+    until: datetime | None = None
+    session_id: str | None = None
+    tool: str | None = None
+    decider: str | None = None
+    approval_id: str | None = None
+    after: int = 0
+    limit: int = 100
+
+
+class Approvals(Protocol):
+    async def ask(self, new: Approval, *, max_pending: int) -> Approval:
+        """Store `new`, or attach to the live record of the same question, and return what is stored.
+
+        Raises: TooManyPending when the session already has `max_pending` undecided questions.
+        """
+        ...
+
+    async def advance(
+        self, approval_id: ApprovalId, event: Event, *, remember: Grant | Intent | None = None
+    ) -> Approval:
+        """Apply `event` by compare-and-swap, store `remember` with it, and return the record after it.
+
+        Raises: NotFound, and whatever `core.approvals.advance` raises; then nothing has changed.
+        """
+        ...
+
+    async def get(self, approval_id: ApprovalId) -> Approval | None: ...
+
+    async def find(self, prefix: str, *, limit: int) -> list[Approval]:
+        """Return the approvals whose id begins with `prefix`."""
+        ...
+
+    async def page(self, query: ApprovalQuery) -> list[Approval]:
+        """Return approvals oldest first, after the query's (created_at, id)."""
+        ...
+
+    async def due(self, *, now: datetime, limit: int) -> list[Approval]:
+        """Return pending and allowed approvals whose time is over at `now`."""
+        ...
+
+    async def held(self) -> list[Approval]:
+        """Return live approvals that depend on their owner: executing, or waited for without a workflow."""
+        ...
+
+    async def cleanup_old(self, *, older_than: datetime, at: datetime) -> int:
+        """Delete approvals that ended before `older_than`; live ones and the audit log stay."""
+        ...
+
+
+class Sessions(Protocol):
+    async def start(self, session: Session) -> Session:
+        """Store `session`, or return the live one with its id."""
+        ...
+
+    async def end(self, session_id: SessionId, *, at: datetime) -> None:
+        """End the session and forget its grants."""
+        ...
+
+    async def get(self, session_id: SessionId) -> Session | None: ...
+
+    async def live(self) -> list[Session]: ...
+
+
+class Grants(Protocol):
+    async def add(self, grant: Grant) -> None: ...
+
+    async def of(self, session_id: SessionId, tool: str) -> list[Grant]: ...
+
+    async def all(self) -> list[Grant]: ...
+
+    async def revoke(self, grant_id: str, *, at: datetime, by: Decider) -> None:
+        """Raises: NotFound."""
+        ...
+
+
+class Workflows(Protocol):
+    async def issue(self, workflow: Workflow) -> None:
+        """Store the workflow; one with its id that exists already stays as it is."""
+        ...
+
+    async def get(self, workflow_id: str) -> Workflow | None: ...
+
+    async def consume(self, workflow_id: str, *, at: datetime) -> None:
+        """Mark it used. Raises: NotFound, AlreadyClaimed."""
+        ...
+
+
+class Trusts(Protocol):
+    async def add(self, trust: Trust) -> None: ...
+
+    async def holds(self, path: str, digest: str) -> bool: ...
+
+    async def remove(self, path: str, *, at: datetime, by: Decider) -> int: ...
+
+
+class Intents(Protocol):
+    async def add(self, intent: Intent) -> None: ...
+
+    async def open(self) -> list[Intent]: ...
+
+    async def close(self, intent_id: str, *, at: datetime) -> None:
+        """Mark the intent done: its entry stands in the file."""
+        ...
+
+
+class Audit(Protocol):
+    async def record(self, entry: Entry) -> None: ...
+
+    async def list(self, query: AuditQuery) -> Sequence[Link]: ...
+
+    async def last_seq(self) -> int:
+        """Return the place of the newest entry, 0 if there is none."""
+        ...
+
+    def links(self) -> AsyncIterator[Link]:
+        """Yield every link, by chain, then n."""
+        ...
+
+    async def heads_kept(self) -> Sequence[Head]:
+        """Return the chain heads kept outside the database."""
+        ...
+
+
+class Subscription(Protocol):
+    async def wait(self, timeout_s: float) -> bool:
+        """Return True when something may have changed since the last return, False after `timeout_s`."""
+        ...
+
+
+class Changes(Protocol):
+    def watch(self, approval_id: ApprovalId | None = None) -> AbstractContextManager[Subscription]:
+        """Be woken by every change to this approval (None: to any), made by any process on the store.
+
+        What changed before the call does not wake: subscribe, then read, then wait.
+        """
+        ...
+
+
+class Store(Protocol):
+    @property
+    def approvals(self) -> Approvals: ...
+    @property
+    def sessions(self) -> Sessions: ...
+    @property
+    def grants(self) -> Grants: ...
+    @property
+    def workflows(self) -> Workflows: ...
+    @property
+    def trusts(self) -> Trusts: ...
+    @property
+    def intents(self) -> Intents: ...
+    @property
+    def audit(self) -> Audit: ...
+    @property
+    def changes(self) -> Changes: ...
+
+    async def close(self) -> None: ...
+
+
+class FileState(msgspec.Struct, frozen=True, kw_only=True):
+    """A configuration file as it is now: absent (no digest), sound (a config) or broken (an error)."""
+
+    path: str
+    digest: str | None = None
+    config: ConfigFile | None = None
+    error: ConfigInvalid | None = None
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    user: FileState
+    workspace: FileState
+
+
+class ConfigFiles(Protocol):
+    """The user's file and one workspace's."""
+
+    @property
+    def paths(self) -> Paths: ...
+
+    def read(self) -> Loaded:
+        """Return both files; the same object as before while neither has changed."""
+        ...
+
+    def add_rule(
+        self,
+        which: FileKind,
+        effect: Effect,
+        entry: Json,
+        *,
+        before_replace: Callable[[str | None, str], None] | None = None,
+    ) -> bool:
+        """Append `entry` to its list; False when it stands there already. May wait for another writer.
+
+        `before_replace` gets the digests of the old content (None: no file) and of the new one.
+        Raises: ConfigInvalid for a broken file, which stays as it is; Unavailable.
+        """
+        ...
+
+    def remove_rule(
+        self,
+        which: FileKind,
+        effect: Effect | None,
+        entry: Json,
+        *,
+        before_replace: Callable[[str | None, str], None] | None = None,
+    ) -> int:
+        """Remove the entries equal to `entry`, or with that id, and return how many there were."""
+        ...
+
+
+class Configs(Protocol):
+    def of(self, workspace: str) -> ConfigFiles: ...

@@ -1,0 +1,94 @@
+"""`mcpServers` of a configuration file: how each MCP server is started.
+
+What would make another program run than the one named, such as `LD_PRELOAD`, is refused. Starting a server,
+and whether it may be started at all, is not known here.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pml.core.located import Section
+from pml.core.readings import path_readings
+from pml.core.rules import Source
+from pml.core.text import quote
+from pml.core.values import JsonObject
+
+RESERVED: Final = frozenset({"pml", "plexus"})  # the names of PML's own tools and of the hub on the wire
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LOADER_VARIABLE: Final = re.compile(r"LD_.*|DYLD_.*|NODE_OPTIONS|PYTHON.*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerSpec:
+    """How one MCP server is started. The values of `env` may be secrets: they are never shown."""
+
+    name: str
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    cwd: str | None = None
+    permissions: JsonObject | None = None
+    source: Source
+
+
+def parse_servers(top: Section, *, base_dir: str, home: str) -> dict[str, ServerSpec]:
+    """Return the servers of the file by name. Raises: ConfigInvalid."""
+    servers = top.section("mcpServers")
+    if servers is None:
+        return {}
+    for name, key in servers.node.keys.items():
+        if not _NAME.fullmatch(name):
+            servers.refuse(name, key, "is no name for a server: 1 to 64 of `A-Z a-z 0-9 _ -`")
+        if name.lower() in RESERVED:
+            servers.refuse(name, key, "is no name for a server: PML uses it for itself")
+    return {
+        name: _server(name, servers.within(name, node), base_dir=base_dir, home=home)
+        for name, node in servers.node.members.items()
+    }
+
+
+def _server(name: str, entry: Section, *, base_dir: str, home: str) -> ServerSpec:
+    kind = entry.text("type")
+    if "url" in entry.node.members or kind not in (None, "stdio"):
+        entry.refuse("", entry.node, "is reached by URL: only servers with a `command` are supported")
+    command = entry.text("command")
+    if command is None:
+        entry.refuse("", entry.node, "has no `command`")
+    permissions = entry.section("permissions")
+    spec = ServerSpec(
+        name=name,
+        command=command,
+        args=entry.texts("args", may_be_empty=True) or (),
+        env=_environment(entry.section("env")),
+        cwd=folder(entry, "cwd", base_dir=base_dir, home=home),
+        permissions=permissions.as_object() if permissions else None,
+        source=Source(file=entry.path, line=entry.node.line),
+    )
+    entry.note_unknown()
+    return spec
+
+
+def _environment(env: Section | None) -> dict[str, str]:
+    if env is None:
+        return {}
+    for name, key in env.node.keys.items():
+        if not _VARIABLE.fullmatch(name):
+            env.refuse(name, key, "is no name for a variable")
+        if _LOADER_VARIABLE.fullmatch(name):
+            env.refuse(name, key, "changes which code the server runs, and is refused")
+    return {name: env.as_text(name, node, may_be_empty=True) for name, node in env.node.members.items()}
+
+
+def folder(section: Section, key: str, *, base_dir: str, home: str) -> str | None:
+    """Return the folder at `key` as an absolute path, or None. Raises: ConfigInvalid."""
+    text, node = section.text(key), section.get(key)
+    if text is None or node is None:
+        return None
+    readings = path_readings(text, cwd=base_dir, home=home)
+    if not readings:
+        section.refuse(key, node, f"must be a folder, not {quote(text)}")
+    return readings[0]

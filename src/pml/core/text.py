@@ -1,0 +1,82 @@
+"""Text as a person must see it: nothing hidden, nothing cut, no value that forges an escape.
+
+`visible` makes one line of any text; `visible_json` makes pretty JSON of any value. A character is hidden
+when it draws nothing, draws a blank other than the ASCII space, or moves the cursor or the reading direction.
+This module does not know what the text is for, and does not judge look-alike letters.
+"""
+
+import json
+import re
+from typing import Final
+
+from pml.core.values import Json
+
+# Drawn as nothing or as a blank, although Unicode calls them letters, marks or symbols: `str.isprintable`
+# passes them. Mostly the Default_Ignorable_Code_Point property, which the standard library does not offer.
+_BLANK: Final = frozenset(
+    chr(code)
+    for codes in (
+        (0x034F,),  # combining grapheme joiner
+        (0x115F, 0x1160, 0x3164, 0xFFA0),  # Hangul fillers
+        (0x17B4, 0x17B5),  # Khmer inherent vowels
+        (0x180B, 0x180C, 0x180D, 0x180F),  # Mongolian variation selectors
+        (0x2800,),  # Braille blank
+        (0x16FE4,),  # Khitan filler
+        (0x1D159,),  # musical null notehead
+        range(0xFE00, 0xFE10),  # variation selectors
+        range(0xE0100, 0xE01F0),  # variation selectors supplement
+    )
+    for code in codes
+)
+_SHORT: Final = {"\t": r"\t", "\n": r"\n", "\r": r"\r", "\\": r"\\"}
+_ESCAPABLE: Final = re.compile(r"[^ -\[\]-~]")  # printable ASCII without the backslash is never escaped
+_ESCAPABLE_IN_JSON: Final = re.compile(
+    r"[^\n -~]"
+)  # the newlines are the layout's; those in strings are escaped
+_NOT_ASCII: Final = re.compile(r"[^ -~]")
+
+
+def has_hidden(text: str) -> bool:
+    """Tell whether `text` has a character that a person would not see as it is."""
+    return any(_is_hidden(found[0]) for found in _NOT_ASCII.finditer(text))
+
+
+def visible(text: str) -> str:
+    r"""Return `text` in one line with every hidden character as an escape: `\n`, `\t`, `\r` or `\u{202e}`.
+
+    A backslash is always doubled, so an escape in the result is never a piece of the text, and different
+    texts stay different.
+    """
+    return _ESCAPABLE.sub(_escape, text)
+
+
+def visible_json(value: Json, *, indent: int | None = 2) -> str:
+    r"""Return `value` as JSON with every hidden character as a JSON escape, such as `\u202e`.
+
+    `value` is one that `values.check` accepts. Reading the result back gives it again; letters of every
+    script stay readable.
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
+    return _ESCAPABLE_IN_JSON.sub(_escape_in_json, text)
+
+
+def quote(text: str, *, limit: int = 80) -> str:
+    """Return `text` visible and in backticks, cut at `limit` characters: for messages, not for approvals."""
+    cut = text if len(text) <= limit else text[:limit] + "…"
+    return f"`{visible(cut)}`"
+
+
+def _is_hidden(char: str) -> bool:
+    return not char.isprintable() or char in _BLANK
+
+
+def _escape(found: re.Match[str]) -> str:
+    char = found[0]
+    if char in _SHORT:
+        return _SHORT[char]
+    return f"\\u{{{ord(char):x}}}" if _is_hidden(char) else char
+
+
+def _escape_in_json(found: re.Match[str]) -> str:
+    char = found[0]
+    return json.dumps(char)[1:-1] if _is_hidden(char) else char

@@ -1,0 +1,128 @@
+"""JSON as PML takes it in and writes it down: strict on the way in, canonical on the way out.
+
+What two parsers could read differently is refused here (duplicate keys, lone surrogates, NaN, endless
+nesting), so the call that was judged is the call that runs. Config files, which need line and column,
+have their own reader in `jsontext`.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias, cast
+
+import msgspec
+
+from pml.core.errors import Invalid
+
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+JsonObject: TypeAlias = Mapping[str, "Json"]
+
+MAX_DEPTH: Final = 256
+MAX_BYTES: Final = 16 * 1024 * 1024
+
+
+def loads(text: str | bytes, *, what: str = "JSON") -> Json:
+    """Return the value of `text`. Raises: Invalid, naming `what` and the reason."""
+    size = len(text) if isinstance(text, bytes) or text.isascii() else len(text.encode(errors="replace"))
+    if size > MAX_BYTES:
+        raise Invalid(f"{what} has {size:,} bytes, more than {MAX_BYTES:,}")
+    try:
+        decoded = text.decode() if isinstance(text, bytes) else text  # json would guess UTF-16 and UTF-32 too
+        value = cast(Json, json.loads(decoded, object_pairs_hook=_object, parse_constant=_constant))
+    except json.JSONDecodeError as exc:
+        raise Invalid(
+            f"{what} is not JSON: line {exc.lineno}, column {exc.colno}: {exc.msg.lower()}"
+        ) from exc
+    except UnicodeDecodeError as exc:
+        raise Invalid(f"{what} is not UTF-8: byte {exc.start}") from exc
+    except ValueError as exc:  # Python bounds the digits of an int that it reads
+        raise Invalid(f"{what} has a number with too many digits") from exc
+    except RecursionError as exc:
+        raise Invalid(f"{what} is nested deeper than {MAX_DEPTH} levels") from exc
+    except _Refused as exc:
+        raise Invalid(f"{what} {exc}") from exc
+    check(value, what=what)
+    return value
+
+
+def loads_object(text: str | bytes, *, what: str = "JSON") -> JsonObject:
+    """As `loads`, for a value that must be an object. Raises: Invalid."""
+    value = loads(text, what=what)
+    if not isinstance(value, Mapping):
+        raise Invalid(f"{what} must be a JSON object, not {kind_of(value)}")
+    return value
+
+
+def check(value: Json, *, what: str = "JSON") -> None:
+    """Raise Invalid if `value` cannot be stored and shown exactly."""
+    todo: list[tuple[Json, int]] = [(value, 1)]
+    while todo:
+        item, depth = todo.pop()
+        if isinstance(item, str):
+            _check_text(item, what)
+        elif isinstance(item, float):
+            if not math.isfinite(item):  # would be written down as null: another call than the judged one
+                raise Invalid(f"{what} has a number beyond the range of a double")
+        elif isinstance(item, Mapping):
+            _check_depth(depth, what)
+            for key in item:
+                _check_text(key, what)
+            todo.extend((child, depth + 1) for child in item.values())
+        elif isinstance(item, list | tuple):
+            _check_depth(depth, what)
+            todo.extend((child, depth + 1) for child in item)
+
+
+def canonical(value: Json) -> bytes:
+    """Return the one spelling of `value` that digests are taken of: sorted keys, no blanks, UTF-8."""
+    return msgspec.json.encode(value, order="sorted")
+
+
+def kind_of(value: Json) -> str:
+    """Return JSON's word for the kind of `value`."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a string"
+        case Mapping():
+            return "an object"
+        case _:
+            return "an array"
+
+
+class _Refused(Exception):
+    """A reason found inside the parser."""
+
+
+def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise _Refused(f"has the key {key!r} twice in one object")
+            seen.add(key)
+    return found
+
+
+def _constant(name: str) -> Json:
+    raise _Refused(f"has {name}, which is not a JSON number")
+
+
+def _check_text(text: str, what: str) -> None:
+    if text.isascii():
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError as exc:
+        raise Invalid(f"{what} has half of a surrogate pair (U+{ord(text[exc.start]):04X})") from exc
+
+
+def _check_depth(depth: int, what: str) -> None:
+    if depth > MAX_DEPTH:
+        raise Invalid(f"{what} is nested deeper than {MAX_DEPTH} levels")

@@ -1,0 +1,104 @@
+"""Every JSON shape that PML prints or sends, defined once: MCP results, HTTP API, `--json`, events."""
+
+from pml.core.approvals import Approval, Decider, MatchedRule, Subject, instant
+from pml.core.audit import Link
+from pml.core.errors import PmlError
+from pml.core.rules import Rule, Verdict
+from pml.core.values import Json
+
+
+def headline(record: Approval) -> str:
+    """The one line that says what is asked."""
+    match record.subject:
+        case Subject.TOOL_CALL:
+            return f"Approval required to call {record.tool_name}"
+        case Subject.WORKSPACE_TRUST:
+            return "Approval required to trust this workspace's .pml.json"
+        case _:
+            return f"Approval required: {record.subject} for {record.tool_name}"
+
+
+def approval_json(record: Approval) -> dict[str, Json]:
+    """An approval as lists, `show` and events have it."""
+    shape: dict[str, Json] = {
+        "id": record.id,
+        "subject": record.subject,
+        "tool": record.tool_name,
+        "status": record.status,
+        "session": record.session_id,
+        "created_at": instant(record.created_at),
+        "expires_at": instant(record.expires_at),
+        "digest": record.digest,
+        "input": record.tool_input,
+        "tool_use_id": record.tool_use_id,
+        "may_allow": sorted(record.deciders),
+        "rule": None if record.rule is None else _matched_rule(record.rule),
+        "run_id": record.run_id,
+    }
+    if record.resolved_at is not None:
+        shape |= {
+            "resolved_at": instant(record.resolved_at),
+            "decided_by": None if record.decided_by is None else decider_json(record.decided_by),
+            "scope": record.scope,
+            "message": record.response_message,
+            "updated_input": record.updated_input,
+        }
+    return shape
+
+
+def decider_json(by: Decider) -> dict[str, Json]:
+    return {"kind": by.kind, "id": by.id, "channel": by.channel}
+
+
+def _matched_rule(rule: MatchedRule) -> dict[str, Json]:
+    return {"verdict": rule.verdict, "entry": rule.entry, "source": {"file": rule.file, "line": rule.line}}
+
+
+def rule_json(rule: Rule) -> dict[str, Json]:
+    """A rule as `rules list` has it."""
+    return {
+        "effect": rule.effect,
+        "entry": rule.entry,
+        "id": rule.id,
+        "expires_at": None if rule.expires_at is None else instant(rule.expires_at),
+        "source": source_json(rule),
+    }
+
+
+def source_json(rule: Rule | None) -> Json:
+    if rule is None or rule.source is None:
+        return None
+    return {"file": rule.source.file, "line": rule.source.line}
+
+
+def verdict_json(verdict: Verdict) -> dict[str, Json]:
+    """A verdict as `rules explain` has it."""
+    return {
+        "verdict": verdict.kind,
+        "rule": None if verdict.rule is None else verdict.rule.entry,
+        "matched": [rule_json(rule) for rule in verdict.matched],
+        "source": source_json(verdict.rule),
+    }
+
+
+def link_json(link: Link) -> dict[str, Json]:
+    """An audit entry as `audit list` has it."""
+    entry = link.entry
+    return {
+        "seq": link.seq,
+        "chain": link.chain,
+        "n": link.n,
+        "at": entry.at.isoformat(),
+        "kind": entry.kind,
+        "approval": entry.approval_id,
+        "session": entry.session_id,
+        "tool": entry.tool,
+        "by": None if entry.by is None else decider_json(entry.by),
+        "detail": entry.detail,
+        "hash": link.hash,
+    }
+
+
+def error_json(error: PmlError) -> dict[str, Json]:
+    """The one shape of an error, on every edge."""
+    return {"error": {"code": error.code, "message": error.message, "hint": error.hint}}

@@ -1,0 +1,305 @@
+"""Asking, waiting, deciding, claiming, finishing: the life of an approval as use cases.
+
+Nothing here knows who shows the question or runs the call. The store serialises; `core.approvals`
+says what is legal; this module judges again wherever time has passed.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from pml.core.approvals import (
+    Allowed,
+    Approval,
+    ApprovalId,
+    Cancelled,
+    Channel,
+    Claimed,
+    Completed,
+    Decider,
+    DeciderKind,
+    Denied,
+    Expired,
+    Failed,
+    Role,
+    Scope,
+    SessionId,
+    State,
+    Subject,
+)
+from pml.core.digest import digest_call
+from pml.core.errors import Changed, Conflict, MayNotDecide, NotFound, ToolDenied
+from pml.core.ports import ApprovalQuery, Session
+from pml.core.rules import Call, VerdictKind
+from pml.core.values import JsonObject, check
+from pml.service.desk import Desk
+from pml.service.policy import (
+    Judged,
+    current_policy,
+    judge_in_session,
+    matched_rule,
+    refuse_denied,
+    rule_text,
+)
+from pml.service.remembering import Remembered, apply_memory, memory_of
+from pml.service.sessions import descends_from, session_of
+
+MAX_PENDING: Final = 20  # asks of one session that wait at once; a flood would wear the person out
+RECHECK_S: Final = 30.0  # every wait looks again this often, whatever woke it or did not
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is to be asked: exactly this call, for this reason."""
+
+    session: Session
+    tool: str
+    arguments: JsonObject
+    subject: Subject = Subject.TOOL_CALL
+    tool_use_id: str = ""
+    definition: str | None = None
+    artefact: str | None = None
+    deciders: frozenset[Role] = frozenset({Role.PERSON})
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """An answer. `digest` is of what the decider was shown; `release` are the ids shown beside the button."""
+
+    by: Decider
+    digest: str
+    allow: bool
+    scope: Scope = Scope.ONCE
+    literal: bool = False
+    message: str | None = None
+    updated_input: JsonObject | None = None
+    release: tuple[ApprovalId, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided:
+    """What came of a decision: the record, what was remembered, and which of the waiting it released."""
+
+    record: Approval
+    remembered: Remembered | None = None
+    released: tuple[Approval, ...] = ()
+
+
+async def ask(desk: Desk, question: Question, judged: Judged | None = None) -> Approval:
+    """Store the question, or attach to the same one that waits already. Raises: TooManyPending, Invalid."""
+    check(question.arguments, what="the arguments")
+    now = desk.clock.now()
+    settings = (await current_policy(desk, question.session.workspace)).settings
+    ttl_s = settings.approval.ttl_s
+    new = Approval(
+        id=ApprovalId(desk.ids.new()),
+        session_id=question.session.id,
+        subject=question.subject,
+        tool_name=question.tool,
+        tool_input=question.arguments,
+        tool_use_id=question.tool_use_id,
+        digest=digest_call(
+            question.tool, question.arguments, definition=question.definition, artefact=question.artefact
+        ),
+        definition=question.definition,
+        artefact=question.artefact,
+        rule=None if judged is None else matched_rule(judged),
+        deciders=question.deciders,
+        ttl_s=ttl_s,
+        created_at=now,
+        expires_at=now + timedelta(seconds=ttl_s),
+        owner=desk.owners.me,
+        run_id=question.run_id,
+    )
+    return await desk.store.approvals.ask(new, max_pending=MAX_PENDING)
+
+
+async def wait(desk: Desk, approval_id: ApprovalId, *, timeout_s: float | None = None) -> Approval:
+    """Return the approval once it is no longer pending, or as it is after `timeout_s`. Raises: NotFound."""
+    until = None if timeout_s is None else desk.clock.now() + timedelta(seconds=timeout_s)
+    with desk.store.changes.watch(approval_id) as changes:
+        while True:
+            record = await get(desk, approval_id)
+            now = desk.clock.now()
+            if record.status is not State.PENDING:
+                return record
+            if now >= record.expires_at:
+                await expire(desk, record)
+                continue
+            if until is not None and now >= until:
+                return record
+            ends = record.expires_at if until is None else min(record.expires_at, until)
+            await changes.wait(min((ends - now).total_seconds(), RECHECK_S))
+
+
+async def decide(desk: Desk, approval_id: ApprovalId, decision: Decision) -> Decided:
+    """Answer the question; the first answer wins.
+
+    Raises: NotFound, ApprovalExpired, AlreadyDecided, MayNotDecide, Changed, ToolDenied, Invalid.
+    """
+    record = await get(desk, approval_id)
+    session = await session_of(desk, record.session_id)
+    now = desk.clock.now()
+    if record.status is State.PENDING and now >= record.expires_at:
+        record = await expire(desk, record)
+    await _guard_parent(desk, decision.by, session)
+    if not decision.allow:
+        event = Denied(at=now, by=decision.by, digest=decision.digest, message=decision.message)
+        return Decided(record=await desk.store.approvals.advance(approval_id, event))
+    await _judge_again(desk, session, record, decision.updated_input)
+    arguments = record.tool_input if decision.updated_input is None else decision.updated_input
+    memory = memory_of(
+        desk, record, session, decision.by, decision.scope, arguments=arguments, literal=decision.literal
+    )
+    event = Allowed(
+        at=now,
+        by=decision.by,
+        digest=decision.digest,
+        scope=decision.scope,
+        message=decision.message,
+        updated_input=decision.updated_input,
+    )
+    record = await desk.store.approvals.advance(approval_id, event, remember=memory)
+    remembered = await apply_memory(desk, memory) if memory is not None else None
+    released = await release(desk, decision.release, by=decision.by) if decision.release else ()
+    return Decided(record=record, remembered=remembered, released=released)
+
+
+async def release(desk: Desk, shown: Sequence[ApprovalId], *, by: Decider) -> tuple[Approval, ...]:
+    """Judge those of the waiting that were shown again, and allow what a rule or grant now allows."""
+    released: list[Approval] = []
+    for approval_id in shown:
+        record = await get(desk, approval_id)
+        if record.status is not State.PENDING or record.subject is not Subject.TOOL_CALL:
+            continue
+        session = await session_of(desk, record.session_id)
+        judged = await judge_in_session(desk, session, _call(record, session))
+        if judged.kind is VerdictKind.ALLOW:
+            decision = Decision(
+                by=by, digest=record.digest, allow=True, message="covered by a new rule or grant"
+            )
+            released.append((await decide(desk, approval_id, decision)).record)
+    return tuple(released)
+
+
+async def refuse_denied_waiting(desk: Desk, workspace: str) -> tuple[Approval, ...]:
+    """Deny the waiting calls of `workspace` that a deny rule names now; a deny never needs showing first."""
+    refused: list[Approval] = []
+    async for record in all_pending(desk):
+        session = await session_of(desk, record.session_id)
+        if session.workspace != workspace or record.subject is not Subject.TOOL_CALL:
+            continue
+        judged = await judge_in_session(desk, session, _call(record, session))
+        rule = judged.verdict.rule
+        if judged.kind is VerdictKind.DENY and rule is not None:
+            by = Decider(kind=DeciderKind.RULE, id=rule_text(rule), channel=Channel.RULES)
+            decision = Decision(by=by, digest=record.digest, allow=False)
+            refused.append((await decide(desk, record.id, decision)).record)
+    return tuple(refused)
+
+
+async def claim(
+    desk: Desk, approval_id: ApprovalId, *, definition: str | None = None, artefact: str | None = None
+) -> Approval:
+    """Take the approved call, once, just before it runs; judged again, and exactly as approved.
+
+    `definition` and `artefact` are the digests of what would run now.
+    Raises: NotFound, ApprovalExpired, AlreadyClaimed, IllegalEvent, ToolDenied, Changed.
+    """
+    record = await get(desk, approval_id)
+    session = await session_of(desk, record.session_id)
+    if record.status is State.ALLOWED and desk.clock.now() >= record.expires_at:
+        record = await expire(desk, record)
+    digest = digest_call(record.tool_name, record.run_input, definition=definition, artefact=artefact)
+    try:
+        await _judge_again(desk, session, record, record.updated_input)
+        event = Claimed(at=desk.clock.now(), owner=desk.owners.me, digest=digest)
+        return await desk.store.approvals.advance(approval_id, event)
+    except (ToolDenied, Changed) as exc:
+        if record.status is State.ALLOWED:
+            await cancel(desk, approval_id, reason=exc.message)
+        raise
+
+
+async def finish(desk: Desk, approval_id: ApprovalId, *, error: str | None = None) -> Approval:
+    """Tell that the claimed call has run: well, or with `error`."""
+    now = desk.clock.now()
+    event = Completed(at=now) if error is None else Failed(at=now, message=error)
+    return await desk.store.approvals.advance(approval_id, event)
+
+
+async def cancel(desk: Desk, approval_id: ApprovalId, *, reason: str) -> Approval:
+    """Withdraw a question, or an answer that was not used."""
+    return await desk.store.approvals.advance(approval_id, Cancelled(at=desk.clock.now(), reason=reason))
+
+
+async def expire(desk: Desk, record: Approval) -> Approval:
+    """Mark an approval whose time is over; if somebody was faster, return what they made of it."""
+    try:
+        return await desk.store.approvals.advance(record.id, Expired(at=desk.clock.now()))
+    except Conflict:
+        return await get(desk, record.id)
+
+
+async def get(desk: Desk, approval_id: ApprovalId) -> Approval:
+    """Raises: NotFound."""
+    record = await desk.store.approvals.get(approval_id)
+    if record is None:
+        raise NotFound(f"no approval `{approval_id}`", hint="`pml approvals list --all` shows all there are")
+    return record
+
+
+async def find(desk: Desk, prefix: str) -> Approval:
+    """Return the one approval whose id begins with `prefix`. Raises: NotFound, Conflict."""
+    found = await desk.store.approvals.find(prefix.lower(), limit=2)
+    if not found:
+        raise NotFound(f"no approval `{prefix}`", hint="`pml approvals list --all` shows all there are")
+    if len(found) > 1:
+        raise Conflict(f"several approvals begin with `{prefix}`", hint="give more of the id")
+    return found[0]
+
+
+async def pending(
+    desk: Desk, *, session_id: SessionId | None = None, after: Approval | None = None, limit: int = 100
+) -> list[Approval]:
+    """Return one page of the undecided, oldest first, after the last one of the page before."""
+    query = ApprovalQuery(
+        states=frozenset({State.PENDING}),
+        session_id=session_id,
+        after=None if after is None else (after.created_at, after.id),
+        limit=limit,
+    )
+    return await desk.store.approvals.page(query)
+
+
+async def all_pending(desk: Desk, *, session_id: SessionId | None = None) -> AsyncIterator[Approval]:
+    """Yield every undecided approval, page by page."""
+    last: Approval | None = None
+    while page := await pending(desk, session_id=session_id, after=last):
+        for record in page:
+            yield record
+        last = page[-1]
+
+
+async def _judge_again(
+    desk: Desk, session: Session, record: Approval, updated_input: JsonObject | None
+) -> None:
+    """Raise ToolDenied if a deny names the call that would run, edited or not."""
+    if record.subject is not Subject.TOOL_CALL:
+        return
+    if updated_input is not None:
+        check(updated_input, what="the edited arguments")
+    call = _call(record, session, updated_input)
+    refuse_denied(await judge_in_session(desk, session, call), record.tool_name)
+
+
+def _call(record: Approval, session: Session, updated_input: JsonObject | None = None) -> Call:
+    arguments = record.run_input if updated_input is None else updated_input
+    return Call(tool=record.tool_name, arguments=arguments, cwd=session.workspace)
+
+
+async def _guard_parent(desk: Desk, by: Decider, session: Session) -> None:
+    if by.kind is DeciderKind.PARENT and not await descends_from(desk, session, SessionId(by.id)):
+        raise MayNotDecide(f"session `{session.id}` is no descendant of session `{by.id}`")

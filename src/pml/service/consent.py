@@ -1,0 +1,118 @@
+"""Consent to a call that somebody else will run: the script behind `pml approvals ask`, a permission tool.
+
+Delivering the answer is claim and completion: it is given out once, for exactly the approved arguments.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from pml.core.approvals import Approval, State
+from pml.core.digest import digest_call
+from pml.core.errors import Conflict
+from pml.core.ports import ApprovalQuery, Workflow
+from pml.core.rules import Call, VerdictKind
+from pml.core.values import JsonObject
+from pml.service.approvals import Question, ask, cancel, claim, finish, wait
+from pml.service.desk import Desk
+from pml.service.policy import Judged, current_policy, judge, refuse_denied
+from pml.service.trusting import apply_trust, trust_question
+
+_DENIALS: Final = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consent:
+    """An answer: `arguments` may run if `record` is None (a rule or grant allows) or completed."""
+
+    judged: Judged
+    record: Approval | None
+    arguments: JsonObject
+
+    @property
+    def granted(self) -> bool:
+        return self.record is None or self.record.status is State.COMPLETED
+
+
+async def seek_consent(
+    desk: Desk, question: Question, *, wait_s: float | None, on_asked: Callable[[Approval], None]
+) -> Consent:
+    """Judge the call and, if need be, ask; wait `wait_s` for the answer (None: until it expires).
+
+    `on_asked` gets each approval once it is stored, before the wait.
+
+    An answer that is not waited for can be collected by asking the same again until it expires.
+    Raises: ToolDenied, TooManyPending, and what `claim` raises when the decision no longer holds.
+    """
+    judged = await _judge(desk, question)
+    if judged.needs_trust:
+        trust = await _settle_trust(desk, question, wait_s=wait_s, on_asked=on_asked)
+        if trust is not None and trust.status is State.PENDING:
+            return Consent(judged=judged, record=trust, arguments=question.arguments)
+        judged = await _judge(desk, question)
+    if judged.kind is VerdictKind.ALLOW:
+        return Consent(judged=judged, record=None, arguments=question.arguments)
+    record = await _answer(desk, question, judged, wait_s=wait_s, on_asked=on_asked)
+    if record.status is State.ALLOWED:
+        await claim(desk, record.id, definition=question.definition, artefact=question.artefact)
+        record = await finish(desk, record.id)
+    return Consent(judged=judged, record=record, arguments=record.run_input)
+
+
+async def _judge(desk: Desk, question: Question) -> Judged:
+    session = question.session
+    call = Call(tool=question.tool, arguments=question.arguments, cwd=session.workspace)
+    policy = await current_policy(desk, session.workspace)
+    judged = await judge(desk, policy, call, session_id=session.id)
+    refuse_denied(judged, question.tool)
+    return judged
+
+
+async def _settle_trust(
+    desk: Desk, question: Question, *, wait_s: float | None, on_asked: Callable[[Approval], None]
+) -> Approval | None:
+    """Ask whether to trust the file that would allow the call; a person who said no is not asked again."""
+    session = question.session
+    asked = trust_question(session, await current_policy(desk, session.workspace))
+    if await _was_denied(desk, asked):
+        return None
+    record = await _answer(desk, asked, None, wait_s=wait_s, on_asked=on_asked)
+    if record.status is State.ALLOWED:
+        await apply_trust(desk, record, session)
+    return record
+
+
+async def _was_denied(desk: Desk, question: Question) -> bool:
+    digest = digest_call(question.tool, question.arguments)
+    query = ApprovalQuery(states=frozenset({State.DENIED}), session_id=question.session.id, limit=_DENIALS)
+    return any(record.digest == digest for record in await desk.store.approvals.page(query))
+
+
+async def _answer(
+    desk: Desk,
+    question: Question,
+    judged: Judged | None,
+    *,
+    wait_s: float | None,
+    on_asked: Callable[[Approval], None],
+) -> Approval:
+    record = await ask(desk, question, judged)
+    on_asked(record)
+    try:
+        record = await wait(desk, record.id, timeout_s=wait_s)
+    except asyncio.CancelledError:
+        with contextlib.suppress(Conflict):
+            await cancel(desk, record.id, reason="the asker stopped waiting")
+        raise
+    if record.status is State.PENDING:
+        await desk.store.workflows.issue(
+            Workflow(
+                id=record.id,
+                approval_id=record.id,
+                principal=question.session.principal,
+                created_at=desk.clock.now(),
+            )
+        )
+    return record

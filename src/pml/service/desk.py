@@ -1,0 +1,20 @@
+"""What every use case works with: the ports, introduced to each other once by `app`."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pml.core.ports import Clock, Configs, Ids, Owners, Processes, Store
+
+if TYPE_CHECKING:
+    from pml.service.policy import Policy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Desk:
+    store: Store
+    clock: Clock
+    ids: Ids
+    owners: Owners
+    processes: Processes
+    configs: Configs
+    policies: "dict[str, Policy]" = field(default_factory=dict[str, "Policy"])  # by workspace; a cache

@@ -1,0 +1,146 @@
+"""What the rules, the trust in them and the session's memory say of a call. Every path to a tool asks here.
+
+deny → allow → ask, with one addition: while a configuration file is broken, nobody knows what it would
+deny, so nothing is allowed by any file and everything that is not denied asks.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from pml.core.approvals import MatchedRule, SessionId
+from pml.core.digest import digest_call
+from pml.core.effective import Loosening, Settings, loosening, unite
+from pml.core.errors import ConfigInvalid, ToolDenied
+from pml.core.matchers import Paths
+from pml.core.ports import Grant, Loaded, Session
+from pml.core.rules import Call, Rule, RuleSet, Verdict, VerdictKind
+from pml.core.values import canonical
+from pml.service.desk import Desk
+
+META_TOOLS: Final = frozenset({"pml:call", "pml:discover"})  # they only carry other calls
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """The configuration in force for a workspace, and what an untrusted file would add to it."""
+
+    workspace: str
+    loaded: Loaded
+    trusted: bool
+    settings: Settings
+    rules: RuleSet
+    untrusted: Loosening | None
+    rules_if_trusted: RuleSet
+
+    @property
+    def broken(self) -> tuple[ConfigInvalid, ...]:
+        states = (self.loaded.user, self.loaded.workspace)
+        return tuple(state.error for state in states if state.error is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """A verdict with all that led to it."""
+
+    kind: VerdictKind
+    verdict: Verdict
+    grant: Grant | None = None
+    asking_is_off: bool = False
+    broken: tuple[ConfigInvalid, ...] = ()
+    needs_trust: bool = False
+
+
+async def current_policy(desk: Desk, workspace: str) -> Policy:
+    """Return the policy of `workspace` as its files and their trust are now."""
+    files = desk.configs.of(workspace)
+    loaded = files.read()
+    file = loaded.workspace
+    trusted = file.digest is not None and await desk.store.trusts.holds(file.path, file.digest)
+    known = desk.policies.get(workspace)
+    if known is None or known.loaded is not loaded or known.trusted != trusted:
+        known = _build(workspace, loaded, files.paths, trusted=trusted)
+        desk.policies[workspace] = known
+    return known
+
+
+def _build(workspace: str, loaded: Loaded, paths: Paths, *, trusted: bool) -> Policy:
+    user, local = loaded.user.config, loaded.workspace.config
+    settings = unite(user, local, trusted=trusted)
+    rules = RuleSet(settings.rules, paths=paths)
+    would = rules if trusted else RuleSet(unite(user, local, trusted=True).rules, paths=paths)
+    return Policy(
+        workspace=workspace,
+        loaded=loaded,
+        trusted=trusted,
+        settings=settings,
+        rules=rules,
+        untrusted=None if trusted or local is None else loosening(local),
+        rules_if_trusted=would,
+    )
+
+
+async def judge(desk: Desk, policy: Policy, call: Call, *, session_id: SessionId | None) -> Judged:
+    """Return what is to be done with `call`. A configured deny beats every grant."""
+    now = desk.clock.now()
+    verdict = policy.rules.judge(call, now=now)
+    if verdict.kind is VerdictKind.DENY:
+        return Judged(kind=VerdictKind.DENY, verdict=verdict)
+    if policy.broken:
+        return Judged(kind=VerdictKind.ASK, verdict=verdict, broken=policy.broken)
+    if verdict.kind is VerdictKind.ALLOW:
+        return Judged(kind=VerdictKind.ALLOW, verdict=verdict)
+    grant = None if session_id is None else await _grant_for(desk, session_id, call)
+    if grant is not None:
+        return Judged(kind=VerdictKind.ALLOW, verdict=verdict, grant=grant)
+    if not policy.settings.approval.asking_enabled(now):
+        return Judged(kind=VerdictKind.ALLOW, verdict=verdict, asking_is_off=True)
+    needs_trust = (
+        policy.untrusted is not None
+        and policy.rules_if_trusted.judge(call, now=now).kind is VerdictKind.ALLOW
+    )
+    return Judged(kind=verdict.kind, verdict=verdict, needs_trust=needs_trust)
+
+
+async def judge_in_session(desk: Desk, session: Session, call: Call) -> Judged:
+    """As `judge`, with the policy of the session's workspace as it is now."""
+    return await judge(desk, await current_policy(desk, session.workspace), call, session_id=session.id)
+
+
+def refuse_denied(judged: Judged, tool: str) -> None:
+    """Raise ToolDenied, naming the rule, if the verdict is deny."""
+    if judged.kind is VerdictKind.DENY:
+        rule = judged.verdict.rule
+        raise ToolDenied(
+            f"tool `{tool}` is denied by user config" + ("" if rule is None else f": {rule_text(rule)}"),
+            hint="no approval lifts a deny; `pml rules explain` shows the rule",
+        )
+
+
+def rule_text(rule: Rule) -> str:
+    """Return the rule as its file has it, and where."""
+    where = "" if rule.source is None else f" ({rule.source.file}:{rule.source.line})"
+    return f"{rule.effect} {canonical(rule.entry).decode()}{where}"
+
+
+def matched_rule(judged: Judged) -> MatchedRule | None:
+    """Return why PML asks, to be kept with the question."""
+    if judged.broken:
+        error = judged.broken[0]
+        return MatchedRule(verdict="ask", entry=error.problem, file=error.path, line=error.line)
+    rule = judged.verdict.rule
+    if rule is None:
+        return None
+    return MatchedRule(
+        verdict=judged.verdict.kind,
+        entry=canonical(rule.entry).decode(),
+        file=None if rule.source is None else rule.source.file,
+        line=None if rule.source is None else rule.source.line,
+    )
+
+
+async def _grant_for(desk: Desk, session_id: SessionId, call: Call) -> Grant | None:
+    if call.tool in META_TOOLS:
+        return None
+    grants = await desk.store.grants.of(session_id, call.tool)
+    digest = digest_call(call.tool, call.arguments) if any(grant.digest for grant in grants) else None
+    return next((grant for grant in grants if grant.digest in (None, digest)), None)

@@ -1,0 +1,72 @@
+"""Sessions: one agent connection each, in a tree, with the process that holds it."""
+
+from pml.core.approvals import SessionId
+from pml.core.errors import MayNotDecide, NotFound
+from pml.core.ports import Process, Session
+from pml.service.desk import Desk
+
+
+async def start_session(
+    desk: Desk,
+    *,
+    session_id: SessionId,
+    name: str,
+    principal: str,
+    workspace: str,
+    process: Process | None,
+    is_agent: bool,
+    parent_id: SessionId | None = None,
+) -> Session:
+    """Register a session, or return the live one with that id."""
+    return await desk.store.sessions.start(
+        Session(
+            id=session_id,
+            name=name,
+            principal=principal,
+            workspace=workspace,
+            parent_id=parent_id,
+            process=process,
+            is_agent=is_agent,
+            started_at=desk.clock.now(),
+        )
+    )
+
+
+async def session_of(desk: Desk, session_id: SessionId) -> Session:
+    """Raises: NotFound."""
+    session = await desk.store.sessions.get(session_id)
+    if session is None:
+        raise NotFound(f"no session `{session_id}`")
+    return session
+
+
+async def descends_from(desk: Desk, session: Session, ancestor: SessionId) -> bool:
+    """Tell whether `ancestor` started `session`, or one that led to it. Nobody descends from itself."""
+    seen: set[SessionId] = set()
+    parent = session.parent_id
+    while parent is not None and parent not in seen:
+        if parent == ancestor:
+            return True
+        seen.add(parent)
+        above = await desk.store.sessions.get(parent)
+        parent = None if above is None else above.parent_id
+    return False
+
+
+async def guard_person(desk: Desk) -> None:
+    """Raise MayNotDecide if this process runs beneath a registered agent: an agent decides nothing."""
+    agents = {
+        session.process: session
+        for session in await desk.store.sessions.live()
+        if session.is_agent and session.process is not None
+    }
+    if not agents:
+        return
+    for process in desk.processes.ancestors():
+        session = agents.get(process)
+        if session is not None:
+            raise MayNotDecide(
+                f"this command runs beneath the agent session `{session.name}` (process {process.pid}), "
+                "and an agent cannot decide for itself",
+                hint="decide from a terminal that the agent did not start",
+            )

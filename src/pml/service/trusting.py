@@ -1,0 +1,66 @@
+"""Trust in a workspace's file: by exact content, by a person, after seeing what it would loosen."""
+
+import msgspec
+
+from pml.core.approvals import Approval, Decider, Subject
+from pml.core.effective import Loosening
+from pml.core.errors import Changed, Invalid, NotFound
+from pml.core.ports import Session, Trust
+from pml.core.values import JsonObject
+from pml.service.approvals import Question, claim, finish
+from pml.service.desk import Desk
+from pml.service.policy import Policy, current_policy
+
+TRUST_TOOL = "pml:trust"
+
+
+def trust_question(session: Session, policy: Policy) -> Question:
+    """Return the question whether to trust the workspace's file as it is now."""
+    return Question(
+        session=session,
+        tool=TRUST_TOOL,
+        arguments=trust_facts(policy),
+        subject=Subject.WORKSPACE_TRUST,
+    )
+
+
+def trust_facts(policy: Policy) -> JsonObject:
+    """Return what trusting the file means: its digest, what it would allow, what it would start."""
+    file = policy.loaded.workspace
+    loose = policy.untrusted or Loosening(allows=(), launches=(), settings={})
+    return {"path": file.path, "digest": file.digest, **msgspec.to_builtins(loose)}
+
+
+async def trust_workspace(desk: Desk, workspace: str, *, digest: str, by: Decider) -> Policy:
+    """Trust the file if it still has the content that was shown. Raises: NotFound, ConfigInvalid, Changed."""
+    policy = await current_policy(desk, workspace)
+    file = policy.loaded.workspace
+    if file.error is not None:
+        raise file.error
+    if file.digest is None:
+        raise NotFound(f"{file.path} does not exist", hint="`pml init` creates it")
+    if file.digest != digest:
+        raise Changed(f"{file.path} has changed since it was shown", hint="look at it again, then trust it")
+    await desk.store.trusts.add(Trust(path=file.path, digest=digest, by=by, trusted_at=desk.clock.now()))
+    return await current_policy(desk, workspace)
+
+
+async def untrust_workspace(desk: Desk, workspace: str, *, by: Decider) -> int:
+    """Forget all trust in the workspace's file; return how many contents of it were trusted."""
+    path = desk.configs.of(workspace).read().workspace.path
+    return await desk.store.trusts.remove(path, at=desk.clock.now(), by=by)
+
+
+async def apply_trust(desk: Desk, record: Approval, session: Session) -> Policy:
+    """Carry out an allowed `workspace_trust` approval. Raises: what `claim` and `trust_workspace` raise."""
+    claimed = await claim(desk, record.id)
+    digest = claimed.tool_input.get("digest")
+    if claimed.decided_by is None or not isinstance(digest, str):
+        raise Invalid(f"approval `{record.id}` holds no decision to trust")
+    try:
+        policy = await trust_workspace(desk, session.workspace, digest=digest, by=claimed.decided_by)
+    except Exception as exc:
+        await finish(desk, record.id, error=str(exc))
+        raise
+    await finish(desk, record.id)
+    return policy

@@ -1,0 +1,112 @@
+"""What time and crashes leave behind, put right. Safe to run at any moment, in any process, repeatedly."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from pml.core.approvals import RECONNECT_S, Abandoned, Approval, ApprovalId, Cancelled, Event, Lost, State
+from pml.core.errors import Conflict, NotFound
+from pml.core.ports import Session
+from pml.service.approvals import all_pending, expire
+from pml.service.desk import Desk
+from pml.service.remembering import redo_intents
+
+_AT_ONCE: Final = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swept:
+    """How many of each were put right."""
+
+    expired: int = 0
+    cancelled: int = 0
+    lost: int = 0
+    sessions_ended: int = 0
+    rules_written: int = 0
+
+
+async def sweep(desk: Desk) -> Swept:
+    """Expire what is due, notice owners and agents that are gone, finish interrupted "always" writes."""
+    ended, cancelled = await _end_sessions(desk)
+    lost = await _notice_dead_owners(desk)
+    expired, left = await _end_due(desk)
+    written = await redo_intents(desk)
+    return Swept(
+        expired=expired,
+        cancelled=cancelled + left,
+        lost=lost,
+        sessions_ended=ended,
+        rules_written=written,
+    )
+
+
+async def cleanup_old(desk: Desk, *, keep_days: int) -> int:
+    """Delete approvals that ended more than `keep_days` ago; the audit log stays."""
+    now = desk.clock.now()
+    return await desk.store.approvals.cleanup_old(older_than=now - timedelta(days=keep_days), at=now)
+
+
+async def end_session(desk: Desk, session: Session) -> int:
+    """End the session: forget its grants, cancel what it still waits for; return how many that were."""
+    now = desk.clock.now()
+    await desk.store.sessions.end(session.id, at=now)
+    cancelled = 0
+    async for record in all_pending(desk, session_id=session.id):
+        cancelled += await _try(desk, record.id, Cancelled(at=now, reason="the agent's session ended"))
+    return cancelled
+
+
+async def _end_sessions(desk: Desk) -> tuple[int, int]:
+    """A session ends with its process."""
+    ended = cancelled = 0
+    for session in await desk.store.sessions.live():
+        if session.process is not None and not desk.processes.running(session.process):
+            cancelled += await end_session(desk, session)
+            ended += 1
+    return ended, cancelled
+
+
+async def _notice_dead_owners(desk: Desk) -> int:
+    """What ran when its owner died is unknown; what waited has a while to be asked again."""
+    now = desk.clock.now()
+    alive: dict[str, bool] = {}
+    lost = 0
+    for record in await desk.store.approvals.held():
+        if record.owner not in alive:
+            alive[record.owner] = desk.owners.alive(record.owner)
+        if alive[record.owner]:
+            continue
+        if record.status is State.EXECUTING:
+            lost += await _try(desk, record.id, Lost(at=now))
+        elif record.abandoned_at is None:
+            await _try(desk, record.id, Abandoned(at=now))
+    return lost
+
+
+async def _end_due(desk: Desk) -> tuple[int, int]:
+    expired = cancelled = 0
+    while due := await desk.store.approvals.due(now=desk.clock.now(), limit=_AT_ONCE):
+        for record in due:
+            if _is_left(desk, record):
+                event = Cancelled(at=desk.clock.now(), reason="the asking process ended")
+                cancelled += await _try(desk, record.id, event)
+            else:
+                expired += (await expire(desk, record)).status is State.EXPIRED
+    return expired, cancelled
+
+
+def _is_left(desk: Desk, record: Approval) -> bool:
+    """Whether its asker went away and stayed away, and did so before the time was over."""
+    if record.abandoned_at is None:
+        return False
+    given_up_at = record.abandoned_at + timedelta(seconds=RECONNECT_S)
+    return given_up_at <= min(desk.clock.now(), record.expires_at)
+
+
+async def _try(desk: Desk, approval_id: ApprovalId, event: Event) -> int:
+    """Apply `event`, unless somebody was faster; return 1 if it was applied."""
+    try:
+        await desk.store.approvals.advance(approval_id, event)
+    except (Conflict, NotFound):
+        return 0
+    return 1

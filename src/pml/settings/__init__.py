@@ -1,0 +1,1 @@
+"""Configuration files on disk: reading, noticing changes, writing without losing anything."""

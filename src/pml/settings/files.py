@@ -1,0 +1,222 @@
+"""The two configuration files of one workspace: read when they change, edited without losing anything.
+
+A file that cannot be parsed is never written. Every edit holds a lock between processes from reading to
+replacing, so concurrent edits all survive, and a crash leaves the old file whole. Whether a workspace is
+trusted is not known here.
+"""
+
+import hashlib
+import json
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from pml.core.config import ConfigFile, FileKind, parse_config
+from pml.core.errors import Changed, Forbidden, Invalid, Unavailable
+from pml.core.jsonedit import append_item, remove_item
+from pml.core.jsontext import parse
+from pml.core.rules import Effect, parse_entry
+from pml.core.values import Json, canonical, check
+from pml.settings.locks import LOCK_TIMEOUT_S, locked
+from pml.settings.paths import RealPaths
+from pml.settings.reading import MAX_BYTES, FileState, WatchedFile, decode, read_bytes
+from pml.settings.replacing import replace_file
+
+WORKSPACE_FILE: Final = ".pml.json"
+USER_FILE: Final = "config.json"
+
+_NEW_TEXT: Final = {
+    FileKind.USER: json.dumps({"version": "0.1.0"}, indent=2) + "\n",
+    FileKind.WORKSPACE: json.dumps(
+        {"version": "0.1.0", "permissions": {"allow": [], "deny": [], "ask": ["*"]}}, indent=2
+    )
+    + "\n",
+}
+_NEW_MODE: Final = {FileKind.USER: 0o600, FileKind.WORKSPACE: 0o644}
+
+BeforeReplace: TypeAlias = Callable[[str | None, str], None]
+"""Called with the old text (None: no file yet) and the new, while the old is still in place."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loaded:
+    """Both files as they were read."""
+
+    user: FileState
+    workspace: FileState
+
+
+class ConfigFiles:
+    """The user's file in `pml_home` and the workspace's; relative paths in either begin at the workspace.
+
+    A user's rule such as `{"under": "."}` so means the workspace at hand, not PML's own folder.
+    """
+
+    def __init__(
+        self,
+        *,
+        pml_home: Path,
+        workspace: Path,
+        user_home: Path,
+        now_ns: Callable[[], int] = time.time_ns,
+        lock_timeout_s: float = LOCK_TIMEOUT_S,
+    ) -> None:
+        self._pml_home = pml_home
+        self._workspace = workspace
+        self._paths = RealPaths(str(user_home))
+        self._lock_timeout_s = lock_timeout_s
+        self._watched = {
+            kind: WatchedFile(
+                self.path_of(kind), lambda text, kind=kind: self._parse(kind, text), now_ns=now_ns
+            )
+            for kind in FileKind
+        }
+        self._loaded: Loaded | None = None
+
+    def real_paths(self) -> RealPaths:
+        """Return the file system as rules see it."""
+        return self._paths
+
+    def path_of(self, which: FileKind) -> Path:
+        """Return where the file is, or would be."""
+        return self._pml_home / USER_FILE if which is FileKind.USER else self._workspace / WORKSPACE_FILE
+
+    def read(self) -> Loaded:
+        """Return both files as they are now; the same object as long as neither changes."""
+        user, workspace = self._watched[FileKind.USER].read(), self._watched[FileKind.WORKSPACE].read()
+        if self._loaded is None or self._loaded.user is not user or self._loaded.workspace is not workspace:
+            self._loaded = Loaded(user=user, workspace=workspace)
+        return self._loaded
+
+    def edit(
+        self, which: FileKind, change: Callable[[str], str], *, before_replace: BeforeReplace | None = None
+    ) -> None:
+        """Replace the text of a file by what `change` makes of it; a missing file is created first.
+
+        Raises, and then nothing is written: ConfigInvalid if the file, or what `change` made of it, cannot be
+        used; Forbidden for a link in a workspace; Changed if another program wrote the file; Unavailable.
+        """
+        try:
+            self._pml_home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as exc:
+            raise Unavailable(f"cannot create `{self._pml_home}`: {exc.strerror}") from exc
+        path = self._writable(which)
+        with locked(self._lock_of(path), timeout_s=self._lock_timeout_s):
+            found = read_bytes(path)
+            old = decode(found[0], path=path) if found else None
+            base = _NEW_TEXT[which] if old is None else old
+            self._parse(which, base)
+            new = change(base)
+            self._parse(which, new)
+            if len(new.encode()) > MAX_BYTES:
+                raise Invalid(f"`{path}` would be larger than PML reads; nothing was written")
+            if new == old:
+                return
+            if before_replace is not None:
+                before_replace(old, new)
+            mode = stat.S_IMODE(found[1].st_mode) & 0o777 if found else _NEW_MODE[which]
+            self._replace(path, old, new, mode)
+
+    def add_rule(
+        self, which: FileKind, effect: Effect, entry: Json, *, before_replace: BeforeReplace | None = None
+    ) -> bool:
+        """Append a rule, or return False if an equal one is there. Raises: Invalid, and what `edit` does."""
+        check(entry, what="the rule")
+        parse_entry(effect, entry, source=None, base_dir=str(self._workspace), paths=self._paths)
+        path = str(self.path_of(which))
+        added = False
+
+        def change(text: str) -> str:
+            nonlocal added
+            if any(_is_same(found, entry) for _, found in _entries(text, effect, path)):
+                return text
+            added = True
+            return append_item(text, ("permissions", effect), entry, path=path)
+
+        self.edit(which, change, before_replace=before_replace)
+        return added
+
+    def remove_rule(
+        self,
+        which: FileKind,
+        effect: Effect | None,
+        entry_or_id: Json,
+        *,
+        before_replace: BeforeReplace | None = None,
+    ) -> int:
+        """Remove the rules equal to `entry_or_id` or of that id; return how many. Raises: as `edit`."""
+        path = self.path_of(which)
+        removed = 0
+
+        def change(text: str) -> str:
+            nonlocal removed
+            for each in Effect if effect is None else (effect,):
+                for index, found in reversed(list(_entries(text, each, str(path)))):
+                    if _is_same(found, entry_or_id) or _has_id(found, entry_or_id):
+                        text = remove_item(text, ("permissions", each), index, path=str(path))
+                        removed += 1
+            return text
+
+        if path.exists():
+            self.edit(which, change, before_replace=before_replace)
+        return removed
+
+    def _parse(self, which: FileKind, text: str) -> ConfigFile:
+        return parse_config(
+            text,
+            path=str(self.path_of(which)),
+            kind=which,
+            base_dir=str(self._workspace),
+            paths=self._paths,
+        )
+
+    def _writable(self, which: FileKind) -> Path:
+        """Return the file to replace. The user's own link is followed: people keep such files elsewhere.
+
+        A link in a workspace came with it and may lead to any file of the user's, so it is refused.
+        """
+        path = self.path_of(which)
+        if which is FileKind.USER:
+            return Path(os.path.realpath(path))
+        if path.is_symlink():
+            raise Forbidden(
+                f"`{path}` is a symbolic link, and PML does not write through links in a workspace",
+                hint="replace the link by a file, or edit the file it leads to",
+            )
+        return path
+
+    def _lock_of(self, path: Path) -> Path:
+        """Return the lock of a file: kept in PML's own folder, so that the workspace stays clean."""
+        name = hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()[:32]
+        return self._pml_home / "locks" / f"{name}.lock"
+
+    def _replace(self, path: Path, old: str | None, new: str, mode: int) -> None:
+        def check_unchanged() -> None:
+            found = read_bytes(path)
+            if (found[0] if found else None) != (None if old is None else old.encode()):
+                raise Changed(
+                    f"another program changed `{path}` meanwhile; nothing was written", hint="try again"
+                )
+
+        try:
+            replace_file(path, new.encode(), mode=mode, last_check=check_unchanged)
+        except OSError as exc:
+            raise Unavailable(f"cannot write `{path}`: {exc.strerror}") from exc
+
+
+def _entries(text: str, effect: Effect, path: str) -> Iterator[tuple[int, Json]]:
+    permissions = parse(text, path=path).members.get("permissions")
+    node = permissions.members.get(effect) if permissions else None
+    return enumerate(item.value for item in node.items) if node else iter(())
+
+
+def _is_same(one: Json, other: Json) -> bool:
+    return canonical(one) == canonical(other)  # `==` would take true for 1
+
+
+def _has_id(entry: Json, wanted: Json) -> bool:
+    return isinstance(entry, dict) and isinstance(wanted, str) and entry.get("id") == wanted

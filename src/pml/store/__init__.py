@@ -1,0 +1,1 @@
+"""Adapters of the `Store` port, and what keeps several processes on one store honest."""

@@ -1,0 +1,87 @@
+"""The audit chain that this process writes, and the heads that are kept outside the database.
+
+A chain is a file in `PML_HOME/audit` whose lock its writer holds; a later process takes over a chain
+that nobody holds. A chain whose database end contradicts the kept head is never written again: its
+state is evidence, and `pml audit verify` tells of it.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from pml.core.audit import GENESIS, Head
+from pml.host.locks import open_lock_file, try_lock
+from pml.host.private import private_directory
+from pml.store.database import Database
+from pml.store.queries import queries
+
+_HEAD_BYTES: Final = 128
+
+
+class Chain:
+    """A chain held by this process: its name and its end."""
+
+    def __init__(self, name: str, fd: int, head: Head) -> None:
+        self.name = name
+        self.head = head
+        self._fd = fd
+
+    def keep(self, head: Head) -> None:
+        """Write down outside the database where the chain ends now; called after each commit."""
+        self.head = head
+        os.lseek(self._fd, 0, os.SEEK_SET)
+        os.write(self._fd, _spell(head))
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def take_chain(home: Path, database: Database) -> Chain:
+    """Return the first sound chain that no process holds, or a new one. Call inside a transaction."""
+    directory = private_directory(home / "audit")
+    number = 0
+    while True:
+        number += 1
+        name = f"{number:04d}"
+        fd = open_lock_file(str(directory / name), create=True)
+        if try_lock(fd):
+            end = _sound_end(name, fd, database)
+            if end is not None:
+                return Chain(name, fd, end)
+        os.close(fd)
+
+
+def heads_kept(home: Path) -> list[Head]:
+    """Return the heads kept outside the database, by chain."""
+    found: list[Head] = []
+    for path in sorted((home / "audit").glob("[0-9]*")):
+        head = _read(path.name, path.read_bytes())
+        if head is not None:
+            found.append(head)
+    return found
+
+
+def _sound_end(name: str, fd: int, database: Database) -> Head | None:
+    """Return where the chain ends in the database if the kept head agrees, else None."""
+    kept = _read(name, os.read(fd, _HEAD_BYTES))
+    rows = database.run(queries()["chain_end"], (name,))
+    if not rows:
+        if kept is not None and kept.n > 0:
+            return None
+        fresh = Head(chain=name, n=0, hash=GENESIS)
+        os.write(fd, _spell(fresh))
+        return fresh
+    if kept is None:
+        return None
+    if kept.n > 0 and database.run(queries()["chain_hash"], (name, kept.n)) != [(kept.hash,)]:
+        return None
+    return Head(chain=name, n=rows[0][0], hash=rows[0][1])
+
+
+def _spell(head: Head) -> bytes:
+    return f"{head.n} {head.hash}".ljust(_HEAD_BYTES - 1).encode() + b"\n"
+
+
+def _read(name: str, text: bytes) -> Head | None:
+    n, _, rest = text.decode(errors="replace").strip().partition(" ")
+    return Head(chain=name, n=int(n), hash=rest.strip()) if n.isdigit() else None

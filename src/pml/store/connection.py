@@ -1,0 +1,83 @@
+"""Opening the database: private files, WAL, migrations in order. Other processes may do the same now."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+import apsw
+
+from pml.core.errors import Unavailable
+from pml.host.private import private_directory, private_file
+from pml.store.database import Database
+from pml.store.failures import unavailable
+from pml.store.queries import migrations
+
+BUSY_S: Final = 5.0  # long enough for a sibling's checkpoint, short enough that a person is told
+RETRY_S: Final = (0.0005, 0.0015)  # SQLite's own handler starves beside busy writers; this does not
+
+T = TypeVar("T")
+
+
+def retry_s() -> float:
+    """Return how long to stand back from a busy database before the next try."""
+    return random.uniform(*RETRY_S)
+
+
+async def open_database(home: Path) -> Database:
+    """Return a connection to the up-to-date database of `home`. Raises: Unavailable."""
+    path = home / "pml.db"
+    try:
+        private_directory(home)
+        private_file(path)
+    except OSError as exc:
+        raise Unavailable(
+            f"{path}: {exc.strerror}", hint="make PML_HOME a directory this user can write"
+        ) from exc
+    try:
+        database = Database(str(path))
+        await _patiently(lambda: database.run("PRAGMA journal_mode = WAL"))
+        database.script("PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF")
+        await _patiently(lambda: _migrate(database))
+    except apsw.Error as exc:
+        raise unavailable(exc, str(path)) from exc
+    return database
+
+
+async def _patiently(step: Callable[[], T]) -> T:
+    deadline = asyncio.get_running_loop().time() + BUSY_S
+    while True:
+        try:
+            return step()
+        except apsw.BusyError:
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+            await asyncio.sleep(retry_s())
+
+
+def _migrate(database: Database) -> None:
+    known = migrations()
+    if _version(database) == known[-1][0]:
+        return
+    database.script("BEGIN IMMEDIATE")
+    try:
+        version = _version(database)
+        if version > known[-1][0]:
+            raise Unavailable(
+                f"{database.path}: written by a newer PML (schema {version}, this one knows {known[-1][0]})",
+                hint="upgrade with `pip install --upgrade pml-gateway`",
+            )
+        for number, script in known:
+            if number > version:
+                database.script(script)
+                database.script(f"PRAGMA user_version = {number}")
+        database.script("COMMIT")
+    except BaseException:
+        if database.in_transaction:
+            database.script("ROLLBACK")
+        raise
+
+
+def _version(database: Database) -> int:
+    return database.run("PRAGMA user_version")[0][0]

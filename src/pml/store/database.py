@@ -1,0 +1,35 @@
+"""One SQLite connection with plain types: statements in, tuples out. The only caller of `apsw`'s API."""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import apsw
+
+Row: TypeAlias = tuple[Any, ...]
+Value: TypeAlias = "str | int | float | None"
+
+
+class Database:
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._connection: Any = apsw.Connection(path)
+        self._connection.set_busy_timeout(0)
+
+    def run(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
+        """Run one statement and return its rows. Raises: apsw.Error."""
+        return self._connection.execute(statement, values).fetchall()
+
+    def script(self, statements: str) -> None:
+        """Run several statements that take no values and return nothing."""
+        self._connection.execute(statements)
+
+    def changed(self) -> int:
+        """Return how many rows the last statement changed."""
+        return self._connection.changes()
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._connection.in_transaction
+
+    def close(self) -> None:
+        self._connection.close()

@@ -1,0 +1,375 @@
+"""The store in SQLite: the default, shared by every PML process of a user on one machine.
+
+Each part answers one Protocol of `core.ports`. State and audit entry are one transaction; rules about
+states live in `core.approvals`, here they are only loaded, applied and saved under a version check.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final, Self
+
+import apsw
+
+from pml.core import audit as entries
+from pml.core.approvals import (
+    RECONNECT_S,
+    Allowed,
+    Approval,
+    ApprovalId,
+    Attached,
+    Claimed,
+    Decider,
+    Denied,
+    Event,
+    OwnerId,
+    SessionId,
+    State,
+    advance,
+)
+from pml.core.audit import Entry, Head, Link
+from pml.core.errors import AlreadyClaimed, Conflict, NotFound, TooManyPending
+from pml.core.ports import ApprovalQuery, AuditQuery, Grant, Intent, Session, Trust, Workflow
+from pml.store.chains import heads_kept
+from pml.store.connection import open_database
+from pml.store.database import Database, Row, Value
+from pml.store.failures import unavailable
+from pml.store.queries import queries
+from pml.store.rows import (
+    approval_changes,
+    approval_of,
+    approval_values,
+    approvals_of,
+    decider_text,
+    grant_of,
+    grant_values,
+    intent_of,
+    intent_values,
+    link_of,
+    micros,
+    session_of,
+    session_values,
+    workflow_of,
+)
+from pml.store.wakeups import SharedChanges
+from pml.store.writer import Transaction, Writer
+
+_LINKS_AT_ONCE: Final = 1000
+
+
+class SqliteStore:
+    """All parts over one connection. Open with `SqliteStore.open`."""
+
+    def __init__(self, home: Path, owner: OwnerId, database: Database) -> None:
+        self._database = database
+        self.changes = SharedChanges(home, owner, database)
+        self._writer = Writer(home, database, self.changes.committed)
+        reader = _Reader(database)
+        self.approvals = _Approvals(reader, self._writer)
+        self.sessions = _Sessions(reader, self._writer)
+        self.grants = _Grants(reader, self._writer)
+        self.workflows = _Workflows(reader, self._writer)
+        self.trusts = _Trusts(reader, self._writer)
+        self.intents = _Intents(reader, self._writer)
+        self.audit = _Audit(reader, self._writer, home)
+
+    @classmethod
+    async def open(cls, home: Path, owner: OwnerId) -> Self:
+        """Return the store of `home`, created or migrated as needed. Raises: Unavailable."""
+        return cls(home, owner, await open_database(home))
+
+    async def close(self) -> None:
+        self.changes.close()
+        self._writer.close()
+        self._database.close()
+
+
+class _Reader:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def run(self, query: str, values: Sequence[Value] = ()) -> list[Row]:
+        return self.statement(queries()[query], values)
+
+    def statement(self, statement: str, values: Sequence[Value]) -> list[Row]:
+        try:
+            return self._database.run(statement, values)
+        except apsw.Error as exc:
+            raise unavailable(exc, self._database.path) from exc
+
+
+class _Part:
+    def __init__(self, reader: _Reader, writer: Writer) -> None:
+        self._read = reader
+        self._writer = writer
+
+
+class _Approvals(_Part):
+    async def ask(self, new: Approval, *, max_pending: int) -> Approval:
+        def operation(tx: Transaction) -> Approval:
+            same = tx.run("same_question", (new.session_id, new.tool_use_id, new.subject, new.digest))
+            if same:
+                return _save(tx, approval_of(same[0]), Attached(at=new.created_at, owner=new.owner))
+            if tx.run("count_pending", (new.session_id,))[0][0] >= max_pending:
+                raise TooManyPending(
+                    f"session `{new.session_id}` already has {max_pending} questions waiting",
+                    hint="decide some of them first: `pml approvals list`",
+                )
+            tx.run("insert_approval", approval_values(new))
+            tx.record(entries.entry_of(new, None))
+            return new
+
+        return await self._writer.write(operation)
+
+    async def advance(
+        self, approval_id: ApprovalId, event: Event, *, remember: Grant | Intent | None = None
+    ) -> Approval:
+        def operation(tx: Transaction) -> Approval:
+            rows = tx.run("approval", (approval_id,))
+            if not rows:
+                raise NotFound(f"no approval `{approval_id}`")
+            after = _save(tx, approval_of(rows[0]), event)
+            match remember:
+                case Grant():
+                    _add_grant(tx, remember)
+                case Intent():
+                    tx.run("insert_intent", intent_values(remember))
+                case None:
+                    pass
+            return after
+
+        return await self._writer.write(operation, durable=isinstance(event, Allowed | Denied | Claimed))
+
+    async def get(self, approval_id: ApprovalId) -> Approval | None:
+        rows = self._read.run("approval", (approval_id,))
+        return approval_of(rows[0]) if rows else None
+
+    async def find(self, prefix: str, *, limit: int) -> list[Approval]:
+        return approvals_of(self._read.run("find_approvals", (prefix, prefix + "\U0010ffff", limit)))
+
+    async def page(self, query: ApprovalQuery) -> list[Approval]:
+        where, values = _approval_filter(query)
+        statement = f"SELECT * FROM approvals WHERE {where} ORDER BY created_at, id LIMIT ?"
+        return approvals_of(self._read.statement(statement, (*values, query.limit)))
+
+    async def due(self, *, now: datetime, limit: int) -> list[Approval]:
+        gone = now - timedelta(seconds=RECONNECT_S)
+        return approvals_of(self._read.run("due_approvals", (micros(now), micros(gone), limit)))
+
+    async def held(self) -> list[Approval]:
+        return approvals_of(self._read.run("held_approvals"))
+
+    async def cleanup_old(self, *, older_than: datetime, at: datetime) -> int:
+        def operation(tx: Transaction) -> int:
+            tx.run("delete_ended_approvals", (micros(older_than),))
+            count = tx.changed()
+            tx.run("delete_workflows_of_no_approval")
+            if count:
+                tx.record(entries.cleaned(count, at=at, older_than=older_than))
+            return count
+
+        return await self._writer.write(operation)
+
+
+def _save(tx: Transaction, record: Approval, event: Event) -> Approval:
+    after = advance(record, event)
+    tx.run("update_approval", (*approval_changes(after), record.id, record.version))
+    if tx.changed() != 1:
+        raise Conflict(f"approval `{record.id}` changed while it was being decided")
+    tx.record(entries.entry_of(after, event))
+    return after
+
+
+def _approval_filter(query: ApprovalQuery) -> tuple[str, list[Value]]:
+    """Return the WHERE clause of `query`, in the words that its partial indexes know."""
+    where: list[str] = ["1"]
+    values: list[Value] = []
+    if query.states == frozenset({State.PENDING}):
+        where.append("status = 'pending'")
+    elif query.states is not None:
+        where.append(f"status IN ({', '.join('?' * len(query.states))})")
+        values.extend(sorted(query.states))
+    if query.session_id is not None:
+        where.append("session_id = ?")
+        values.append(query.session_id)
+    if query.after is not None:
+        where.append("(created_at, id) > (?, ?)")
+        values.extend((micros(query.after[0]), query.after[1]))
+    return " AND ".join(where), values
+
+
+class _Sessions(_Part):
+    async def start(self, session: Session) -> Session:
+        def operation(tx: Transaction) -> Session:
+            rows = tx.run("session", (session.id,))
+            if rows:
+                known = session_of(rows[0])
+                if known.ended_at is not None:
+                    raise Conflict(f"session `{session.id}` has ended")
+                return known
+            tx.run("insert_session", session_values(session))
+            tx.record(
+                entries.session_started(
+                    session.id, session.name, at=session.started_at, parent_id=session.parent_id
+                )
+            )
+            return session
+
+        return await self._writer.write(operation)
+
+    async def end(self, session_id: SessionId, *, at: datetime) -> None:
+        def operation(tx: Transaction) -> None:
+            tx.run("end_session", (micros(at), session_id))
+            if tx.changed():
+                tx.run("delete_grants_of_session", (session_id,))
+                tx.record(entries.session_ended(session_id, at=at))
+
+        await self._writer.write(operation)
+
+    async def get(self, session_id: SessionId) -> Session | None:
+        rows = self._read.run("session", (session_id,))
+        return session_of(rows[0]) if rows else None
+
+    async def live(self) -> list[Session]:
+        return [session_of(row) for row in self._read.run("live_sessions")]
+
+
+def _add_grant(tx: Transaction, grant: Grant) -> None:
+    tx.run("insert_grant", grant_values(grant))
+    tx.record(
+        entries.grant_added(
+            grant.session_id,
+            grant.tool,
+            at=grant.created_at,
+            by=grant.by,
+            approval_id=grant.approval_id,
+            digest=grant.digest,
+        )
+    )
+
+
+class _Grants(_Part):
+    async def add(self, grant: Grant) -> None:
+        await self._writer.write(lambda tx: _add_grant(tx, grant), durable=True)
+
+    async def of(self, session_id: SessionId, tool: str) -> list[Grant]:
+        return [grant_of(row) for row in self._read.run("grants_of", (session_id, tool))]
+
+    async def all(self) -> list[Grant]:
+        return [grant_of(row) for row in self._read.run("all_grants")]
+
+    async def revoke(self, grant_id: str, *, at: datetime, by: Decider) -> None:
+        def operation(tx: Transaction) -> None:
+            rows = tx.run("delete_grant", (grant_id,))
+            if not rows:
+                raise NotFound(f"no grant `{grant_id}`")
+            tx.record(entries.grant_revoked(rows[0][0], rows[0][1], at=at, by=by))
+
+        await self._writer.write(operation, durable=True)
+
+
+class _Workflows(_Part):
+    async def issue(self, workflow: Workflow) -> None:
+        values = (workflow.id, workflow.approval_id, workflow.principal, micros(workflow.created_at), None)
+        await self._writer.write(lambda tx: tx.run("insert_workflow", values))
+
+    async def get(self, workflow_id: str) -> Workflow | None:
+        rows = self._read.run("workflow", (workflow_id,))
+        return workflow_of(rows[0]) if rows else None
+
+    async def consume(self, workflow_id: str, *, at: datetime) -> None:
+        def operation(tx: Transaction) -> None:
+            tx.run("continue_workflow", (micros(at), workflow_id))
+            if not tx.changed():
+                if tx.run("workflow", (workflow_id,)):
+                    raise AlreadyClaimed(f"workflow `{workflow_id}` was continued before")
+                raise NotFound(f"no workflow `{workflow_id}`")
+
+        await self._writer.write(operation, durable=True)
+
+
+class _Trusts(_Part):
+    async def add(self, trust: Trust) -> None:
+        def operation(tx: Transaction) -> None:
+            values = (trust.path, trust.digest, decider_text(trust.by), micros(trust.trusted_at))
+            tx.run("insert_trust", values)
+            tx.record(entries.workspace_trusted(trust.path, trust.digest, at=trust.trusted_at, by=trust.by))
+
+        await self._writer.write(operation, durable=True)
+
+    async def holds(self, path: str, digest: str) -> bool:
+        return bool(self._read.run("trust_holds", (path, digest)))
+
+    async def remove(self, path: str, *, at: datetime, by: Decider) -> int:
+        def operation(tx: Transaction) -> int:
+            tx.run("delete_trusts", (path,))
+            count = tx.changed()
+            if count:
+                tx.record(entries.workspace_untrusted(path, at=at, by=by))
+            return count
+
+        return await self._writer.write(operation, durable=True)
+
+
+class _Intents(_Part):
+    async def add(self, intent: Intent) -> None:
+        await self._writer.write(lambda tx: tx.run("insert_intent", intent_values(intent)), durable=True)
+
+    async def open(self) -> list[Intent]:
+        return [intent_of(row) for row in self._read.run("open_intents")]
+
+    async def close(self, intent_id: str, *, at: datetime) -> None:
+        def operation(tx: Transaction) -> None:
+            for row in tx.run("delete_intent", (intent_id,)):
+                intent = intent_of((intent_id, *row, micros(at)))
+                tx.record(
+                    entries.rule_written(
+                        intent.workspace, intent.effect, intent.entry, at=at, approval_id=intent.approval_id
+                    )
+                )
+
+        await self._writer.write(operation)
+
+
+class _Audit(_Part):
+    def __init__(self, reader: _Reader, writer: Writer, home: Path) -> None:
+        super().__init__(reader, writer)
+        self._home = home
+
+    async def record(self, entry: Entry) -> None:
+        await self._writer.write(lambda tx: tx.record(entry))
+
+    async def list(self, query: AuditQuery) -> list[Link]:
+        where, values = _audit_filter(query)
+        statement = f"SELECT * FROM audit WHERE {where} ORDER BY seq LIMIT ?"
+        return [link_of(row) for row in self._read.statement(statement, (*values, query.limit))]
+
+    async def last_seq(self) -> int:
+        return self._read.run("last_seq")[0][0]
+
+    async def links(self) -> AsyncIterator[Link]:
+        chain, n = "", 0
+        while rows := self._read.run("chain_links", (chain, n, _LINKS_AT_ONCE)):
+            for row in rows:
+                yield link_of(row)
+            chain, n = rows[-1][1], rows[-1][2]
+
+    async def heads_kept(self) -> Sequence[Head]:
+        return heads_kept(self._home)
+
+
+def _audit_filter(query: AuditQuery) -> tuple[str, list[Value]]:
+    wanted: list[tuple[str, list[Value]]] = [("seq > ?", [query.after])]
+    if query.since is not None:
+        wanted.append(("at >= ?", [micros(query.since)]))
+    if query.until is not None:
+        wanted.append(("at < ?", [micros(query.until)]))
+    if query.session_id is not None:
+        wanted.append(("session_id = ?", [query.session_id]))
+    if query.tool is not None:
+        wanted.append(("tool = ?", [query.tool]))
+    if query.decider is not None:
+        wanted.append(("(by_id = ? OR by_kind = ?)", [query.decider, query.decider]))
+    if query.approval_id is not None:
+        wanted.append(("approval_id = ?", [query.approval_id]))
+    return " AND ".join(clause for clause, _ in wanted), [value for _, group in wanted for value in group]

@@ -1,0 +1,41 @@
+"""What holds for every test: no test touches the real home, and where `CI` is set no test is skipped."""
+
+import itertools
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the test a home of its own, with no PML settings from outside. `PML_HOME` does not exist yet."""
+    # Not `mktemp`, and short: a Unix socket beneath it must fit 107 bytes.
+    place = tmp_path_factory.getbasetemp() / f"h{next(_numbers)}"
+    place.mkdir(mode=0o700)
+    for name in [name for name in os.environ if name.startswith("PML_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(place))
+    monkeypatch.setenv("PML_HOME", str(place / ".pml"))
+    return place
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if os.environ.get("CI") and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid}: skipped where CI is set: {report.longrepr}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if os.environ.get("CI") and report.skipped:
+        report.outcome = "failed"
+        report.longrepr = f"{report.nodeid}: skipped where CI is set: {report.longrepr}"
+    return report

@@ -1,0 +1,617 @@
+"""What every store does with approvals."""
+
+import asyncio
+from datetime import datetime, timedelta
+from itertools import count
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pml.core.approvals import (
+    ENDED,
+    RECONNECT_S,
+    Abandoned,
+    Approval,
+    ApprovalId,
+    Attached,
+    Cancelled,
+    Channel,
+    Completed,
+    Decider,
+    DeciderKind,
+    Event,
+    Expired,
+    Failed,
+    Lost,
+    MatchedRule,
+    OwnerId,
+    Role,
+    Scope,
+    SessionId,
+    State,
+    Subject,
+    advance,
+)
+from pml.core.audit import Link, cleaned
+from pml.core.digest import digest_call
+from pml.core.errors import (
+    AlreadyClaimed,
+    AlreadyDecided,
+    ApprovalExpired,
+    Changed,
+    IllegalEvent,
+    NotFound,
+    PmlError,
+    TooManyPending,
+)
+from pml.core.ports import ApprovalQuery, AuditQuery, Store
+from pml.core.values import MAX_DEPTH, Json, JsonObject, canonical, check
+from tests.builders import (
+    NOW,
+    PERSON,
+    TTL_S,
+    allow,
+    claim,
+    deny,
+    later,
+    make_approval,
+    make_workflow,
+    uuid,
+)
+from tests.promises import promise
+
+MAX_PENDING = 20
+OTHER_OWNER = OwnerId("owner-2")
+_fresh = count(1)  # the examples of a generated test share one store
+
+_texts = st.text(alphabet=st.characters(codec="utf-8"), max_size=20) | st.sampled_from(
+    [
+        "\0",
+        "a\0b",
+        "\u202eevil\u202c",
+        "zero\u200bwidth",
+        "👩‍👩‍👧",
+        "\t\r\n\u2028",
+        "x" * 5_000,
+        "'; DROP TABLE--",
+    ]
+)
+_numbers = (
+    st.integers()
+    | st.sampled_from([0, 1, 2**53 + 1, 2**63, 2**64, -(2**70)])
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from([1.0, -0.0, 5e-324, 1e308])
+)
+_values = st.recursive(
+    st.none() | st.booleans() | _numbers | _texts,
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(_texts, children, max_size=3),
+    max_leaves=10,
+)
+_inputs = st.dictionaries(_texts, _values, max_size=4)
+_instants = st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=20_000)).map(
+    lambda passed: NOW + passed
+)
+
+generated = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+async def ask(store: Store, new: Approval) -> Approval:
+    return await store.approvals.ask(new, max_pending=MAX_PENDING)
+
+
+async def ask_and(store: Store, new: Approval, *events: Event) -> Approval:
+    record = await ask(store, new)
+    for event in events:
+        record = await store.approvals.advance(record.id, event)
+    return record
+
+
+async def log_of(store: Store) -> list[Link]:
+    return [*await store.audit.list(AuditQuery(limit=10_000))]
+
+
+async def outcome_of(store: Store, approval_id: ApprovalId, event: Event) -> Approval | PmlError:
+    try:
+        return await store.approvals.advance(approval_id, event)
+    except PmlError as error:
+        return error
+
+
+def in_every_state() -> dict[State, tuple[Approval, list[Event]]]:
+    """Return for each state a question of its own and the events that bring it there."""
+    new = {state: make_approval(n) for n, state in enumerate(State, start=1)}
+    allowed = {state: allow(record) for state, record in new.items()}
+    claimed = {state: claim(record) for state, record in new.items()}
+    paths: dict[State, list[Event]] = {
+        State.PENDING: [],
+        State.ALLOWED: [allowed[State.ALLOWED]],
+        State.EXECUTING: [allowed[State.EXECUTING], claimed[State.EXECUTING]],
+        State.COMPLETED: [allowed[State.COMPLETED], claimed[State.COMPLETED], Completed(at=NOW)],
+        State.FAILED: [allowed[State.FAILED], claimed[State.FAILED], Failed(at=NOW, message="no")],
+        State.UNKNOWN: [allowed[State.UNKNOWN], claimed[State.UNKNOWN], Lost(at=NOW)],
+        State.DENIED: [deny(new[State.DENIED])],
+        State.EXPIRED: [Expired(at=later(TTL_S))],
+        State.CANCELLED: [Cancelled(at=NOW, reason="the agent ended")],
+    }
+    return {state: (new[state], path) for state, path in paths.items()}
+
+
+async def ask_in_every_state(store: Store) -> dict[State, Approval]:
+    return {state: await ask_and(store, new, *path) for state, (new, path) in in_every_state().items()}
+
+
+# --- asking
+
+
+async def test_a_question_is_stored_as_it_was_asked(store: Store) -> None:
+    new = make_approval()
+    assert await ask(store, new) == new
+    assert await store.approvals.get(new.id) == new
+    assert await store.approvals.get(ApprovalId(uuid(2))) is None
+
+
+async def test_the_same_question_asked_again_attaches_to_the_one_that_waits(store: Store) -> None:
+    first = await ask(store, make_approval(1, tool_use_id="use"))
+    second = make_approval(2, tool_use_id="use", owner=OTHER_OWNER, created_at=later(1))
+
+    attached = await ask(store, second)
+
+    assert attached == advance(first, Attached(at=later(1), owner=OTHER_OWNER))
+    assert attached.id == first.id
+    assert await store.approvals.get(first.id) == attached
+    assert await store.approvals.get(second.id) is None
+
+
+async def test_the_same_question_asked_again_finds_the_answer_that_was_given(store: Store) -> None:
+    first = make_approval(1, tool_use_id="use")
+    allowed = await ask_and(store, first, allow(first, message="go on"))
+
+    attached = await ask(store, make_approval(2, tool_use_id="use", created_at=later(1)))
+
+    assert attached == advance(allowed, Attached(at=later(1), owner=first.owner))
+
+
+async def test_attaching_brings_an_abandoned_question_back(store: Store) -> None:
+    first = make_approval(1, tool_use_id="use")
+    await ask_and(store, first, Abandoned(at=later(1)))
+
+    attached = await ask(store, make_approval(2, tool_use_id="use", created_at=later(2)))
+
+    assert attached.abandoned_at is None
+    assert await store.approvals.due(now=later(1 + RECONNECT_S), limit=10) == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        make_approval(2, tool_use_id="another use"),
+        make_approval(2, tool_use_id="use", tool_input={"title": "something else"}),
+        make_approval(2, tool_use_id="use", tool_name="github:close_issue"),
+        make_approval(2, tool_use_id="use", subject=Subject.TOOL_CHANGED),
+        make_approval(2, tool_use_id="use", session_id=SessionId("session-2")),
+    ],
+    ids=["tool use", "arguments", "tool", "subject", "session"],
+)
+@promise("approval:exact-arguments")
+async def test_a_question_that_differs_is_a_question_of_its_own(store: Store, other: Approval) -> None:
+    first = make_approval(1, tool_use_id="use")
+    allowed = await ask_and(store, first, allow(first))
+
+    assert await ask(store, other) == other
+    assert await store.approvals.get(first.id) == allowed
+
+
+@pytest.mark.parametrize("state", sorted({*ENDED, State.EXECUTING}))
+async def test_a_question_that_is_over_or_in_use_is_not_attached_to(store: Store, state: State) -> None:
+    new, path = in_every_state()[state]
+    before = await ask_and(store, new, *path)
+    again = msgspec.structs.replace(new, id=ApprovalId(uuid(99)))
+
+    assert await ask(store, again) == again
+    assert await store.approvals.get(new.id) == before
+
+
+@promise("approval:bounded-asks")
+async def test_the_twenty_first_undecided_question_of_a_session_is_refused(store: Store) -> None:
+    for n in range(1, MAX_PENDING + 1):
+        await ask(store, make_approval(n))
+    before = await log_of(store)
+
+    with pytest.raises(TooManyPending, match="20") as refused:
+        await ask(store, make_approval(21))
+
+    assert refused.value.hint is not None
+    assert await store.approvals.get(ApprovalId(uuid(21))) is None
+    assert await log_of(store) == before
+
+
+async def test_a_full_session_may_still_attach_and_leaves_others_free(store: Store) -> None:
+    for n in range(1, MAX_PENDING + 1):
+        await ask(store, make_approval(n))
+
+    assert (await ask(store, make_approval(7, created_at=later(1)))).id == uuid(7)
+    other = make_approval(21, session_id=SessionId("session-2"))
+    assert await ask(store, other) == other
+
+
+async def test_a_decision_makes_room_for_the_next_question(store: Store) -> None:
+    for n in range(1, MAX_PENDING + 1):
+        await ask(store, make_approval(n))
+    await store.approvals.advance(ApprovalId(uuid(3)), deny(make_approval(3)))
+
+    assert await ask(store, make_approval(21)) == make_approval(21)
+
+
+@promise("approval:bounded-asks")
+async def test_questions_asked_at_once_do_not_slip_past_the_bound(store: Store) -> None:
+    asked = [store.approvals.ask(make_approval(n), max_pending=3) for n in range(1, 9)]
+    results = await asyncio.gather(*asked, return_exceptions=True)
+
+    assert sum(isinstance(result, Approval) for result in results) == 3
+    assert sum(isinstance(result, TooManyPending) for result in results) == 5
+    assert len(await store.approvals.page(ApprovalQuery())) == 3
+
+
+async def test_the_same_question_asked_at_once_is_one_record(store: Store) -> None:
+    asked = [ask(store, make_approval(n, tool_use_id="use")) for n in range(1, 9)]
+    results = await asyncio.gather(*asked)
+
+    assert len({result.id for result in results}) == 1
+    assert len(await store.approvals.page(ApprovalQuery())) == 1
+
+
+async def test_an_id_is_never_given_to_a_second_question(store: Store) -> None:
+    first = await ask(store, make_approval(1))
+    before = await log_of(store)
+
+    with pytest.raises(PmlError):
+        await ask(store, make_approval(1, tool_use_id="another use"))
+
+    assert await store.approvals.get(first.id) == first
+    assert await log_of(store) == before
+
+
+@promise("approval:exact-arguments")
+async def test_changing_arguments_after_asking_changes_nothing_that_is_stored(store: Store) -> None:
+    arguments = {"paths": ["a"]}
+    new = make_approval(tool_input=arguments)
+    asked = await ask(store, new)
+    arguments["paths"].append("/etc/passwd")
+    edited = {"paths": ["b"]}
+    await store.approvals.advance(asked.id, allow(asked, updated_input=edited))
+    edited["paths"].append("/etc/passwd")
+
+    stored = await store.approvals.get(asked.id)
+
+    assert stored is not None
+    assert (stored.tool_input, stored.updated_input) == ({"paths": ["a"]}, {"paths": ["b"]})
+    assert stored.run_digest == digest_call(new.tool_name, {"paths": ["b"]})
+
+
+# --- deciding and claiming
+
+
+@pytest.mark.parametrize("state", State)
+async def test_each_event_stores_what_the_table_says(store: Store, state: State) -> None:
+    new, path = in_every_state()[state]
+    expected = await ask(store, new)
+    for event in path:
+        expected = advance(expected, event)
+        assert await store.approvals.advance(new.id, event) == expected
+    assert await store.approvals.get(new.id) == expected
+    assert expected.status is state
+
+
+async def test_an_event_for_an_unknown_approval_says_so_and_changes_nothing(store: Store) -> None:
+    with pytest.raises(NotFound, match=uuid(1)):
+        await store.approvals.advance(ApprovalId(uuid(1)), allow(make_approval(1)))
+    assert await log_of(store) == []
+
+
+@promise("approval:first-decision-wins")
+async def test_of_many_decisions_at_once_exactly_one_wins_and_the_others_learn_who_and_when(
+    store: Store,
+) -> None:
+    new = await ask(store, make_approval())
+    deciders = [Decider(kind=DeciderKind.PERSON, id=f"p{n}", channel=Channel.INBOX) for n in range(10)]
+    events = [allow(new, by=by) if n % 2 else deny(new, by=by) for n, by in enumerate(deciders)]
+
+    outcomes = await asyncio.gather(*(outcome_of(store, new.id, event) for event in events))
+
+    won = [outcome for outcome in outcomes if isinstance(outcome, Approval)]
+    lost = [outcome for outcome in outcomes if isinstance(outcome, AlreadyDecided)]
+    assert (len(won), len(lost)) == (1, 9)
+    assert await store.approvals.get(new.id) == won[0]
+    assert all(f"{won[0].decided_by} at 2026-11-03T12:00:00Z" in error.message for error in lost)
+    assert [link.entry.by for link in await log_of(store)] == [None, won[0].decided_by]
+
+
+@promise("run:at-most-once")
+async def test_of_many_claims_at_once_exactly_one_wins(store: Store) -> None:
+    new = make_approval()
+    allowed = await ask_and(store, new, allow(new))
+    claims = [claim(allowed, owner=OwnerId(f"owner-{n}")) for n in range(10)]
+
+    outcomes = await asyncio.gather(*(outcome_of(store, new.id, event) for event in claims))
+
+    won = [outcome for outcome in outcomes if isinstance(outcome, Approval)]
+    assert len(won) == 1
+    assert sum(isinstance(outcome, AlreadyClaimed) for outcome in outcomes) == 9
+    assert await store.approvals.get(new.id) == won[0]
+
+
+@promise("approval:exact-arguments")
+async def test_a_claim_of_other_arguments_than_the_approved_ones_is_refused(store: Store) -> None:
+    new = make_approval()
+    allowed = await ask_and(store, new, allow(new, updated_input={"title": "edited"}))
+    before = await log_of(store)
+
+    for digest in (new.digest, digest_call(new.tool_name, {"title": "worse"})):
+        with pytest.raises(Changed):
+            await store.approvals.advance(new.id, msgspec.structs.replace(claim(allowed), digest=digest))
+
+    assert await store.approvals.get(new.id) == allowed
+    assert await log_of(store) == before
+    assert (await store.approvals.advance(new.id, claim(allowed))).status is State.EXECUTING
+
+
+@promise("approval:final")
+async def test_what_has_ended_never_changes_again(store: Store) -> None:
+    records = await ask_in_every_state(store)
+    before = await log_of(store)
+
+    for record in (records[state] for state in ENDED):
+        for event in (
+            allow(record),
+            deny(record),
+            claim(record),
+            Expired(at=later(TTL_S * 3)),
+            Cancelled(at=NOW, reason="late"),
+            Abandoned(at=NOW),
+            Attached(at=NOW, owner=OTHER_OWNER),
+            Completed(at=NOW),
+            Failed(at=NOW, message="late"),
+            Lost(at=NOW),
+        ):
+            with pytest.raises((IllegalEvent, AlreadyDecided, AlreadyClaimed, ApprovalExpired)):
+                await store.approvals.advance(record.id, event)
+        assert await store.approvals.get(record.id) == record
+
+    assert await log_of(store) == before
+
+
+async def test_a_refused_event_leaves_the_record_and_the_log_as_they_were(store: Store) -> None:
+    new = await ask(store, make_approval())
+    before = await log_of(store)
+
+    for event in (claim(new), Completed(at=NOW), Expired(at=NOW), allow(new, at=later(TTL_S))):
+        with pytest.raises(PmlError):
+            await store.approvals.advance(new.id, event)
+
+    assert await store.approvals.get(new.id) == new
+    assert await log_of(store) == before
+
+
+# --- what is stored is what comes back
+
+
+@generated
+@given(arguments=_inputs, edited=_inputs, message=_texts, created_at=_instants)
+@promise("approval:exact-arguments")
+async def test_any_arguments_and_instants_come_back_exactly(
+    store: Store, arguments: JsonObject, edited: JsonObject, message: str, created_at: datetime
+) -> None:
+    n = next(_fresh)
+    new = make_approval(n, session_id=SessionId(f"session-{n}"), tool_input=arguments, created_at=created_at)
+    await ask(store, new)
+    event = allow(new, at=created_at, message=message, updated_input=edited)
+    await store.approvals.advance(new.id, event)
+
+    stored = await store.approvals.get(new.id)
+
+    assert stored is not None
+    assert stored == advance(new, event)
+    # 1 == 1.0 == True in Python: only the spelling tells them apart
+    assert canonical(stored.tool_input) == canonical(arguments)
+    assert canonical(stored.run_input) == canonical(edited)
+
+
+async def test_every_field_comes_back_exactly(store: Store) -> None:
+    new = msgspec.structs.replace(
+        make_approval(deciders=frozenset(Role)),
+        definition="sha256:d",
+        artefact="sha256:a",
+        rule=MatchedRule(verdict="ask", entry="github:*", file="/work/shop/.pml.json", line=7),
+        run_id="run-1",
+    )
+    allowed = await ask_and(
+        store,
+        new,
+        allow(new, at=later(0.000001), by=PERSON, scope=Scope.SESSION, message="ok"),
+        Abandoned(at=later(2)),
+    )
+
+    assert await store.approvals.get(new.id) == allowed
+    assert allowed == msgspec.structs.replace(
+        new,
+        status=State.ALLOWED,
+        decided_by=PERSON,
+        scope=Scope.SESSION,
+        response_message="ok",
+        resolved_at=later(0.000001),
+        expires_at=later(TTL_S + 0.000001),
+        abandoned_at=later(2),
+        version=3,
+    )
+
+
+async def test_the_deepest_arguments_that_are_accepted_come_back_exactly(store: Store) -> None:
+    deep: Json = "bottom"
+    for _ in range(MAX_DEPTH - 1):
+        deep = [deep]
+    new = make_approval(tool_input={"deep": deep})
+    check(new.tool_input)
+
+    await ask(store, new)
+
+    stored = await store.approvals.get(new.id)
+    assert stored is not None
+    assert canonical(stored.tool_input) == canonical(new.tool_input)
+
+
+# --- finding and listing
+
+
+async def test_approvals_are_found_by_the_beginning_of_their_id(store: Store) -> None:
+    ids = ["aa-1", "aa-2", "ab-1", "b%", "b_"]
+    records = [
+        await ask(store, msgspec.structs.replace(make_approval(n), id=ApprovalId(approval_id)))
+        for n, approval_id in enumerate(ids)
+    ]
+
+    assert await store.approvals.find("aa", limit=10) == records[:2]
+    assert await store.approvals.find("a", limit=2) == records[:2]
+    assert await store.approvals.find("ab-1", limit=10) == [records[2]]
+    assert await store.approvals.find("b_", limit=10) == [records[4]]
+    assert await store.approvals.find("%", limit=10) == []
+    assert await store.approvals.find("ab-11", limit=10) == []
+    assert await store.approvals.find("AA", limit=10) == []
+
+
+async def test_a_page_lists_the_oldest_first_and_only_what_was_asked_for(store: Store) -> None:
+    records = await ask_in_every_state(store)
+    other = await ask(store, make_approval(50, session_id=SessionId("session-2"), created_at=later(-1)))
+
+    async def page(query: ApprovalQuery) -> list[Approval]:
+        return await store.approvals.page(query)
+
+    assert await page(ApprovalQuery()) == [other, *sorted(records.values(), key=lambda record: record.id)]
+    pending = frozenset({State.PENDING})
+    assert await page(ApprovalQuery(states=pending)) == [other, records[State.PENDING]]
+    assert await page(ApprovalQuery(states=pending, session_id=other.session_id)) == [other]
+    assert await page(ApprovalQuery(states=frozenset({State.DENIED, State.ALLOWED}))) == sorted(
+        [records[State.ALLOWED], records[State.DENIED]], key=lambda record: record.id
+    )
+    assert await page(ApprovalQuery(states=frozenset())) == []
+    assert await page(ApprovalQuery(limit=1)) == [other]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 7, 100])
+async def test_pages_cover_everything_exactly_once_also_while_rows_are_added(
+    store: Store, limit: int
+) -> None:
+    def nth(n: int) -> Approval:  # two of each instant: the id breaks the tie
+        return make_approval(n, session_id=SessionId(f"session-{n}"), created_at=later(n // 2))
+
+    expected = [await ask(store, nth(n)) for n in (5, 2, 9, 4, 7, 3, 8, 6, 1)]
+    seen: list[Approval] = []
+    query = ApprovalQuery(limit=limit)
+    added = 20
+    while page := await store.approvals.page(query):
+        seen.extend(page)
+        if added < 24:
+            expected.append(await ask(store, nth(added)))
+            added += 1
+        query = msgspec.structs.replace(query, after=(page[-1].created_at, page[-1].id))
+
+    assert seen == sorted(expected, key=lambda record: (record.created_at, record.id))
+
+
+# --- time and owners
+
+
+async def test_due_is_what_waits_beyond_its_time_and_nothing_else(store: Store) -> None:
+    records = await ask_in_every_state(store)
+
+    assert await store.approvals.due(now=later(TTL_S - 0.000001), limit=100) == []
+    due = await store.approvals.due(now=later(TTL_S), limit=100)
+    assert due == [records[State.PENDING], records[State.ALLOWED]]
+    assert await store.approvals.due(now=later(TTL_S), limit=1) == due[:1]
+
+
+async def test_a_decision_starts_the_time_again_for_collecting(store: Store) -> None:
+    new = make_approval()
+    allowed = await ask_and(store, new, allow(new, at=later(TTL_S - 1)))
+
+    assert await store.approvals.due(now=later(2 * TTL_S - 1.000001), limit=100) == []
+    assert await store.approvals.due(now=later(2 * TTL_S - 1), limit=100) == [allowed]
+
+
+async def test_an_abandoned_question_is_due_when_its_asker_had_time_to_come_back(store: Store) -> None:
+    abandoned = await ask_and(store, make_approval(1), Abandoned(at=later(5)))
+    await ask_and(store, make_approval(2), Abandoned(at=later(5)), Cancelled(at=later(6), reason="ended"))
+    await ask(store, make_approval(3))
+
+    assert await store.approvals.due(now=later(5 + RECONNECT_S - 0.000001), limit=100) == []
+    assert await store.approvals.due(now=later(5 + RECONNECT_S), limit=100) == [abandoned]
+
+
+async def test_a_question_due_for_two_reasons_is_listed_once(store: Store) -> None:
+    abandoned = await ask_and(store, make_approval(1), Abandoned(at=later(5)))
+
+    assert await store.approvals.due(now=later(TTL_S), limit=100) == [abandoned]
+
+
+async def test_held_is_what_runs_and_what_is_waited_for_without_a_workflow(store: Store) -> None:
+    records = await ask_in_every_state(store)
+    with_workflow = await ask(store, make_approval(50))
+    await store.workflows.issue(make_workflow(1, approval_id=with_workflow.id))
+    await store.workflows.issue(make_workflow(2, approval_id=records[State.EXECUTING].id))
+    abandoned = await ask_and(store, make_approval(51), Abandoned(at=NOW))
+
+    held = {record.id: record for record in await store.approvals.held()}
+
+    expected = [records[State.PENDING], records[State.ALLOWED], records[State.EXECUTING], abandoned]
+    assert held == {record.id: record for record in expected}
+
+
+# --- cleaning up
+
+
+async def test_cleanup_removes_what_ended_before_and_nothing_that_lives(store: Store) -> None:
+    records = await ask_in_every_state(store)
+
+    assert await store.approvals.cleanup_old(older_than=later(TTL_S * 100), at=later(1)) == len(ENDED)
+
+    for state, record in records.items():
+        assert await store.approvals.get(record.id) == (None if state in ENDED else record)
+
+
+async def test_cleanup_keeps_what_ended_at_or_after_the_instant(store: Store) -> None:
+    old, kept = make_approval(1, created_at=later(-100)), make_approval(2, created_at=later(-100))
+    await ask_and(store, old, deny(old, at=later(-0.000001)))
+    denied = await ask_and(store, kept, deny(kept, at=NOW))
+
+    assert await store.approvals.cleanup_old(older_than=NOW, at=later(1)) == 1
+    assert await store.approvals.page(ApprovalQuery()) == [denied]
+
+
+async def test_cleanup_records_that_it_removed_and_is_silent_when_it_did_not(store: Store) -> None:
+    new = make_approval()
+    await ask_and(store, new, deny(new))
+    before = await log_of(store)
+    assert await store.approvals.cleanup_old(older_than=NOW, at=later(1)) == 0
+    assert await log_of(store) == before
+
+    await store.approvals.cleanup_old(older_than=later(1), at=later(2))
+
+    assert [link.entry for link in await log_of(store)][len(before) :] == [
+        cleaned(1, at=later(2), older_than=later(1))
+    ]
+
+
+async def test_a_workflow_goes_with_its_approval(store: Store) -> None:
+    new = make_approval()
+    await ask_and(store, new, deny(new))
+    await store.workflows.issue(make_workflow(1, approval_id=new.id))
+    living = await ask(store, make_approval(2))
+    await store.workflows.issue(make_workflow(2, approval_id=living.id))
+
+    await store.approvals.cleanup_old(older_than=later(1), at=later(1))
+
+    assert await store.workflows.get(uuid(1)) is None
+    assert await store.workflows.get(uuid(2)) == make_workflow(2, approval_id=living.id)

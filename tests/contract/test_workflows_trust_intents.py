@@ -1,0 +1,141 @@
+"""What every store does with paused calls, trusted files, and rules on their way to a file."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from pml.core.approvals import ApprovalId
+from pml.core.audit import Entry, rule_written, workspace_trusted, workspace_untrusted
+from pml.core.errors import AlreadyClaimed, NotFound
+from pml.core.ports import AuditQuery, Store
+from tests.builders import NOW, PATH, PERSON, WORKSPACE, later, make_intent, make_trust, make_workflow, uuid
+from tests.promises import promise
+
+
+async def entries_of(store: Store) -> list[Entry]:
+    return [link.entry for link in await store.audit.list(AuditQuery(limit=1000))]
+
+
+# --- workflows
+
+
+async def test_a_workflow_is_stored_as_it_was_issued(store: Store) -> None:
+    workflow = make_workflow()
+    await store.workflows.issue(workflow)
+
+    assert await store.workflows.get(workflow.id) == workflow
+    assert await store.workflows.get(uuid(2)) is None
+
+
+async def test_a_workflow_is_continued_once(store: Store) -> None:
+    workflow = make_workflow()
+    await store.workflows.issue(workflow)
+
+    await store.workflows.consume(workflow.id, at=later(1))
+
+    with pytest.raises(AlreadyClaimed, match=workflow.id):
+        await store.workflows.consume(workflow.id, at=later(2))
+    assert await store.workflows.get(workflow.id) == msgspec.structs.replace(workflow, continued_at=later(1))
+
+
+@promise("run:at-most-once")
+async def test_of_many_that_continue_a_workflow_at_once_exactly_one_does(store: Store) -> None:
+    workflow = make_workflow()
+    await store.workflows.issue(workflow)
+
+    tries = (store.workflows.consume(workflow.id, at=later(n)) for n in range(8))
+    outcomes = await asyncio.gather(*tries, return_exceptions=True)
+
+    assert outcomes.count(None) == 1
+    assert sum(isinstance(outcome, AlreadyClaimed) for outcome in outcomes) == 7
+
+
+async def test_an_unknown_workflow_cannot_be_continued(store: Store) -> None:
+    with pytest.raises(NotFound, match=uuid(1)):
+        await store.workflows.consume(uuid(1), at=NOW)
+
+
+async def test_a_workflow_issued_again_stays_as_it_is_also_when_it_was_continued(store: Store) -> None:
+    workflow = make_workflow(1)
+    await store.workflows.issue(workflow)
+    await store.workflows.issue(make_workflow(1, approval_id=ApprovalId(uuid(2)), created_at=later(1)))
+    assert await store.workflows.get(workflow.id) == workflow
+
+    await store.workflows.consume(workflow.id, at=later(2))
+    await store.workflows.issue(workflow)
+
+    with pytest.raises(AlreadyClaimed):
+        await store.workflows.consume(workflow.id, at=later(3))
+
+
+# --- trust
+
+
+async def test_trust_holds_for_exactly_one_content_at_exactly_one_path(store: Store) -> None:
+    await store.trusts.add(make_trust(PATH, "sha256:1"))
+
+    assert await store.trusts.holds(PATH, "sha256:1")
+    assert not await store.trusts.holds(PATH, "sha256:2")
+    assert not await store.trusts.holds(PATH, "SHA256:1")
+    assert not await store.trusts.holds("/work/other/.pml.json", "sha256:1")
+    assert not await store.trusts.holds(PATH.upper(), "sha256:1")
+
+
+async def test_removed_trust_is_gone_for_every_content_of_that_path_only(store: Store) -> None:
+    other = "/work/other/.pml.json"
+    for trust in (make_trust(PATH, "sha256:1"), make_trust(PATH, "sha256:2"), make_trust(other, "sha256:1")):
+        await store.trusts.add(trust)
+
+    assert await store.trusts.remove(PATH, at=later(1), by=PERSON) == 2
+
+    assert not await store.trusts.holds(PATH, "sha256:1")
+    assert not await store.trusts.holds(PATH, "sha256:2")
+    assert await store.trusts.holds(other, "sha256:1")
+
+
+async def test_trust_given_twice_is_one_trust(store: Store) -> None:
+    await store.trusts.add(make_trust())
+    await store.trusts.add(make_trust(trusted_at=later(1)))
+
+    assert await store.trusts.remove(PATH, at=later(2), by=PERSON) == 1
+
+
+async def test_giving_and_taking_trust_is_recorded_and_taking_none_is_not(store: Store) -> None:
+    await store.trusts.add(make_trust(PATH, "sha256:1"))
+    await store.trusts.remove(PATH, at=later(1), by=PERSON)
+
+    assert await store.trusts.remove(PATH, at=later(2), by=PERSON) == 0
+    assert await entries_of(store) == [
+        workspace_trusted(PATH, "sha256:1", at=NOW, by=PERSON),
+        workspace_untrusted(PATH, at=later(1), by=PERSON),
+    ]
+
+
+# --- intents
+
+
+async def test_an_intent_stays_open_until_its_rule_stands_in_the_file(store: Store) -> None:
+    first = make_intent(1, entry={"tool": "fs:read", "args": {"path": {"is": "*"}, "n": 1.0}})
+    second = make_intent(2, created_at=later(1))
+    await store.intents.add(second)
+    await store.intents.add(first)
+    assert await store.intents.open() == [first, second]
+
+    await store.intents.close(first.id, at=later(2))
+
+    assert await store.intents.open() == [second]
+    assert await entries_of(store) == [
+        rule_written(WORKSPACE, "allow", first.entry, at=later(2), approval_id=first.approval_id)
+    ]
+
+
+async def test_closing_an_intent_again_or_an_unknown_one_changes_nothing(store: Store) -> None:
+    await store.intents.add(make_intent(1))
+    await store.intents.close(uuid(1), at=later(1))
+    before = await entries_of(store)
+
+    await store.intents.close(uuid(1), at=later(2))
+    await store.intents.close(uuid(2), at=later(2))
+
+    assert await entries_of(store) == before

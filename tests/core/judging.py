@@ -1,0 +1,63 @@
+"""What the tests of rules share: file systems to follow links in, and single matchers put to a value."""
+
+import os
+from dataclasses import dataclass, field
+
+from pml.core.matchers import Matcher, Reach, Scene, parse_matcher
+from pml.core.values import Json
+
+NARROW, WIDE = Reach.NARROW, Reach.WIDE
+
+
+@dataclass
+class FakePaths:
+    """A file system of links, given by their paths; paths in `broken` cannot be followed."""
+
+    home: str = "/home/ada"
+    links: dict[str, str] = field(default_factory=dict[str, str])
+    broken: frozenset[str] = frozenset()
+
+    def real(self, path: str) -> str:
+        if path in self.broken:
+            raise OSError(f"cannot follow {path}")
+        place = ""
+        for segment in path.split("/"):
+            if segment == "..":
+                place = place.rpartition("/")[0]
+            elif segment not in ("", "."):
+                place = self.links.get(f"{place}/{segment}", f"{place}/{segment}")
+        return place or "/"
+
+
+@dataclass
+class RealPaths:
+    home: str
+
+    def real(self, path: str) -> str:
+        return os.path.realpath(path)
+
+
+PATHS = FakePaths()
+
+
+def meets(
+    reach: Reach, spec: Json, value: Json, *, cwd: str | None = "/work", paths: FakePaths | RealPaths = PATHS
+) -> bool:
+    matcher = parse_matcher("it", spec, reach=reach, base_dir="/work", home=paths.home)
+    return matcher.matches({"it": value}, reach=reach, scene=Scene(cwd, paths))
+
+
+def allows(
+    spec: Json, value: Json, *, cwd: str | None = "/work", paths: FakePaths | RealPaths = PATHS
+) -> bool:
+    return meets(NARROW, spec, value, cwd=cwd, paths=paths)
+
+
+def denies(
+    spec: Json, value: Json, *, cwd: str | None = "/work", paths: FakePaths | RealPaths = PATHS
+) -> bool:
+    return meets(WIDE, spec, value, cwd=cwd, paths=paths)
+
+
+def parse(argument: str, spec: Json, *, reach: Reach = NARROW) -> Matcher:
+    return parse_matcher(argument, spec, reach=reach, base_dir="/work", home="/home/ada")

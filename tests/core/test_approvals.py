@@ -1,0 +1,507 @@
+"""The states of an approval: the table, the guards beside it, and who may answer."""
+
+from collections.abc import Callable
+from itertools import product
+from typing import Final
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pml.core.approvals import (
+    ENDED,
+    LIVE,
+    TRANSITIONS,
+    Abandoned,
+    Allowed,
+    Approval,
+    Attached,
+    Cancelled,
+    Channel,
+    Claimed,
+    Completed,
+    Decider,
+    DeciderKind,
+    Denied,
+    Event,
+    Expired,
+    Failed,
+    Lost,
+    OwnerId,
+    Role,
+    Scope,
+    State,
+    Subject,
+    advance,
+    role_of,
+    told,
+    who_may_allow,
+)
+from pml.core.digest import digest_call
+from pml.core.errors import (
+    AlreadyClaimed,
+    AlreadyDecided,
+    ApprovalExpired,
+    Changed,
+    IllegalEvent,
+    Invalid,
+    MayNotDecide,
+    PmlError,
+)
+from tests.builders import (
+    ANYONE,
+    FORM,
+    MODEL,
+    NOW,
+    OWNER,
+    PARENT,
+    PERSON,
+    RULE,
+    TTL_S,
+    allow,
+    claim,
+    deny,
+    later,
+    make_approval,
+)
+from tests.promises import promise
+
+OTHER_OWNER: Final = OwnerId("owner-2")
+EDITED: Final = {"title": "edited"}
+
+# One event of every kind, right for the record it is given: what is refused is refused for the state.
+SAMPLES: Final[dict[type[Event], Callable[[Approval], Event]]] = {
+    Allowed: allow,
+    Denied: deny,
+    Expired: lambda record: Expired(at=record.expires_at),
+    Cancelled: lambda _: Cancelled(at=later(1), reason="the agent ended"),
+    Abandoned: lambda _: Abandoned(at=later(1)),
+    Attached: lambda _: Attached(at=later(1), owner=OTHER_OWNER),
+    Claimed: claim,
+    Completed: lambda _: Completed(at=later(1)),
+    Failed: lambda _: Failed(at=later(1), message="the server failed"),
+    Lost: lambda _: Lost(at=later(1)),
+}
+WAYS: Final[dict[State, list[type[Event]]]] = {
+    State.PENDING: [],
+    State.ALLOWED: [Allowed],
+    State.EXECUTING: [Allowed, Claimed],
+    State.COMPLETED: [Allowed, Claimed, Completed],
+    State.FAILED: [Allowed, Claimed, Failed],
+    State.UNKNOWN: [Allowed, Claimed, Lost],
+    State.DENIED: [Denied],
+    State.EXPIRED: [Expired],
+    State.CANCELLED: [Cancelled],
+}
+
+
+def in_state(state: State, record: Approval | None = None) -> Approval:
+    record = make_approval(deciders=ANYONE) if record is None else record
+    for kind in WAYS[state]:
+        record = advance(record, SAMPLES[kind](record))
+    assert record.status is state
+    return record
+
+
+def not_in_the_table() -> list[tuple[State, type[Event]]]:
+    return [pair for pair in product(State, SAMPLES) if pair not in TRANSITIONS]
+
+
+# --- the table
+
+
+def test_there_is_a_sample_of_every_event_and_a_way_into_every_state() -> None:
+    assert set(SAMPLES) == set(Event.__subclasses__())
+    assert set(WAYS) == set(State)
+
+
+def test_the_table_is_the_design() -> None:
+    moves = {(before, after) for (before, _), after in TRANSITIONS.items() if before is not after}
+    assert {before: {after for b, after in moves if b is before} for before, _ in moves} == {
+        State.PENDING: {State.ALLOWED, State.DENIED, State.EXPIRED, State.CANCELLED},
+        State.ALLOWED: {State.EXECUTING, State.EXPIRED, State.CANCELLED},
+        State.EXECUTING: {State.COMPLETED, State.FAILED, State.UNKNOWN, State.CANCELLED},
+    }
+    assert LIVE | ENDED == set(State)
+    assert not {before for before, _ in TRANSITIONS} & ENDED
+
+
+@pytest.mark.parametrize(("state", "kind"), not_in_the_table())
+@promise("approval:final")
+def test_an_event_that_the_table_does_not_know_raises_and_changes_nothing(
+    state: State, kind: type[Event]
+) -> None:
+    record = in_state(state)
+    before = msgspec.structs.asdict(record)
+
+    with pytest.raises((IllegalEvent, AlreadyDecided, AlreadyClaimed, ApprovalExpired)):
+        advance(record, SAMPLES[kind](record))
+
+    assert msgspec.structs.asdict(record) == before
+
+
+@pytest.mark.parametrize(("state", "kind"), list(TRANSITIONS))
+def test_an_event_that_the_table_knows_leads_where_it_says(state: State, kind: type[Event]) -> None:
+    record = in_state(state)
+    after = advance(record, SAMPLES[kind](record))
+    assert after.status is TRANSITIONS[state, kind]
+    assert after.version == record.version + 1
+
+
+def test_allowing_records_who_and_what_and_starts_the_time_again_for_collecting() -> None:
+    record = make_approval()
+    event = allow(record, at=later(9), scope=Scope.SESSION, message="ok", updated_input=EDITED)
+    assert advance(record, event) == msgspec.structs.replace(
+        record,
+        status=State.ALLOWED,
+        decided_by=PERSON,
+        scope=Scope.SESSION,
+        response_message="ok",
+        updated_input=EDITED,
+        expires_at=later(9 + TTL_S),
+        resolved_at=later(9),
+        version=2,
+    )
+
+
+def test_denying_records_who_and_why_and_ends_it() -> None:
+    record = make_approval()
+    assert advance(record, deny(record, at=later(9), message="no")) == msgspec.structs.replace(
+        record,
+        status=State.DENIED,
+        decided_by=PERSON,
+        response_message="no",
+        resolved_at=later(9),
+        ended_at=later(9),
+        version=2,
+    )
+
+
+def test_expiring_and_cancelling_are_told_apart_and_decided_by_nobody() -> None:
+    record = make_approval()
+    ended = {"resolved_at": later(TTL_S), "ended_at": later(TTL_S), "version": 2}
+    assert advance(record, Expired(at=later(TTL_S))) == msgspec.structs.replace(
+        record, status=State.EXPIRED, **ended
+    )
+    assert advance(record, Cancelled(at=later(TTL_S), reason="gone")) == msgspec.structs.replace(
+        record, status=State.CANCELLED, response_message="gone", **ended
+    )
+
+
+def test_a_claim_belongs_to_who_claimed_and_a_run_ends_when_it_ends() -> None:
+    allowed = in_state(State.ALLOWED)
+    running = advance(allowed, claim(allowed, at=later(2), owner=OTHER_OWNER))
+    assert running == msgspec.structs.replace(allowed, status=State.EXECUTING, owner=OTHER_OWNER, version=3)
+    assert advance(running, Completed(at=later(3))) == msgspec.structs.replace(
+        running, status=State.COMPLETED, ended_at=later(3), version=4
+    )
+    assert advance(running, Lost(at=later(3))) == msgspec.structs.replace(
+        running, status=State.UNKNOWN, ended_at=later(3), version=4
+    )
+
+
+@pytest.mark.parametrize("state", [State.PENDING, State.ALLOWED])
+def test_an_abandoned_question_is_as_before_once_somebody_attaches(state: State) -> None:
+    record = in_state(state)
+    abandoned = advance(record, Abandoned(at=later(1)))
+    assert abandoned == msgspec.structs.replace(record, abandoned_at=later(1), version=record.version + 1)
+    assert advance(abandoned, Attached(at=later(2), owner=OTHER_OWNER)) == msgspec.structs.replace(
+        record, owner=OTHER_OWNER, version=record.version + 2
+    )
+
+
+def test_claiming_an_abandoned_answer_takes_it_back() -> None:
+    abandoned = advance(in_state(State.ALLOWED), Abandoned(at=later(1)))
+    assert advance(abandoned, claim(abandoned)).abandoned_at is None
+
+
+# --- the time
+
+
+@pytest.mark.parametrize("kind", [Allowed, Denied])
+def test_a_decision_counts_until_its_time_is_over(kind: type[Allowed] | type[Denied]) -> None:
+    record = make_approval()
+    just_in_time = kind(at=later(TTL_S - 0.000001), by=PERSON, digest=record.digest)
+    assert advance(record, just_in_time).decided_by == PERSON
+    with pytest.raises(ApprovalExpired, match="not decided by 2026-11-03T12:05:00Z"):
+        advance(record, kind(at=later(TTL_S), by=PERSON, digest=record.digest))
+
+
+def test_an_answer_can_be_collected_until_its_time_is_over() -> None:
+    record = make_approval()
+    allowed = advance(record, allow(record, at=later(100)))
+    assert advance(allowed, claim(allowed, at=later(100 + TTL_S - 0.000001))).status is State.EXECUTING
+    with pytest.raises(ApprovalExpired, match="not collected by"):
+        advance(allowed, claim(allowed, at=later(100 + TTL_S)))
+
+
+@pytest.mark.parametrize("state", [State.PENDING, State.ALLOWED])
+def test_nothing_expires_before_its_time(state: State) -> None:
+    record = in_state(state)
+    with pytest.raises(IllegalEvent, match="does not expire before"):
+        advance(record, Expired(at=later(TTL_S - 0.000001)))
+
+
+# --- what was shown is what is decided, and what was decided is what runs
+
+
+@promise("approval:exact-arguments")
+def test_a_decision_on_something_else_than_was_asked_is_refused() -> None:
+    record = make_approval()
+    other = digest_call(record.tool_name, {"title": "something else"})
+    for event in (
+        Allowed(at=NOW, by=PERSON, digest=other),
+        Denied(at=NOW, by=PERSON, digest=other),
+    ):
+        with pytest.raises(Changed):
+            advance(record, event)
+
+
+@promise("approval:exact-arguments")
+def test_a_claim_names_exactly_what_was_allowed() -> None:
+    record = make_approval()
+    allowed = advance(record, allow(record))
+    assert allowed.run_digest == record.digest
+    others = [
+        digest_call("github:delete_repo", record.tool_input),
+        digest_call(record.tool_name, {**record.tool_input, "extra": None}),
+        digest_call(record.tool_name, record.tool_input, definition="sha256:d"),
+        digest_call(record.tool_name, record.tool_input, artefact="sha256:a"),
+        "",
+    ]
+    for digest in others:
+        with pytest.raises(Changed):
+            advance(allowed, Claimed(at=NOW, owner=OWNER, digest=digest))
+    assert advance(allowed, Claimed(at=NOW, owner=OWNER, digest=record.digest)).status is State.EXECUTING
+
+
+@promise("approval:exact-arguments")
+def test_a_claim_of_an_edited_call_names_the_edited_arguments() -> None:
+    record = make_approval()
+    allowed = advance(record, allow(record, updated_input=EDITED))
+    assert allowed.run_input == EDITED
+    with pytest.raises(Changed):
+        advance(allowed, Claimed(at=NOW, owner=OWNER, digest=record.digest))
+    edited = digest_call(record.tool_name, EDITED)
+    assert advance(allowed, Claimed(at=NOW, owner=OWNER, digest=edited)).status is State.EXECUTING
+
+
+@promise("approval:exact-arguments")
+def test_editing_to_no_arguments_at_all_is_an_edit() -> None:
+    record = make_approval()
+    allowed = advance(record, allow(record, updated_input={}))
+    assert allowed.run_input == {}
+    assert allowed.run_digest == digest_call(record.tool_name, {})
+
+
+@promise("approval:exact-arguments")
+def test_the_definition_and_the_artefact_stay_bound_when_arguments_are_edited() -> None:
+    bound = {"definition": "sha256:d", "artefact": "sha256:a"}
+    record = msgspec.structs.replace(make_approval(), **bound)
+    allowed = advance(record, allow(record, updated_input=EDITED))
+    assert allowed.run_digest == digest_call(
+        record.tool_name, EDITED, definition="sha256:d", artefact="sha256:a"
+    )
+
+
+@pytest.mark.parametrize("subject", sorted(set(Subject) - {Subject.TOOL_CALL}))
+def test_only_a_tool_call_can_be_edited(subject: Subject) -> None:
+    record = make_approval(subject=subject)
+    with pytest.raises(Invalid, match=subject):
+        advance(record, allow(record, updated_input=EDITED))
+
+
+# --- who was first
+
+
+@promise("approval:first-decision-wins")
+@pytest.mark.parametrize("state", [State.ALLOWED, State.EXECUTING, State.COMPLETED, State.DENIED])
+def test_who_decides_second_learns_who_was_first_and_when(state: State) -> None:
+    record = in_state(state)
+    verb = "denied" if state is State.DENIED else "allowed"
+    for event in (allow(record, by=FORM), deny(record, by=FORM)):
+        with pytest.raises(AlreadyDecided, match="already") as refused:
+            advance(record, event)
+        assert f"already {verb} by person `ana` (terminal) at 2026-11-03T12:00:00Z" in refused.value.message
+
+
+@promise("run:at-most-once")
+@pytest.mark.parametrize("state", [State.EXECUTING, State.COMPLETED, State.FAILED, State.UNKNOWN])
+def test_a_call_that_was_taken_is_not_taken_again(state: State) -> None:
+    record = in_state(state)
+    with pytest.raises(AlreadyClaimed):
+        advance(record, claim(record, owner=OTHER_OWNER))
+
+
+def test_each_state_is_told_in_its_own_words() -> None:
+    by = "by person `ana` (terminal) at 2026-11-03T12:00:00Z"
+    assert {state: told(in_state(state)) for state in State} == {
+        State.PENDING: "pending",
+        State.ALLOWED: f"already allowed {by}",
+        State.EXECUTING: f"already allowed {by}, now executing",
+        State.COMPLETED: f"already allowed {by}, now completed",
+        State.FAILED: f"already allowed {by}, now failed",
+        State.UNKNOWN: f"already allowed {by}, now unknown",
+        State.DENIED: f"already denied {by}",
+        State.EXPIRED: "expired since 2026-11-03T12:05:00Z",
+        State.CANCELLED: "cancelled since 2026-11-03T12:00:01Z",
+    }
+
+
+# --- who may decide
+
+EVERYONE: Final = {Role.PERSON, Role.FORM, Role.MODEL, Role.PARENT}
+MAY_ALLOW: Final[dict[tuple[Subject, bool], set[Role]]] = {
+    (Subject.TOOL_CALL, True): EVERYONE,
+    (Subject.DEPENDENCY_INSTALL, True): EVERYONE,
+    (Subject.DEPENDENCY_INSTALL, False): {Role.PERSON, Role.PARENT},
+    (Subject.API_KEY_REQUIRED, True): EVERYONE,
+    (Subject.INTEGRITY_CHANGED, True): {Role.PERSON, Role.PARENT},
+    (Subject.TOOL_CHANGED, True): {Role.PERSON, Role.FORM, Role.PARENT},
+    (Subject.WORKSPACE_TRUST, True): {Role.PERSON, Role.FORM, Role.PARENT},
+}
+SPEAKERS: Final = {Role.PERSON: PERSON, Role.FORM: FORM, Role.MODEL: MODEL, Role.PARENT: PARENT}
+
+
+def test_every_decider_speaks_in_one_role_and_a_rule_in_none() -> None:
+    assert {role_of(by): by for by in (PERSON, FORM, MODEL, PARENT, RULE)} == {**SPEAKERS, None: RULE}
+
+
+def test_a_client_speaks_as_the_model_only_through_the_model_channel() -> None:
+    for channel in Channel:
+        by = Decider(kind=DeciderKind.CLIENT, id="c", channel=channel)
+        assert role_of(by) is (Role.MODEL if channel is Channel.MODEL else Role.FORM)
+
+
+@pytest.mark.parametrize(("subject", "verified"), list(MAY_ALLOW))
+@pytest.mark.parametrize("has_form", [True, False])
+@pytest.mark.parametrize("model", [True, False])
+@pytest.mark.parametrize("parent", [True, False])
+def test_who_may_allow_follows_the_subject_and_the_switches(
+    *, subject: Subject, verified: bool, has_form: bool, model: bool, parent: bool
+) -> None:
+    switched_off = {
+        role for role, on in ((Role.FORM, has_form), (Role.MODEL, model), (Role.PARENT, parent)) if not on
+    }
+    roles = who_may_allow(
+        subject,
+        has_form=has_form,
+        model_may_approve=model,
+        parent_may_decide=parent,
+        verified=verified,
+    )
+    assert roles == MAY_ALLOW[subject, verified] - switched_off
+
+
+@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("listed", Role)
+def test_only_a_listed_role_may_allow(role: Role, listed: Role) -> None:
+    record = make_approval(deciders=frozenset({listed}))
+    event = allow(record, by=SPEAKERS[role])
+    if role is listed:
+        assert advance(record, event).decided_by == SPEAKERS[role]
+    else:
+        with pytest.raises(MayNotDecide) as refused:
+            advance(record, event)
+        assert refused.value.hint == f"it can be allowed by: {listed}"
+
+
+@pytest.mark.parametrize("subject", Subject)
+def test_a_rule_can_deny_anything_and_allow_nothing(subject: Subject) -> None:
+    record = make_approval(subject=subject, deciders=ANYONE)
+    with pytest.raises(MayNotDecide):
+        advance(record, allow(record, by=RULE))
+    assert advance(record, deny(record, by=RULE)).decided_by == RULE
+
+
+def test_a_parent_allows_once_or_for_the_session_but_never_always() -> None:
+    record = make_approval(deciders=ANYONE)
+    for scope in (Scope.ONCE, Scope.SESSION):
+        assert advance(record, allow(record, by=PARENT, scope=scope)).scope is scope
+    with pytest.raises(MayNotDecide, match="never always"):
+        advance(record, allow(record, by=PARENT, scope=Scope.ALWAYS))
+
+
+def test_a_parent_that_may_not_decide_may_not_deny_either() -> None:
+    record = make_approval(deciders=ANYONE - {Role.PARENT})
+    with pytest.raises(MayNotDecide):
+        advance(record, deny(record, by=PARENT))
+
+
+@pytest.mark.parametrize("by", [PERSON, FORM, MODEL])
+def test_a_person_and_the_asking_client_may_always_refuse(by: Decider) -> None:
+    record = make_approval(deciders=frozenset())
+    assert advance(record, deny(record, by=by)).status is State.DENIED
+
+
+# --- any sequence of events
+
+_deciders = st.sampled_from([PERSON, FORM, MODEL, PARENT, RULE])
+_instants = st.integers(min_value=-TTL_S, max_value=3 * TTL_S).map(later)
+_owners = st.sampled_from([OWNER, OTHER_OWNER])
+_digests = st.sampled_from(
+    [make_approval().digest, digest_call(make_approval().tool_name, EDITED), "sha256:other"]
+)
+
+
+@st.composite
+def _events(draw: st.DrawFn) -> Event:
+    at, by, digest, owner = draw(_instants), draw(_deciders), draw(_digests), draw(_owners)
+    scope, edited = draw(st.sampled_from(Scope)), draw(st.sampled_from([None, EDITED]))
+    events: list[Event] = [
+        Allowed(at=at, by=by, digest=digest, scope=scope, updated_input=edited),
+        Denied(at=at, by=by, digest=digest, message="no"),
+        Expired(at=at),
+        Cancelled(at=at, reason="gone"),
+        Abandoned(at=at),
+        Attached(at=at, owner=owner),
+        Claimed(at=at, owner=owner, digest=digest),
+        Completed(at=at),
+        Failed(at=at, message="failed"),
+        Lost(at=at),
+    ]
+    return draw(st.sampled_from(events))
+
+
+@given(events=st.lists(_events(), max_size=30), deciders=st.frozensets(st.sampled_from(Role)))
+@promise("approval:final")
+def test_no_sequence_of_events_leaves_the_table(events: list[Event], deciders: frozenset[Role]) -> None:
+    record = make_approval(deciders=deciders)
+    for event in events:
+        before = msgspec.structs.asdict(record)
+        try:
+            after = advance(record, event)
+        except PmlError:
+            assert msgspec.structs.asdict(record) == before
+            continue
+        assert record.status in LIVE
+        assert after.status is TRANSITIONS[record.status, type(event)]
+        assert after.version == record.version + 1
+        assert (after.resolved_at is None) == (after.status is State.PENDING)
+        assert record.resolved_at in (None, after.resolved_at)
+        assert (after.ended_at is None) == (after.status in LIVE)
+        if record.decided_by is not None:
+            assert (after.decided_by, after.scope, after.updated_input) == (
+                record.decided_by,
+                record.scope,
+                record.updated_input,
+            )
+        record = after
+
+
+@given(events=st.lists(_events(), max_size=30))
+@promise("run:at-most-once")
+def test_no_sequence_of_events_claims_twice_or_without_a_decision(events: list[Event]) -> None:
+    record, claims = make_approval(deciders=ANYONE), 0
+    for event in events:
+        try:
+            after = advance(record, event)
+        except PmlError:
+            continue
+        if isinstance(event, Claimed):
+            claims += 1
+            assert record.decided_by is not None
+            assert event.digest == record.run_digest
+        record = after
+    assert claims <= 1

@@ -1,0 +1,184 @@
+"""Uniting the two files: what a workspace may change before it is trusted, and after."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from pml.core.config import ConfigFile, FileKind, ModelMayApprove, OffUntil, Unlisted, parse_config
+from pml.core.effective import ApprovalSettings, Launch, Loosening, Settings, loosening, unite
+from pml.core.rules import Effect
+from tests.core.judging import FakePaths
+from tests.promises import promise
+
+NOW = datetime(2030, 1, 31, 12, tzinfo=UTC)
+DEFAULTS = Settings(
+    rules=(),
+    servers={},
+    expose=None,
+    prespawn=(),
+    idle_s=300,
+    registry=None,
+    cloud=None,
+    registry_prefix=None,
+    approval=ApprovalSettings(
+        ttl_s=300,
+        unlisted=Unlisted.IF_CLIENT_CANNOT,
+        model_may_approve=ModelMayApprove.IF_NO_FORM,
+        parent_may_decide=True,
+        enabled=True,
+    ),
+    allow_unverified=False,
+    webhook=None,
+    keep_days=30,
+    problems=(),
+)
+
+
+def user(text: str) -> ConfigFile:
+    return parse_config(text, path="u.json", kind=FileKind.USER, base_dir="/w", paths=FakePaths())
+
+
+def workspace(text: str) -> ConfigFile:
+    return parse_config(text, path="w.json", kind=FileKind.WORKSPACE, base_dir="/w", paths=FakePaths())
+
+
+USER = user("""{
+  "permissions": {"allow": ["a:1"], "deny": ["d:1"], "ask": ["k:1"]},
+  "mcpServers": {"mine": {"command": "m"}},
+  "expose": ["mine:*", "both:*"], "prespawn": ["mine"], "idle_s": 10,
+  "registry": "https://u.test", "cloud": "https://uc.test", "registry_prefix": "u.u",
+  "approval": {"ttl_s": 9, "unlisted": "every_call", "model_may_approve": "never",
+               "parent_may_decide": false, "enabled": false},
+  "install": {"allow_unverified": true}, "notify": {"webhook": "https://h.test"}, "audit": {"keep_days": 3}
+}""")
+WORKSPACE = workspace("""{
+  "permissions": {"allow": ["a:2"], "deny": ["d:2"], "ask": ["k:2"]},
+  "mcpServers": {"theirs": {"command": "t", "args": ["-x"], "env": {"TOKEN": "secret"}, "cwd": "sub"}},
+  "expose": ["both:*", "theirs:*"], "prespawn": ["theirs"], "idle_s": 20,
+  "registry": "https://w.test", "cloud": "https://wc.test", "registry_prefix": "w.w",
+  "approval": {"enabled": true}
+}""")
+OWN = unite(USER, None, trusted=False)
+
+
+def test_without_files_the_defaults_hold() -> None:
+    assert unite(None, None, trusted=True) == DEFAULTS
+
+
+def test_the_users_file_alone_sets_everything() -> None:
+    assert OWN == Settings(
+        rules=USER.rules,
+        servers=USER.servers,
+        expose=("mine:*", "both:*"),
+        prespawn=("mine",),
+        idle_s=10,
+        registry="https://u.test",
+        cloud="https://uc.test",
+        registry_prefix="u.u",
+        approval=ApprovalSettings(
+            ttl_s=9,
+            unlisted=Unlisted.EVERY_CALL,
+            model_may_approve=ModelMayApprove.NEVER,
+            parent_may_decide=False,
+            enabled=False,
+        ),
+        allow_unverified=True,
+        webhook="https://h.test",
+        keep_days=3,
+        problems=(),
+    )
+
+
+@promise("config:untrusted-only-tightens")
+def test_an_untrusted_workspace_adds_only_denies_asks_and_what_is_offered_by_name() -> None:
+    tightening = tuple(rule for rule in WORKSPACE.rules if rule.effect is not Effect.ALLOW)
+    assert unite(USER, WORKSPACE, trusted=False) == replace(
+        OWN, rules=USER.rules + tightening, expose=("mine:*", "both:*", "theirs:*")
+    )
+    assert unite(None, WORKSPACE, trusted=False) == replace(
+        DEFAULTS, rules=tightening, expose=("both:*", "theirs:*")
+    )
+
+
+def test_a_trusted_workspace_unites_with_the_users_file_and_wins_where_only_one_can() -> None:
+    assert unite(USER, WORKSPACE, trusted=True) == replace(
+        OWN,
+        rules=USER.rules + WORKSPACE.rules,
+        servers={**USER.servers, **WORKSPACE.servers},
+        expose=("mine:*", "both:*", "theirs:*"),
+        prespawn=("theirs",),
+        idle_s=20,
+        registry="https://w.test",
+        cloud="https://wc.test",
+        registry_prefix="w.w",
+    )
+
+
+def test_a_server_name_in_both_files_belongs_to_neither() -> None:
+    mine = user('{"mcpServers": {\n"x": {"command": "m"}, "y": {"command": "m"}}}')
+    theirs = workspace('{"mcpServers": {"x": {"command": "t"}}}')
+    found = unite(mine, theirs, trusted=True)
+    assert found.servers == {"y": mine.servers["y"]}
+    assert found.problems == ("server `x` is defined twice and not used: u.json:2 and w.json:1",)
+
+
+@promise("config:untrusted-only-tightens")
+def test_an_untrusted_workspace_cannot_take_a_server_away_by_its_name() -> None:
+    mine = user('{"mcpServers": {"x": {"command": "m"}}}')
+    theirs = workspace('{"mcpServers": {"x": {"command": "t"}}}')
+    assert unite(mine, theirs, trusted=False) == unite(mine, None, trusted=False)
+
+
+def test_an_empty_list_of_a_file_is_a_setting() -> None:
+    mine, theirs = user('{"prespawn": ["a"]}'), workspace('{"expose": [], "prespawn": []}')
+    assert unite(mine, theirs, trusted=True) == replace(DEFAULTS, expose=())
+
+
+def test_loosening_shows_what_trusting_would_allow_start_and_change_but_no_secret() -> None:
+    found = loosening(WORKSPACE)
+    assert found == Loosening(
+        allows=('"a:2"',),
+        launches=(Launch(name="theirs", command="t", args=("-x",), cwd="/w/sub", env_names=("TOKEN",)),),
+        settings={
+            "prespawn": ("theirs",),
+            "idle_s": 20,
+            "registry": "https://w.test",
+            "cloud": "https://wc.test",
+            "registry_prefix": "w.w",
+        },
+    )
+    assert "secret" not in repr(found)
+
+
+def test_loosening_spells_an_entry_with_everything_visible() -> None:
+    found = loosening(workspace('{"permissions": {"allow": [{"tool": "a:b", "args": {"p": "\\u202e"}}]}}'))
+    assert found == Loosening(allows=('{"tool": "a:b", "args": {"p": "\\u202e"}}',), launches=(), settings={})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        '{"permissions": {"allow": [], "deny": ["Bash"], "ask": ["*"]}, "expose": ["*"]}',
+        '{"permissions": {"allow": [{"tool": "a:b", "enabled": false}]}, "approval": {"enabled": false}}',
+    ],
+)
+def test_a_workspace_that_only_tightens_needs_no_trust(text: str) -> None:
+    found = workspace(text)
+    assert loosening(found) is None
+    assert unite(USER, found, trusted=False) == unite(USER, found, trusted=True)
+
+
+@pytest.mark.parametrize(
+    ("enabled", "expected"),
+    [
+        (True, True),
+        (False, False),
+        (OffUntil(until_at=NOW + timedelta(seconds=1)), False),
+        (OffUntil(until_at=NOW), True),
+        (OffUntil(until_at=NOW - timedelta(seconds=1)), True),
+    ],
+)
+def test_asking_is_off_only_by_false_or_before_its_time(enabled: bool | OffUntil, expected: bool) -> None:
+    assert ApprovalSettings(enabled=enabled).asking_enabled(NOW) is expected

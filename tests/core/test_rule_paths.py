@@ -1,0 +1,219 @@
+"""The `under` matcher: paths dressed up as what they are not, judged for an allow and for a deny."""
+
+from pathlib import Path
+
+import pytest
+
+from pml.core.matchers import Matcher, RuleInvalid, Scene, Under
+from pml.core.values import Json
+from tests.core.judging import NARROW, FakePaths, RealPaths, allows, denies, parse
+from tests.promises import promise
+
+INSIDE = [
+    "/etc/passwd",
+    "/etc",
+    "/etc/",
+    "//etc/passwd",
+    "///etc//passwd",
+    "/etc/./passwd",
+    "/work/../etc/passwd",
+    "../etc/passwd",
+    "./../etc/passwd",
+    "file:///etc/passwd",
+    "FILE:///etc/passwd",
+    "file://localhost/etc/passwd",
+    "file:/etc/passwd",
+    "file:////etc/passwd",
+    "file:///%65tc/passwd",
+    "file:///work/..%2Fetc/passwd",
+    ["/etc/passwd"],
+    [["/etc/passwd"], "/etc/hosts"],
+]
+
+
+@promise("rules:paths-by-real-path")
+@pytest.mark.parametrize("value", INSIDE)
+def test_a_path_inside_is_found_however_it_is_written_by_a_deny(value: Json) -> None:
+    assert denies({"under": "/etc"}, value)
+
+
+@pytest.mark.parametrize("value", [value for value in INSIDE if "%" not in str(value)])
+def test_a_path_inside_is_found_however_it_is_written_by_an_allow(value: Json) -> None:
+    assert allows({"under": "/etc"}, value)
+
+
+OUTSIDE = [
+    "/etc-evil/passwd",
+    "/et",
+    "/work/etc",
+    "/etc/../work/x",
+    "x",
+    "../work/x",
+    "",
+    "file:///work/x",
+    ["/work/x", "y"],
+]
+
+
+@promise("rules:paths-by-real-path")
+@pytest.mark.parametrize("value", OUTSIDE)
+def test_a_path_outside_is_not_taken_for_one_inside(value: Json) -> None:
+    assert not allows({"under": "/etc"}, value)
+    assert not denies({"under": "/etc"}, value)
+
+
+UNTELLABLE_PATHS: list[Json] = [
+    "~root/x",
+    "~root",
+    "$HOME/x",
+    "file://evil.com/work/x",
+    "file:///work/x?y",
+    "file:///work/x#y",
+    "file:work/x",
+    "file://localhost",
+    "file:///work/%",
+    "file:///work/%zz",
+    "file:///work/%ff",
+    "file:///work/%00",
+    "sftp://host/work/x",
+    "/work/x\0",
+    "/work/x\n",
+    "/work\\..\\x",
+    " /work/x",
+    "/work/x ",
+    "/work/" + "x/" * 4096,
+    None,
+    True,
+    7,
+    {"path": "/work/x"},
+]
+
+
+@promise("rules:doubt-denies")
+@pytest.mark.parametrize("value", UNTELLABLE_PATHS)
+def test_a_value_that_is_no_certain_path_is_never_allowed_and_always_denied(value: Json) -> None:
+    for each in (value, ["/work/ok", value]):
+        assert not allows({"under": "/work"}, each)
+        assert denies({"under": "/etc"}, each)
+
+
+@promise("rules:doubt-denies")
+def test_a_relative_path_without_a_known_directory_is_in_doubt() -> None:
+    assert not allows({"under": "/work"}, "x", cwd=None)
+    assert denies({"under": "/etc"}, "x", cwd=None)
+    assert not allows({"under": "/work"}, "~/x", cwd=None)
+    assert denies({"under": "/etc"}, "~/x", cwd=None)
+    assert not allows({"under": "/work"}, "x", cwd="work")
+    assert denies({"under": "/etc"}, "x", cwd="work")
+
+
+@promise("rules:doubt-denies")
+def test_a_path_that_cannot_be_followed_is_in_doubt() -> None:
+    loop = FakePaths(broken=frozenset({"/work/loop"}))
+    assert not allows({"under": "/work"}, "/work/loop", paths=loop)
+    assert denies({"under": "/etc"}, "/work/loop", paths=loop)
+    lost = FakePaths(broken=frozenset({"/work"}))
+    assert not allows({"under": "/work"}, "/work/x", paths=lost)
+    assert denies({"under": "/work"}, "/elsewhere", paths=lost)
+
+
+def test_a_tilde_counts_as_the_home_and_as_a_name() -> None:
+    assert denies({"under": "~"}, "~/.ssh/id")
+    assert denies({"under": "/work"}, "~/.ssh/id")
+    assert denies({"under": "~/.ssh"}, "/home/ada/.ssh/id")
+    assert not allows({"under": "~"}, "~/.ssh/id", cwd="/work")
+    assert not allows({"under": "/work"}, "~/.ssh/id", cwd="/work")
+    assert allows({"under": "~"}, "~/notes", cwd="/home/ada/work")
+    assert allows({"under": "/"}, "~")
+
+
+def test_a_relative_directory_begins_at_the_folder_of_its_file() -> None:
+    assert parse("it", {"under": "src/../lib"}) == Matcher(
+        segments=("it",), condition=Under("/work/src/../lib")
+    )
+    assert allows({"under": "lib"}, "/work/lib/x", cwd="/elsewhere")
+    assert not allows({"under": "lib"}, "/elsewhere/lib/x", cwd="/elsewhere")
+    assert allows({"under": "."}, "/work/x", cwd="/elsewhere")
+
+
+def test_the_root_holds_every_path() -> None:
+    assert allows({"under": "/"}, "/anything")
+    assert denies({"under": "/"}, "/")
+
+
+@promise("rules:paths-by-real-path")
+def test_a_link_out_of_an_allowed_directory_is_not_allowed(tmp_path: Path) -> None:
+    paths = _real_tree(tmp_path)
+    spec: Json = {"under": f"{tmp_path}/work"}
+    cwd = f"{tmp_path}/work"
+    assert allows(spec, f"{tmp_path}/work/file", cwd=cwd, paths=paths)
+    assert allows(spec, "new/file", cwd=cwd, paths=paths)
+    assert not allows(spec, f"{tmp_path}/work/out/file", cwd=cwd, paths=paths)
+    assert not allows(spec, "out/file", cwd=cwd, paths=paths)
+    assert not allows(spec, f"file://{tmp_path}/work/out/file", cwd=cwd, paths=paths)
+    assert not allows(spec, "loop/file", cwd=f"{tmp_path}/work/out", paths=paths)
+
+
+@promise("rules:paths-by-real-path")
+def test_a_link_into_a_denied_directory_is_denied(tmp_path: Path) -> None:
+    paths = _real_tree(tmp_path)
+    spec: Json = {"under": f"{tmp_path}/secret"}
+    cwd = f"{tmp_path}/work"
+    assert denies(spec, f"{tmp_path}/work/out", cwd=cwd, paths=paths)
+    assert denies(spec, "out/file", cwd=cwd, paths=paths)
+    assert denies(spec, ["file", "out/file"], cwd=cwd, paths=paths)
+    assert not denies(spec, "file", cwd=cwd, paths=paths)
+    assert denies({"under": f"{tmp_path}/work/out"}, f"{tmp_path}/secret/file", cwd=cwd, paths=paths)
+
+
+def test_a_link_belongs_to_the_denied_directory_it_lies_in(tmp_path: Path) -> None:
+    paths = _real_tree(tmp_path)
+    assert denies({"under": f"{tmp_path}/work"}, f"{tmp_path}/work/out", paths=paths)
+
+
+@promise("rules:paths-by-real-path")
+def test_dots_behind_a_link_count_as_written_and_as_followed(tmp_path: Path) -> None:
+    paths = _real_tree(tmp_path)
+    value = f"{tmp_path}/work/deep/../file"  # as written: work/file; followed: secret/file
+    assert not allows({"under": f"{tmp_path}/work"}, value, paths=paths)
+    assert not allows({"under": f"{tmp_path}/secret"}, value, paths=paths)
+    assert denies({"under": f"{tmp_path}/work"}, value, paths=paths)
+    assert denies({"under": f"{tmp_path}/secret"}, value, paths=paths)
+
+
+def _real_tree(root: Path) -> RealPaths:
+    (root / "work").mkdir()
+    (root / "secret" / "inner").mkdir(parents=True)
+    (root / "work" / "out").symlink_to(root / "secret")
+    (root / "work" / "deep").symlink_to(root / "secret" / "inner")
+    return RealPaths(home=str(root / "home"))
+
+
+def test_a_deny_ignores_case_and_composition_and_an_allow_does_not() -> None:
+    assert denies({"under": "/Etc"}, "/ETC/passwd")
+    assert denies({"under": "/work/caf\u00e9"}, "/work/cafe\u0301/x")
+    assert not allows({"under": "/etc"}, "/ETC/passwd")
+    assert not allows({"under": "/work/caf\u00e9"}, "/work/cafe\u0301/x")
+
+
+def test_a_path_is_followed_once_for_all_rules_of_a_judgement() -> None:
+    asked: list[str] = []
+
+    class Counting(FakePaths):
+        def real(self, path: str) -> str:
+            asked.append(path)
+            return super().real(path)
+
+    scene = Scene("/work", Counting())
+    for _ in range(3):
+        assert parse("it", {"under": "/work"}).matches({"it": "x"}, reach=NARROW, scene=scene)
+    assert asked == ["/work", "/work/x"]
+
+
+@pytest.mark.parametrize(
+    "directory", ["/work/*", "src/**", "*", "~root", "$HOME", "file:///work", "/a\0", " /a", 7, ""]
+)
+def test_what_is_no_certain_directory_is_refused(directory: Json) -> None:
+    with pytest.raises(RuleInvalid) as caught:
+        parse("it", {"under": directory})
+    assert caught.value.pointer == ("under",)

@@ -1,0 +1,18 @@
+"""The state diagram of docs/states.md, drawn from the table in `pml.core.approvals`.
+
+`python -m tests.docs.states_diagram` prints it.
+"""
+
+from pml.core.approvals import ENDED, TRANSITIONS, State
+
+
+def diagram() -> str:
+    """Return the diagram as a fenced Mermaid block."""
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {State.PENDING}"]
+    lines += [f"    {before} --> {after}: {event.__name__}" for (before, event), after in TRANSITIONS.items()]
+    lines += [f"    {state} --> [*]" for state in State if state in ENDED]
+    return "\n".join([*lines, "```"])
+
+
+if __name__ == "__main__":
+    print(diagram())
