@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.promises import PROMISES
 
 TESTS = Path(__file__).parent

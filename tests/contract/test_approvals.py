@@ -21,7 +21,6 @@ from pml.core.approvals import (
     Completed,
     Decider,
     DeciderKind,
-    Event,
     Expired,
     Failed,
     Lost,
@@ -34,7 +33,6 @@ from pml.core.approvals import (
     Subject,
     advance,
 )
-from pml.core.audit import Link, cleaned
 from pml.core.digest import digest_call
 from pml.core.errors import (
     AlreadyClaimed,
@@ -46,7 +44,7 @@ from pml.core.errors import (
     PmlError,
     TooManyPending,
 )
-from pml.core.ports import ApprovalQuery, AuditQuery, Store
+from pml.core.ports import ApprovalQuery, Store
 from pml.core.values import MAX_DEPTH, Json, JsonObject, canonical, check
 from tests.builders import (
     NOW,
@@ -57,12 +55,19 @@ from tests.builders import (
     deny,
     later,
     make_approval,
-    make_workflow,
     uuid,
+)
+from tests.contract.steps import (
+    MAX_PENDING,
+    ask,
+    ask_and,
+    ask_in_every_state,
+    in_every_state,
+    log_of,
+    outcome_of,
 )
 from tests.promises import promise
 
-MAX_PENDING = 20
 OTHER_OWNER = OwnerId("owner-2")
 _fresh = count(1)  # the examples of a generated test share one store
 
@@ -97,51 +102,6 @@ _instants = st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=20_00
 generated = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-
-
-async def ask(store: Store, new: Approval) -> Approval:
-    return await store.approvals.ask(new, max_pending=MAX_PENDING)
-
-
-async def ask_and(store: Store, new: Approval, *events: Event) -> Approval:
-    record = await ask(store, new)
-    for event in events:
-        record = await store.approvals.advance(record.id, event)
-    return record
-
-
-async def log_of(store: Store) -> list[Link]:
-    return [*await store.audit.list(AuditQuery(limit=10_000))]
-
-
-async def outcome_of(store: Store, approval_id: ApprovalId, event: Event) -> Approval | PmlError:
-    try:
-        return await store.approvals.advance(approval_id, event)
-    except PmlError as error:
-        return error
-
-
-def in_every_state() -> dict[State, tuple[Approval, list[Event]]]:
-    """Return for each state a question of its own and the events that bring it there."""
-    new = {state: make_approval(n) for n, state in enumerate(State, start=1)}
-    allowed = {state: allow(record) for state, record in new.items()}
-    claimed = {state: claim(record) for state, record in new.items()}
-    paths: dict[State, list[Event]] = {
-        State.PENDING: [],
-        State.ALLOWED: [allowed[State.ALLOWED]],
-        State.EXECUTING: [allowed[State.EXECUTING], claimed[State.EXECUTING]],
-        State.COMPLETED: [allowed[State.COMPLETED], claimed[State.COMPLETED], Completed(at=NOW)],
-        State.FAILED: [allowed[State.FAILED], claimed[State.FAILED], Failed(at=NOW, message="no")],
-        State.UNKNOWN: [allowed[State.UNKNOWN], claimed[State.UNKNOWN], Lost(at=NOW)],
-        State.DENIED: [deny(new[State.DENIED])],
-        State.EXPIRED: [Expired(at=later(TTL_S))],
-        State.CANCELLED: [Cancelled(at=NOW, reason="the agent ended")],
-    }
-    return {state: (new[state], path) for state, path in paths.items()}
-
-
-async def ask_in_every_state(store: Store) -> dict[State, Approval]:
-    return {state: await ask_and(store, new, *path) for state, (new, path) in in_every_state().items()}
 
 
 # --- asking
@@ -463,155 +423,13 @@ async def test_the_deepest_arguments_that_are_accepted_come_back_exactly(store: 
     assert canonical(stored.tool_input) == canonical(new.tool_input)
 
 
-# --- finding and listing
+async def test_asking_again_after_the_time_is_over_is_a_new_question(store: Store) -> None:
+    first = await store.approvals.ask(make_approval(1, tool_use_id="use"), max_pending=20)
+    again = make_approval(2, tool_use_id="use", created_at=first.expires_at)
 
+    asked = await store.approvals.ask(again, max_pending=20)
 
-async def test_approvals_are_found_by_the_beginning_of_their_id(store: Store) -> None:
-    ids = ["aa-1", "aa-2", "ab-1", "b%", "b_"]
-    records = [
-        await ask(store, msgspec.structs.replace(make_approval(n), id=ApprovalId(approval_id)))
-        for n, approval_id in enumerate(ids)
-    ]
-
-    assert await store.approvals.find("aa", limit=10) == records[:2]
-    assert await store.approvals.find("a", limit=2) == records[:2]
-    assert await store.approvals.find("ab-1", limit=10) == [records[2]]
-    assert await store.approvals.find("b_", limit=10) == [records[4]]
-    assert await store.approvals.find("%", limit=10) == []
-    assert await store.approvals.find("ab-11", limit=10) == []
-    assert await store.approvals.find("AA", limit=10) == []
-
-
-async def test_a_page_lists_the_oldest_first_and_only_what_was_asked_for(store: Store) -> None:
-    records = await ask_in_every_state(store)
-    other = await ask(store, make_approval(50, session_id=SessionId("session-2"), created_at=later(-1)))
-
-    async def page(query: ApprovalQuery) -> list[Approval]:
-        return await store.approvals.page(query)
-
-    assert await page(ApprovalQuery()) == [other, *sorted(records.values(), key=lambda record: record.id)]
-    pending = frozenset({State.PENDING})
-    assert await page(ApprovalQuery(states=pending)) == [other, records[State.PENDING]]
-    assert await page(ApprovalQuery(states=pending, session_id=other.session_id)) == [other]
-    assert await page(ApprovalQuery(states=frozenset({State.DENIED, State.ALLOWED}))) == sorted(
-        [records[State.ALLOWED], records[State.DENIED]], key=lambda record: record.id
-    )
-    assert await page(ApprovalQuery(states=frozenset())) == []
-    assert await page(ApprovalQuery(limit=1)) == [other]
-
-
-@pytest.mark.parametrize("limit", [1, 3, 7, 100])
-async def test_pages_cover_everything_exactly_once_also_while_rows_are_added(
-    store: Store, limit: int
-) -> None:
-    def nth(n: int) -> Approval:  # two of each instant: the id breaks the tie
-        return make_approval(n, session_id=SessionId(f"session-{n}"), created_at=later(n // 2))
-
-    expected = [await ask(store, nth(n)) for n in (5, 2, 9, 4, 7, 3, 8, 6, 1)]
-    seen: list[Approval] = []
-    query = ApprovalQuery(limit=limit)
-    added = 20
-    while page := await store.approvals.page(query):
-        seen.extend(page)
-        if added < 24:
-            expected.append(await ask(store, nth(added)))
-            added += 1
-        query = msgspec.structs.replace(query, after=(page[-1].created_at, page[-1].id))
-
-    assert seen == sorted(expected, key=lambda record: (record.created_at, record.id))
-
-
-# --- time and owners
-
-
-async def test_due_is_what_waits_beyond_its_time_and_nothing_else(store: Store) -> None:
-    records = await ask_in_every_state(store)
-
-    assert await store.approvals.due(now=later(TTL_S - 0.000001), limit=100) == []
-    due = await store.approvals.due(now=later(TTL_S), limit=100)
-    assert due == [records[State.PENDING], records[State.ALLOWED]]
-    assert await store.approvals.due(now=later(TTL_S), limit=1) == due[:1]
-
-
-async def test_a_decision_starts_the_time_again_for_collecting(store: Store) -> None:
-    new = make_approval()
-    allowed = await ask_and(store, new, allow(new, at=later(TTL_S - 1)))
-
-    assert await store.approvals.due(now=later(2 * TTL_S - 1.000001), limit=100) == []
-    assert await store.approvals.due(now=later(2 * TTL_S - 1), limit=100) == [allowed]
-
-
-async def test_an_abandoned_question_is_due_when_its_asker_had_time_to_come_back(store: Store) -> None:
-    abandoned = await ask_and(store, make_approval(1), Abandoned(at=later(5)))
-    await ask_and(store, make_approval(2), Abandoned(at=later(5)), Cancelled(at=later(6), reason="ended"))
-    await ask(store, make_approval(3))
-
-    assert await store.approvals.due(now=later(5 + RECONNECT_S - 0.000001), limit=100) == []
-    assert await store.approvals.due(now=later(5 + RECONNECT_S), limit=100) == [abandoned]
-
-
-async def test_a_question_due_for_two_reasons_is_listed_once(store: Store) -> None:
-    abandoned = await ask_and(store, make_approval(1), Abandoned(at=later(5)))
-
-    assert await store.approvals.due(now=later(TTL_S), limit=100) == [abandoned]
-
-
-async def test_held_is_what_runs_and_what_is_waited_for_without_a_workflow(store: Store) -> None:
-    records = await ask_in_every_state(store)
-    with_workflow = await ask(store, make_approval(50))
-    await store.workflows.issue(make_workflow(1, approval_id=with_workflow.id))
-    await store.workflows.issue(make_workflow(2, approval_id=records[State.EXECUTING].id))
-    abandoned = await ask_and(store, make_approval(51), Abandoned(at=NOW))
-
-    held = {record.id: record for record in await store.approvals.held()}
-
-    expected = [records[State.PENDING], records[State.ALLOWED], records[State.EXECUTING], abandoned]
-    assert held == {record.id: record for record in expected}
-
-
-# --- cleaning up
-
-
-async def test_cleanup_removes_what_ended_before_and_nothing_that_lives(store: Store) -> None:
-    records = await ask_in_every_state(store)
-
-    assert await store.approvals.cleanup_old(older_than=later(TTL_S * 100), at=later(1)) == len(ENDED)
-
-    for state, record in records.items():
-        assert await store.approvals.get(record.id) == (None if state in ENDED else record)
-
-
-async def test_cleanup_keeps_what_ended_at_or_after_the_instant(store: Store) -> None:
-    old, kept = make_approval(1, created_at=later(-100)), make_approval(2, created_at=later(-100))
-    await ask_and(store, old, deny(old, at=later(-0.000001)))
-    denied = await ask_and(store, kept, deny(kept, at=NOW))
-
-    assert await store.approvals.cleanup_old(older_than=NOW, at=later(1)) == 1
-    assert await store.approvals.page(ApprovalQuery()) == [denied]
-
-
-async def test_cleanup_records_that_it_removed_and_is_silent_when_it_did_not(store: Store) -> None:
-    new = make_approval()
-    await ask_and(store, new, deny(new))
-    before = await log_of(store)
-    assert await store.approvals.cleanup_old(older_than=NOW, at=later(1)) == 0
-    assert await log_of(store) == before
-
-    await store.approvals.cleanup_old(older_than=later(1), at=later(2))
-
-    assert [link.entry for link in await log_of(store)][len(before) :] == [
-        cleaned(1, at=later(2), older_than=later(1))
-    ]
-
-
-async def test_a_workflow_goes_with_its_approval(store: Store) -> None:
-    new = make_approval()
-    await ask_and(store, new, deny(new))
-    await store.workflows.issue(make_workflow(1, approval_id=new.id))
-    living = await ask(store, make_approval(2))
-    await store.workflows.issue(make_workflow(2, approval_id=living.id))
-
-    await store.approvals.cleanup_old(older_than=later(1), at=later(1))
-
-    assert await store.workflows.get(uuid(1)) is None
-    assert await store.workflows.get(uuid(2)) == make_workflow(2, approval_id=living.id)
+    stored = await store.approvals.get(first.id)
+    assert asked == again
+    assert stored is not None
+    assert stored.status is State.EXPIRED

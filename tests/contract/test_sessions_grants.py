@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from pml.core.approvals import ApprovalId, SessionId
-from pml.core.audit import Entry, entry_of, grant_added, grant_revoked, session_ended, session_started
+from pml.core.audit import entry_of, grant_added, grant_revoked, session_ended, session_started
 from pml.core.errors import AlreadyDecided, Conflict, NotFound, PmlError
-from pml.core.ports import AuditQuery, Process, Store
+from pml.core.ports import Process, Store
 from tests.builders import (
     NOW,
     PERSON,
@@ -20,12 +20,9 @@ from tests.builders import (
     make_session,
     uuid,
 )
+from tests.contract.steps import entries_of
 
 TOOL = "github:create_issue"
-
-
-async def entries_of(store: Store) -> list[Entry]:
-    return [link.entry for link in await store.audit.list(AuditQuery(limit=1000))]
 
 
 # --- sessions

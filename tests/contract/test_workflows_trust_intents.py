@@ -6,16 +6,12 @@ import msgspec
 import pytest
 
 from pml.core.approvals import ApprovalId
-from pml.core.audit import Entry, rule_written, workspace_trusted, workspace_untrusted
+from pml.core.audit import rule_written, workspace_trusted, workspace_untrusted
 from pml.core.errors import AlreadyClaimed, NotFound
-from pml.core.ports import AuditQuery, Store
+from pml.core.ports import Store
 from tests.builders import NOW, PATH, PERSON, WORKSPACE, later, make_intent, make_trust, make_workflow, uuid
+from tests.contract.steps import entries_of
 from tests.promises import promise
-
-
-async def entries_of(store: Store) -> list[Entry]:
-    return [link.entry for link in await store.audit.list(AuditQuery(limit=1000))]
-
 
 # --- workflows
 

@@ -6,11 +6,11 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.promises import promise
 
 from pml.core.errors import ConfigInvalid
 from pml.core.jsontext import MAX_NESTING, Node, parse
 from pml.core.values import Json
+from tests.promises import promise
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS

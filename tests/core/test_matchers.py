@@ -107,8 +107,8 @@ def test_an_allow_does_not_pass_over_an_empty_list_among_others() -> None:
 @promise("rules:commands-never-by-glob")
 @pytest.mark.parametrize(
     "argument",
-    "command Command cmd code script argv sql shell_command pythonCode SQLQuery bash-script script_path "
-    "function /steps/command /command/0 /commands/text".split(),
+    "command Command cOmMaNd cmd code script argv sql shell_command pythonCode SQLQuery bash-script "
+    "script_path function /steps/command /command/0 /commands/text".split(),
 )
 @pytest.mark.parametrize("reach", Reach)
 def test_a_glob_on_a_command_or_code_is_refused(argument: str, reach: Reach) -> None:
@@ -136,6 +136,7 @@ def test_a_glob_on_any_other_argument_is_accepted(argument: str) -> None:
 DEEP: JsonObject = {
     "a/b": "slash",
     "m~n": "tilde",
+    "~1": "both",
     "files": [{"path": "/work/1"}, {"path": "/etc/2"}],
     "mixed": [{"path": "/work/1"}, {"name": "x"}],
     "nested": [[{"path": "/work/1"}], [[{"path": "/work/2"}]]],
@@ -159,6 +160,7 @@ def finds(argument: str, spec: Json) -> tuple[bool, bool]:
         ("/a~1b", "slash", (True, True)),
         ("a/b", "slash", (True, True)),
         ("/m~0n", "tilde", (True, True)),
+        ("/~01", "both", (True, True)),
         ("/files/0/path", "/work/1", (True, True)),
         ("/files/path", {"under": "/work"}, (False, True)),
         ("/files/path", {"under": "/"}, (True, True)),

@@ -7,7 +7,6 @@ from random import Random
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.promises import promise
 
 from pml.core.errors import Invalid
 from pml.core.names import (
@@ -23,6 +22,7 @@ from pml.core.names import (
     wire_of,
 )
 from pml.core.text import has_hidden
+from tests.promises import promise
 
 words = st.from_regex(r"[A-Za-z0-9_-]{1,64}", fullmatch=True)
 actions = st.text(

@@ -103,6 +103,8 @@ def test_a_relative_path_without_a_known_directory_is_in_doubt() -> None:
     assert denies({"under": "/etc"}, "x", cwd=None)
     assert not allows({"under": "/work"}, "~/x", cwd=None)
     assert denies({"under": "/etc"}, "~/x", cwd=None)
+    assert not allows({"under": "~"}, "~/x", cwd="work")
+    assert denies({"under": "/etc"}, "~/x", cwd="work")
     assert not allows({"under": "/work"}, "x", cwd="work")
     assert denies({"under": "/etc"}, "x", cwd="work")
 
@@ -115,6 +117,19 @@ def test_a_path_that_cannot_be_followed_is_in_doubt() -> None:
     lost = FakePaths(broken=frozenset({"/work"}))
     assert not allows({"under": "/work"}, "/work/x", paths=lost)
     assert denies({"under": "/work"}, "/elsewhere", paths=lost)
+
+
+def test_a_text_that_no_file_system_can_name_is_in_doubt() -> None:
+    paths = RealPaths(home="/home/ada")
+    assert not allows({"under": "/work"}, "/work/\ud800", paths=paths)
+    assert denies({"under": "/etc"}, "/work/\ud800", paths=paths)
+
+
+def test_escapes_in_a_file_url_count_as_read_and_as_written() -> None:
+    for directory in ("/work/a%62", "/work/ab"):
+        assert denies({"under": directory}, "file:///work/a%62/x")
+        assert not allows({"under": directory}, "file:///work/a%62/x")
+    assert allows({"under": "/work"}, "file:///work/a%62/x")
 
 
 def test_a_tilde_counts_as_the_home_and_as_a_name() -> None:
@@ -147,6 +162,7 @@ def test_a_link_out_of_an_allowed_directory_is_not_allowed(tmp_path: Path) -> No
     spec: Json = {"under": f"{tmp_path}/work"}
     cwd = f"{tmp_path}/work"
     assert allows(spec, f"{tmp_path}/work/file", cwd=cwd, paths=paths)
+    assert allows(spec, f"/{tmp_path}/work/file", cwd=cwd, paths=paths)
     assert allows(spec, "new/file", cwd=cwd, paths=paths)
     assert not allows(spec, f"{tmp_path}/work/out/file", cwd=cwd, paths=paths)
     assert not allows(spec, "out/file", cwd=cwd, paths=paths)
@@ -169,6 +185,8 @@ def test_a_link_into_a_denied_directory_is_denied(tmp_path: Path) -> None:
 def test_a_link_belongs_to_the_denied_directory_it_lies_in(tmp_path: Path) -> None:
     paths = _real_tree(tmp_path)
     assert denies({"under": f"{tmp_path}/work"}, f"{tmp_path}/work/out", paths=paths)
+    (tmp_path / "secret" / "onward").symlink_to(tmp_path)
+    assert denies({"under": f"{tmp_path}/work/out"}, f"{tmp_path}/work/out/onward", paths=paths)
 
 
 @promise("rules:paths-by-real-path")
@@ -192,6 +210,7 @@ def _real_tree(root: Path) -> RealPaths:
 def test_a_deny_ignores_case_and_composition_and_an_allow_does_not() -> None:
     assert denies({"under": "/Etc"}, "/ETC/passwd")
     assert denies({"under": "/work/caf\u00e9"}, "/work/cafe\u0301/x")
+    assert denies({"under": "/work/CAF\u00c9"}, "/work/caf\u00e9/x")
     assert not allows({"under": "/etc"}, "/ETC/passwd")
     assert not allows({"under": "/work/caf\u00e9"}, "/work/cafe\u0301/x")
 

@@ -79,6 +79,13 @@ def test_a_deny_of_some_arguments_wins_over_an_allow_of_the_tool() -> None:
     assert judge(found, "fs:read", {"path": 7}).kind is VerdictKind.DENY
 
 
+@promise("rules:doubt-denies")
+def test_an_allow_leaves_a_call_in_doubt_to_the_other_rules() -> None:
+    found = rules(allow=[{"tool": "fs:*", "args": {"path": {"under": "/work"}}}])
+    assert judge(found, "fs:read", {"path": "notes"}).kind is VerdictKind.ALLOW
+    assert judge(found, "fs:read", {"path": 7}).kind is VerdictKind.UNLISTED
+
+
 def test_an_allow_wins_over_an_ask() -> None:
     allow, ask = rules(allow=["github:*"], ask=["github:create_*"])
     assert judge([ask, allow], "github:create_issue") == Verdict(

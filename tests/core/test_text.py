@@ -6,10 +6,10 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.promises import promise
 
 from pml.core.text import has_hidden, quote, visible, visible_json
 from pml.core.values import MAX_DEPTH, Json
+from tests.promises import promise
 
 # Every kind of hidden character, named by what it does to the reader; written as numbers on purpose.
 HIDDEN = {

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.promises import promise
 
 from pml.core.errors import Invalid
 from pml.core.values import (
@@ -21,6 +20,7 @@ from pml.core.values import (
     loads,
     loads_object,
 )
+from tests.promises import promise
 
 storable_text = st.text(st.characters(exclude_categories=["Cs"]))
 json_values = st.recursive(

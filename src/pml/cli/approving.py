@@ -128,7 +128,8 @@ def _tell_consent(consent: "Consent", *, as_json: bool) -> int:
         edited = (
             "" if record.updated_input is None else f" as {visible_json(record.updated_input, indent=None)}"
         )
-        message = "" if record.response_message is None else f": {visible(record.response_message)}"
+        words = record.response_message or record.reason
+        message = "" if words is None else f": {visible(words)}"
         say(f"{word}{by}{edited}{message}")
     return code
 

@@ -75,6 +75,8 @@ def _facts(record: Approval, always: Json, covered: Sequence[Approval]) -> list[
         facts.append(("edited to", visible_json(record.updated_input)))
     if record.response_message is not None:
         facts.append(("message", visible(record.response_message)))
+    if record.reason is not None:
+        facts.append(("reason", visible(record.reason)))
     if always is not None and record.status is State.PENDING:
         entry = visible_json(always, indent=None)
         facts.append(("always", f"would add {entry} to the workspace's .pml.json"))

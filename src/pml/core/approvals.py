@@ -127,6 +127,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     scope: Scope | None = None
     response_message: str | None = None
     updated_input: JsonObject | None = None
+    reason: str | None = None
     abandoned_at: datetime | None = None
     resolved_at: datetime | None = None
     ended_at: datetime | None = None
@@ -254,6 +255,7 @@ def who_may_allow(
     return frozenset(roles)
 
 
+_USED: Final = frozenset({State.EXECUTING, State.COMPLETED, State.FAILED, State.UNKNOWN})
 _MODEL_SUBJECTS: Final = frozenset({Subject.TOOL_CALL, Subject.DEPENDENCY_INSTALL, Subject.API_KEY_REQUIRED})
 
 
@@ -283,7 +285,7 @@ def _changes(record: Approval, event: Event) -> dict[str, object]:
         case Denied():
             return {"decided_by": event.by, "response_message": event.message}
         case Cancelled():
-            return {"response_message": event.reason}
+            return {"reason": event.reason}
         case Abandoned():
             return {"abandoned_at": event.at}
         case Attached():
@@ -291,7 +293,7 @@ def _changes(record: Approval, event: Event) -> dict[str, object]:
         case Claimed():
             return {"owner": event.owner, "abandoned_at": None}
         case Failed():
-            return {"response_message": event.message}
+            return {"reason": event.message}
         case _:
             return {}
 
@@ -345,7 +347,7 @@ def _refusal(record: Approval, event: Event) -> PmlError:
         return _expired(record)
     if isinstance(event, Allowed | Denied):
         return AlreadyDecided(f"approval `{record.id}` is {told(record)}")
-    if isinstance(event, Claimed) and record.decided_by is not None and record.status is not State.DENIED:
+    if isinstance(event, Claimed) and record.status in _USED:
         return AlreadyClaimed(f"approval `{record.id}` was used before: it is {told(record)}")
     return IllegalEvent(f"approval `{record.id}` is {told(record)}; it cannot become {what}")
 

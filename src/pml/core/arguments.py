@@ -30,9 +30,7 @@ class Gap(Enum):
     """What is found where there is no value."""
 
     MISSING = "missing"
-    UNREADABLE = (
-        "unreadable"  # the way leads into a text, number or boolean, whose inside only the tool knows
-    )
+    UNREADABLE = "unreadable"  # the way leads into a text or number, and only the tool knows what that holds
 
 
 Found: TypeAlias = "Json | Gap"

@@ -87,32 +87,67 @@ def link_hash(chain: str, n: int, entry: Entry, prev: str) -> str:
 
 
 def verify(links: Iterable[Link], kept: Mapping[str, Head]) -> list[Problem]:
-    """Return what is wrong with `links` (ordered by chain, then n), given the heads kept elsewhere.
-
-    Finds an edited, removed, added or reordered entry, and a tail that was cut off.
-    """
-    problems: list[Problem] = []
-    ends: dict[str, Head] = {}
+    """Return what is wrong with `links` (ordered by chain, then n), given the heads kept elsewhere."""
+    verification = Verification(kept)
     for link in links:
-        before = ends.get(link.chain, Head(chain=link.chain, n=0, hash=GENESIS))
-        if link.n != before.n + 1:
-            problems.append(_problem(link, f"stands where entry {before.n + 1} should be"))
-        elif link.prev != before.hash:
-            problems.append(_problem(link, "does not follow the entry before it"))
+        verification.see(link)
+    return verification.problems()
+
+
+class Verification:
+    """One walk through all links, by chain, then n; it holds the end of each chain and not the links.
+
+    Finds an edited, removed, added or reordered entry, a tail that was cut off, and a lost head.
+    """
+
+    def __init__(self, kept: Mapping[str, Head]) -> None:
+        self.entries = 0
+        self._kept = kept
+        self._ends: dict[str, Link] = {}
+        self._problems: list[Problem] = []
+
+    @property
+    def chains(self) -> int:
+        return len(self._ends)
+
+    def see(self, link: Link) -> None:
+        """Take the next link."""
+        before = self._ends.get(link.chain)
+        after_n, after_hash, after_seq = (before.n, before.hash, before.seq) if before else (0, GENESIS, 0)
+        if link.n != after_n + 1:
+            self._note(link, f"stands where entry {after_n + 1} should be")
+        elif link.prev != after_hash:
+            self._note(link, "does not follow the entry before it")
         if link_hash(link.chain, link.n, link.entry, link.prev) != link.hash:
-            problems.append(_problem(link, "was edited: its hash does not match"))
-        head = kept.get(link.chain)
+            self._note(link, "was edited: its hash does not match")
+        if link.seq <= after_seq:
+            self._note(link, "was moved before an older one")
+        head = self._kept.get(link.chain)
         if head is not None and head.n == link.n and head.hash != link.hash:
-            problems.append(_problem(link, "is not the entry whose hash was kept outside the database"))
-        ends[link.chain] = Head(chain=link.chain, n=link.n, hash=link.hash)
-    problems.extend(
-        Problem(
-            chain=head.chain, n=head.n, what=f"the chain should reach entry {head.n}: its tail was cut off"
-        )
-        for head in kept.values()
-        if head.n > ends.get(head.chain, Head(chain=head.chain, n=0, hash=GENESIS)).n
-    )
-    return problems
+            self._note(link, "is not the entry whose hash was kept outside the database")
+        self._ends[link.chain] = link
+        self.entries += 1
+
+    def problems(self) -> list[Problem]:
+        """Return what is wrong with the links that were seen, if those were all."""
+        lost = [
+            Problem(chain=end.chain, n=end.n, what="the chain has no head kept outside the database")
+            for end in self._ends.values()
+            if end.chain not in self._kept
+        ]
+        cut = [
+            Problem(
+                chain=head.chain,
+                n=head.n,
+                what=f"the chain should reach entry {head.n}: its tail was cut off",
+            )
+            for head in self._kept.values()
+            if head.n > (self._ends[head.chain].n if head.chain in self._ends else 0)
+        ]
+        return [*self._problems, *lost, *cut]
+
+    def _note(self, link: Link, what: str) -> None:
+        self._problems.append(Problem(chain=link.chain, n=link.n, what=f"entry {link.n} {what}"))
 
 
 def entry_of(record: Approval, event: Event | None) -> Entry:
@@ -166,7 +201,8 @@ def workspace_untrusted(path: str, *, at: datetime, by: Decider) -> Entry:
 
 
 def rule_written(workspace: str, effect: str, entry: Json, *, at: datetime, approval_id: str | None) -> Entry:
-    detail: JsonObject = {"workspace": workspace, "effect": effect, "entry": entry}
+    what: JsonObject = {"entry": entry} if isinstance(entry, str) else {"entry_digest": digest(entry)}
+    detail: JsonObject = {"workspace": workspace, "effect": effect, **what}
     return Entry(at=at, kind="rule.written", approval_id=approval_id, detail=detail)
 
 
@@ -212,9 +248,3 @@ def _detail(record: Approval, event: Event | None) -> JsonObject:
 
 def _message(message: str | None) -> dict[str, Json]:
     return {} if message is None else {"message_digest": digest(message)}
-
-
-def _problem(link: Link, what: str) -> Problem:
-    return Problem(
-        chain=link.chain, n=link.n, what=f"entry {link.n} {what}" if "missing" not in what else what
-    )

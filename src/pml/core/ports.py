@@ -1,7 +1,8 @@
 """What the use cases need from the world, as Protocols. Each adapter serves one; `app` introduces them.
 
 A store is a set of small parts over one database. Every method that changes something is one
-transaction, with its audit entry in it, and returns only after the commit.
+transaction and returns only after the commit; what happens to approvals, sessions, grants, trust and
+rules has its audit entry in that same transaction.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -133,7 +134,7 @@ class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 class Approvals(Protocol):
     async def ask(self, new: Approval, *, max_pending: int) -> Approval:
-        """Store `new`, or attach to the live record of the same question, and return what is stored.
+        """Store `new`, or attach to the record of the same question that is still open at its time.
 
         Raises: TooManyPending when the session already has `max_pending` undecided questions.
         """

@@ -39,13 +39,13 @@ def path_readings(text: str, *, cwd: str | None, home: str) -> tuple[str, ...]:
     elif text.startswith("/"):
         places = (text,)
     elif text == "~" or text.startswith("~/"):
-        places = (home + text[1:], *_joined(cwd, text)) if cwd else ()
+        by_name = _joined(cwd, text)
+        places = (home + text[1:], *by_name) if by_name else ()
     elif text.startswith(("~", "$")):  # another user's home, or a variable that a tool may expand
         places = ()
     else:
         places = _joined(cwd, text)
-    rooted = ["/" + place.lstrip("/") for place in places]
-    return tuple(dict.fromkeys([*rooted, *map(normal, rooted)]))
+    return tuple(dict.fromkeys([*places, *map(normal, places)]))
 
 
 def normal(path: str) -> str:

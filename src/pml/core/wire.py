@@ -42,6 +42,7 @@ def approval_json(record: Approval) -> dict[str, Json]:
             "scope": record.scope,
             "message": record.response_message,
             "updated_input": record.updated_input,
+            "reason": record.reason,
         }
     return shape
 

@@ -4,6 +4,7 @@ Nothing here knows who shows the question or runs the call. The store serialises
 says what is legal; this module judges again wherever time has passed.
 """
 
+import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,7 +30,7 @@ from pml.core.approvals import (
     Subject,
 )
 from pml.core.digest import digest_call
-from pml.core.errors import Changed, Conflict, MayNotDecide, NotFound, ToolDenied
+from pml.core.errors import Changed, Conflict, Forbidden, Invalid, MayNotDecide, NotFound, ToolDenied
 from pml.core.ports import ApprovalQuery, Session
 from pml.core.rules import Call, VerdictKind
 from pml.core.values import JsonObject, check
@@ -47,6 +48,7 @@ from pml.service.sessions import descends_from, session_of
 
 MAX_PENDING: Final = 20  # asks of one session that wait at once; a flood would wear the person out
 RECHECK_S: Final = 30.0  # every wait looks again this often, whatever woke it or did not
+_NOT_OURS: Final = (Conflict, Forbidden, NotFound)  # one of many cannot be decided: the others still are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +182,8 @@ async def release(desk: Desk, shown: Sequence[ApprovalId], *, by: Decider) -> tu
             decision = Decision(
                 by=by, digest=record.digest, allow=True, message="covered by a new rule or grant"
             )
-            released.append((await decide(desk, approval_id, decision)).record)
+            with contextlib.suppress(*_NOT_OURS):
+                released.append((await decide(desk, approval_id, decision)).record)
     return tuple(released)
 
 
@@ -196,7 +199,8 @@ async def refuse_denied_waiting(desk: Desk, workspace: str) -> tuple[Approval, .
         if judged.kind is VerdictKind.DENY and rule is not None:
             by = Decider(kind=DeciderKind.RULE, id=rule_text(rule), channel=Channel.RULES)
             decision = Decision(by=by, digest=record.digest, allow=False)
-            refused.append((await decide(desk, record.id, decision)).record)
+            with contextlib.suppress(*_NOT_OURS):
+                refused.append((await decide(desk, record.id, decision)).record)
     return tuple(refused)
 
 
@@ -252,7 +256,9 @@ async def get(desk: Desk, approval_id: ApprovalId) -> Approval:
 
 
 async def find(desk: Desk, prefix: str) -> Approval:
-    """Return the one approval whose id begins with `prefix`. Raises: NotFound, Conflict."""
+    """Return the one approval whose id begins with `prefix`. Raises: Invalid, NotFound, Conflict."""
+    if not prefix:
+        raise Invalid("an empty id names no approval", hint="give the id, or the start of it")
     found = await desk.store.approvals.find(prefix.lower(), limit=2)
     if not found:
         raise NotFound(f"no approval `{prefix}`", hint="`pml approvals list --all` shows all there are")

@@ -21,6 +21,7 @@ from pml.service.policy import Judged, current_policy, judge, refuse_denied
 from pml.service.trusting import apply_trust, trust_question
 
 _DENIALS: Final = 1000
+_NOT_GRANTED: Final = frozenset({State.PENDING, State.DENIED, State.EXPIRED, State.CANCELLED})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +56,7 @@ async def seek_consent(
     if judged.kind is VerdictKind.ALLOW:
         return Consent(judged=judged, record=None, arguments=question.arguments)
     record = await _answer(desk, question, judged, wait_s=wait_s, on_asked=on_asked)
-    if record.status is State.ALLOWED:
+    if record.status not in _NOT_GRANTED:  # also what another asker has used: claiming it refuses
         await claim(desk, record.id, definition=question.definition, artefact=question.artefact)
         record = await finish(desk, record.id)
     return Consent(judged=judged, record=record, arguments=record.run_input)

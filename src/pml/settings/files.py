@@ -11,7 +11,6 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -19,11 +18,12 @@ from pml.core.config import ConfigFile, FileKind, parse_config
 from pml.core.errors import Changed, Forbidden, Invalid, Unavailable
 from pml.core.jsonedit import append_item, remove_item
 from pml.core.jsontext import parse
+from pml.core.ports import Loaded
 from pml.core.rules import Effect, parse_entry
 from pml.core.values import Json, canonical, check
 from pml.settings.locks import LOCK_TIMEOUT_S, locked
 from pml.settings.paths import RealPaths
-from pml.settings.reading import MAX_BYTES, FileState, WatchedFile, decode, read_bytes
+from pml.settings.reading import MAX_BYTES, WatchedFile, decode, digest_of, read_bytes
 from pml.settings.replacing import replace_file
 
 WORKSPACE_FILE: Final = ".pml.json"
@@ -39,18 +39,10 @@ _NEW_TEXT: Final = {
 _NEW_MODE: Final = {FileKind.USER: 0o600, FileKind.WORKSPACE: 0o644}
 
 BeforeReplace: TypeAlias = Callable[[str | None, str], None]
-"""Called with the old text (None: no file yet) and the new, while the old is still in place."""
+"""Called with the digests of the old content (None: no file yet) and of the new, the old still in place."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Loaded:
-    """Both files as they were read."""
-
-    user: FileState
-    workspace: FileState
-
-
-class ConfigFiles:
+class WorkspaceFiles:
     """The user's file in `pml_home` and the workspace's; relative paths in either begin at the workspace.
 
     A user's rule such as `{"under": "."}` so means the workspace at hand, not PML's own folder.
@@ -77,8 +69,9 @@ class ConfigFiles:
         }
         self._loaded: Loaded | None = None
 
-    def real_paths(self) -> RealPaths:
-        """Return the file system as rules see it."""
+    @property
+    def paths(self) -> RealPaths:
+        """The file system as rules see it."""
         return self._paths
 
     def path_of(self, which: FileKind) -> Path:
@@ -107,17 +100,18 @@ class ConfigFiles:
         path = self._writable(which)
         with locked(self._lock_of(path), timeout_s=self._lock_timeout_s):
             found = read_bytes(path)
-            old = decode(found[0], path=path) if found else None
-            base = _NEW_TEXT[which] if old is None else old
-            self._parse(which, base)
-            new = change(base)
-            self._parse(which, new)
-            if len(new.encode()) > MAX_BYTES:
+            old = found[0] if found else None
+            text = _NEW_TEXT[which] if old is None else decode(old, path=path)
+            self._parse(which, text)
+            changed = change(text)
+            self._parse(which, changed)
+            new = changed.encode()
+            if len(new) > MAX_BYTES:
                 raise Invalid(f"`{path}` would be larger than PML reads; nothing was written")
             if new == old:
                 return
             if before_replace is not None:
-                before_replace(old, new)
+                before_replace(None if old is None else digest_of(old), digest_of(new))
             mode = stat.S_IMODE(found[1].st_mode) & 0o777 if found else _NEW_MODE[which]
             self._replace(path, old, new, mode)
 
@@ -144,11 +138,11 @@ class ConfigFiles:
         self,
         which: FileKind,
         effect: Effect | None,
-        entry_or_id: Json,
+        entry: Json,
         *,
         before_replace: BeforeReplace | None = None,
     ) -> int:
-        """Remove the rules equal to `entry_or_id` or of that id; return how many. Raises: as `edit`."""
+        """Remove the rules equal to `entry`, or with that id; return how many. Raises: as `edit`."""
         path = self.path_of(which)
         removed = 0
 
@@ -156,7 +150,7 @@ class ConfigFiles:
             nonlocal removed
             for each in Effect if effect is None else (effect,):
                 for index, found in reversed(list(_entries(text, each, str(path)))):
-                    if _is_same(found, entry_or_id) or _has_id(found, entry_or_id):
+                    if _is_same(found, entry) or _has_id(found, entry):
                         text = remove_item(text, ("permissions", each), index, path=str(path))
                         removed += 1
             return text
@@ -194,16 +188,16 @@ class ConfigFiles:
         name = hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()[:32]
         return self._pml_home / "locks" / f"{name}.lock"
 
-    def _replace(self, path: Path, old: str | None, new: str, mode: int) -> None:
+    def _replace(self, path: Path, old: bytes | None, new: bytes, mode: int) -> None:
         def check_unchanged() -> None:
             found = read_bytes(path)
-            if (found[0] if found else None) != (None if old is None else old.encode()):
+            if (found[0] if found else None) != old:
                 raise Changed(
                     f"another program changed `{path}` meanwhile; nothing was written", hint="try again"
                 )
 
         try:
-            replace_file(path, new.encode(), mode=mode, last_check=check_unchanged)
+            replace_file(path, new, mode=mode, last_check=check_unchanged)
         except OSError as exc:
             raise Unavailable(f"cannot write `{path}`: {exc.strerror}") from exc
 

@@ -8,29 +8,18 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from pml.core.config import ConfigFile
 from pml.core.errors import ConfigInvalid
+from pml.core.ports import FileState
 
 MAX_BYTES: Final = 4 * 1024 * 1024
 RACY_NS: Final = 50_000_000  # the clocks that stamp files tick every 1 to 10 ms
 COARSE_RACY_NS: Final = 2_000_000_000  # some file systems stamp whole seconds, FAT every other one
 
 Signature: TypeAlias = tuple[int, int, int, int, int]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FileState:
-    """One file as it was read. An absent file has neither `digest` nor `error`."""
-
-    path: Path
-    text: str | None = None
-    digest: str | None = None  # SHA-256 of the exact bytes, in hexadecimal
-    config: ConfigFile | None = None
-    error: ConfigInvalid | None = None
 
 
 class WatchedFile:
@@ -53,11 +42,11 @@ class WatchedFile:
             found = read_bytes(self._path)
         except ConfigInvalid as exc:
             self._settled = False  # a mended permission may leave no trace in the time stamps
-            return FileState(path=self._path, error=exc)
+            return FileState(path=str(self._path), error=exc)
         content, status = found or (None, None)
         self._seen = signature_of(status) if status else None
         self._settled = status is None or _is_settled(status, started_ns)
-        digest = None if content is None else hashlib.sha256(content).hexdigest()
+        digest = None if content is None else digest_of(content)
         if self._state is None or self._state.digest != digest:
             self._state = self._parsed(content, digest)
         return self._state
@@ -71,14 +60,13 @@ class WatchedFile:
             return (-1, -1, -1, -1, -1)
 
     def _parsed(self, content: bytes | None, digest: str | None) -> FileState:
+        path = str(self._path)
         if content is None:
-            return FileState(path=self._path)
-        text = None
+            return FileState(path=path)
         try:
-            text = decode(content, path=self._path)
-            return FileState(path=self._path, text=text, digest=digest, config=self._parse(text))
+            return FileState(path=path, digest=digest, config=self._parse(decode(content, path=self._path)))
         except ConfigInvalid as exc:
-            return FileState(path=self._path, text=text, digest=digest, error=exc)
+            return FileState(path=path, digest=digest, error=exc)
 
 
 def read_bytes(path: Path) -> tuple[bytes, os.stat_result] | None:
@@ -110,6 +98,11 @@ def decode(content: bytes, *, path: Path) -> str:
         lines = content[: exc.start].decode().split("\n")
         problem = f"byte 0x{content[exc.start]:02x} is not UTF-8"
         raise ConfigInvalid(str(path), len(lines), len(lines[-1]) + 1, problem) from exc
+
+
+def digest_of(content: bytes) -> str:
+    """Return the SHA-256 of the exact bytes of a file, in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def signature_of(status: os.stat_result) -> Signature:

@@ -22,6 +22,7 @@ from pml.core.approvals import (
     Attached,
     Decider,
     Event,
+    Expired,
     SessionId,
     State,
     advance,
@@ -129,9 +130,13 @@ class MemoryApprovals:
         self._rows: dict[ApprovalId, Approval] = {}
 
     async def ask(self, new: Approval, *, max_pending: int) -> Approval:
-        for row in self._rows.values():
-            if row.status in _OPEN and _question(row) == _question(new):
+        same = [
+            row for row in self._rows.values() if row.status in _OPEN and _question(row) == _question(new)
+        ]
+        for row in same:
+            if row.expires_at > new.created_at:
                 return await self.advance(row.id, Attached(at=new.created_at, owner=new.owner))
+            await self.advance(row.id, Expired(at=new.created_at))
         pending = sum(
             row.status is State.PENDING and row.session_id == new.session_id for row in self._rows.values()
         )

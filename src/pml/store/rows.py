@@ -90,6 +90,7 @@ def _decision_values(record: Approval) -> tuple[Value, ...]:
         record.scope,
         record.response_message,
         None if record.updated_input is None else spell(record.updated_input),
+        record.reason,
         _maybe_micros(record.abandoned_at),
         _maybe_micros(record.resolved_at),
         _maybe_micros(record.ended_at),
@@ -119,10 +120,11 @@ def approval_of(row: Row) -> Approval:
         scope=None if row[18] is None else Scope(row[18]),
         response_message=row[19],
         updated_input=None if row[20] is None else json.loads(row[20]),
-        abandoned_at=_maybe_at(row[21]),
-        resolved_at=_maybe_at(row[22]),
-        ended_at=_maybe_at(row[23]),
-        version=row[24],
+        reason=row[21],
+        abandoned_at=_maybe_at(row[22]),
+        resolved_at=_maybe_at(row[23]),
+        ended_at=_maybe_at(row[24]),
+        version=row[25],
     )
 
 

@@ -22,6 +22,7 @@ from pml.core.approvals import (
     Decider,
     Denied,
     Event,
+    Expired,
     OwnerId,
     SessionId,
     State,
@@ -108,8 +109,10 @@ class _Approvals(_Part):
     async def ask(self, new: Approval, *, max_pending: int) -> Approval:
         def operation(tx: Transaction) -> Approval:
             same = tx.run("same_question", (new.session_id, new.tool_use_id, new.subject, new.digest))
+            if same and (known := approval_of(same[0])).expires_at > new.created_at:
+                return _save(tx, known, Attached(at=new.created_at, owner=new.owner))
             if same:
-                return _save(tx, approval_of(same[0]), Attached(at=new.created_at, owner=new.owner))
+                _save(tx, approval_of(same[0]), Expired(at=new.created_at))
             if tx.run("count_pending", (new.session_id,))[0][0] >= max_pending:
                 raise TooManyPending(
                     f"session `{new.session_id}` already has {max_pending} questions waiting",

@@ -24,6 +24,7 @@ CREATE TABLE approvals (
   scope            TEXT    CHECK (scope IN ('once', 'session', 'always')),
   response_message TEXT,
   updated_input    TEXT,
+  reason           TEXT,
   abandoned_at     INTEGER,
   resolved_at      INTEGER,
   ended_at         INTEGER,

@@ -1,0 +1,16 @@
+"""`python -m bench [--quick]`: every benchmark, ours and what it is compared with in one run."""
+
+import sys
+
+from bench import pairs, pending, verdicts, wakeups
+from bench.table import print_table
+
+quick = "--quick" in sys.argv[1:]
+print_table(
+    [
+        *verdicts.rows(quick=quick),
+        *pairs.rows(quick=quick),
+        *wakeups.rows(quick=quick),
+        *pending.rows(quick=quick),
+    ]
+)

@@ -1,0 +1,76 @@
+"""A real desk on a throw-away home for benchmarks, and busy neighbours on the same database."""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+
+from pml.app import Place, open_desk
+from pml.core.approvals import Channel, Decider, DeciderKind, SessionId
+from pml.core.ports import Session
+from pml.service.approvals import Decision, Question, ask, decide
+from pml.service.desk import Desk
+from pml.service.sessions import start_session
+
+ME = Decider(kind=DeciderKind.PERSON, id="bench", channel=Channel.TERMINAL)
+
+
+@contextlib.asynccontextmanager
+async def bench_desk(home: Path) -> AsyncGenerator[Desk]:
+    workspace = home / "workspace"
+    workspace.mkdir(parents=True, exist_ok=True)
+    async with open_desk(Place(home=home / "pml", workspace=workspace, user_home=home)) as desk:
+        yield desk
+
+
+async def bench_session(desk: Desk, home: Path, name: str) -> Session:
+    return await start_session(
+        desk,
+        session_id=SessionId(name),
+        name=name,
+        principal="bench",
+        workspace=str(home / "workspace"),
+        process=None,
+        is_agent=False,
+    )
+
+
+async def ask_and_decide(desk: Desk, session: Session, number: int) -> None:
+    """Put one question and allow it: the pair that is counted."""
+    arguments = {"repository": "acme/shop", "title": f"issue {number}", "body": "It breaks. " * 20}
+    record = await ask(desk, Question(session=session, tool="github:create_issue", arguments=arguments))
+    await decide(desk, record.id, Decision(by=ME, digest=record.digest, allow=True))
+
+
+@contextlib.contextmanager
+def busy_writers(home: Path, count: int) -> Generator[None]:
+    """Let `count` other processes ask and decide on the same database without a pause."""
+    command = [sys.executable, "-m", "bench.desks", str(home)]
+    writers = [
+        subprocess.Popen([*command, f"busy-{n}"], stdout=subprocess.PIPE, text=True) for n in range(count)
+    ]
+    try:
+        for writer in writers:
+            assert writer.stdout is not None
+            writer.stdout.readline()
+        yield
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.wait()
+
+
+async def _write_for_ever(home: Path, name: str) -> None:
+    async with bench_desk(home) as desk:
+        session = await bench_session(desk, home, name)
+        print("writing", flush=True)
+        number = 0
+        while True:
+            await ask_and_decide(desk, session, number)
+            number += 1
+
+
+if __name__ == "__main__":
+    asyncio.run(_write_for_ever(Path(sys.argv[1]), sys.argv[2]))
