@@ -4,7 +4,42 @@ from typing import Final
 
 import pytest
 
-PROMISES: Final[dict[str, str]] = {}
+PROMISES: Final[dict[str, str]] = {
+    "agent:cannot-decide": "A deciding command refuses to run beneath a registered agent process.",
+    "agent:nothing-unapproved": "What is neither allowed by a rule or grant nor approved is never granted.",
+    "always:only-what-was-shown": "A remembered allow covers what was shown beside the button and no more.",
+    "approval:bounded-asks": "A session has at most 20 undecided questions; the next is refused without a trace.",
+    "approval:decision-never-lost": "A decision made before the waiter waits is not lost.",
+    "approval:exact-arguments": "A claim runs exactly the call that was approved.",
+    "approval:final": "A denied, expired or cancelled approval never changes again.",
+    "approval:first-decision-wins": "The first decision wins; later ones learn who and when.",
+    "approval:survives-restart": "A question and its answer survive the end of the process that asked.",
+    "audit:payloads-can-go": "The audit log holds digests only; payloads can go and it still verifies.",
+    "audit:tamper-shows": "An edited, removed or reordered audit entry, or a cut tail, is found.",
+    "claim:judged-again": "A deny or a change that came after the decision stops the call.",
+    "config:concurrent-writes-lose-nothing": "Rules that several processes write at once are all kept.",
+    "config:duplicate-keys-refused": "A configuration file with one key twice is refused at the second.",
+    "config:never-overwritten-unparsed": "A file that PML cannot parse is reported and never written.",
+    "config:untrusted-only-tightens": "A workspace's file that nobody trusts can deny and ask, nothing else.",
+    "deny:beats-grants": "A configured deny beats every grant and every decision.",
+    "edit:judged-again": "Edited arguments are judged like new ones.",
+    "expiry:not-denial": "Denied, expired and cancelled are told apart everywhere.",
+    "names:never-a-pattern": "A tool's name holds no wildcard and nothing hidden, so it is never a pattern.",
+    "names:wire-by-table": "A wire name leads to exactly the tool it was made for.",
+    "names:wire-fits": "Every tool name offered to a client fits `[a-zA-Z0-9_-]{1,64}`.",
+    "release:only-what-was-shown": "A new rule releases only those of the waiting that were shown with it.",
+    "rules:commands-never-by-glob": "A command or code argument matches only by its exact text.",
+    "rules:deny-wins": "A deny rule beats every allow and ask.",
+    "rules:doubt-denies": "A value that cannot be read for sure matches no allow, and every deny and ask.",
+    "rules:hosts-parsed": "A URL is judged by its parsed host; a look-alike is another host.",
+    "rules:literals-stay-literal": "A literal value in a rule is never read as a pattern.",
+    "rules:paths-by-real-path": "A path is judged by where it really leads, however it is written.",
+    "run:at-most-once": "An approved call is claimed at most once.",
+    "show:nothing-hidden": "What a person is shown is whole, and hides and forges nothing.",
+    "store:kill-loses-nothing": "A process killed at any moment loses no reported decision and repeats none.",
+    "trust:exact-content": "Trust holds for the exact content a person saw and for no other.",
+    "values:exact": "JSON is stored and shown exactly as it was sent, or refused with a reason.",
+}
 
 
 def promise(promise_id: str) -> pytest.MarkDecorator:

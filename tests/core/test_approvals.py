@@ -332,14 +332,14 @@ def test_each_state_is_told_in_its_own_words() -> None:
     by = "by person `ana` (terminal) at 2026-11-03T12:00:00Z"
     assert {state: told(in_state(state)) for state in State} == {
         State.PENDING: "pending",
-        State.ALLOWED: f"already allowed {by}",
-        State.EXECUTING: f"already allowed {by}, now executing",
-        State.COMPLETED: f"already allowed {by}, now completed",
-        State.FAILED: f"already allowed {by}, now failed",
-        State.UNKNOWN: f"already allowed {by}, now unknown",
-        State.DENIED: f"already denied {by}",
-        State.EXPIRED: "expired since 2026-11-03T12:05:00Z",
-        State.CANCELLED: "cancelled since 2026-11-03T12:00:01Z",
+        State.ALLOWED: f"allowed {by}",
+        State.EXECUTING: f"allowed {by}, now executing",
+        State.COMPLETED: f"allowed {by}, now completed",
+        State.FAILED: f"allowed {by}, now failed",
+        State.UNKNOWN: f"allowed {by}, now unknown",
+        State.DENIED: f"denied {by}",
+        State.EXPIRED: "expired at 2026-11-03T12:05:00Z",
+        State.CANCELLED: "cancelled at 2026-11-03T12:00:01Z",
     }
 
 

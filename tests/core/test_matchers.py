@@ -120,10 +120,10 @@ def test_a_glob_on_a_command_or_code_is_refused(argument: str, reach: Reach) -> 
 
 @promise("rules:commands-never-by-glob")
 def test_a_command_is_no_path_and_no_url_either_but_the_place_of_a_script_is() -> None:
-    for spec in ({"under": "/work"}, {"host": "github.com"}):
+    for spec in ({"under": "/srv/app"}, {"host": "github.com"}):
         with pytest.raises(RuleInvalid):
             parse("command", spec)
-    assert parse("script_path", {"under": "/work"}).condition == Under("/work")
+    assert parse("script_path", {"under": "/srv/app"}).condition == Under("/srv/app")
 
 
 @pytest.mark.parametrize("argument", ["path", "title", "decoder", "encoded", "commander", "/files/0/name"])
@@ -137,9 +137,9 @@ DEEP: JsonObject = {
     "a/b": "slash",
     "m~n": "tilde",
     "~1": "both",
-    "files": [{"path": "/work/1"}, {"path": "/etc/2"}],
-    "mixed": [{"path": "/work/1"}, {"name": "x"}],
-    "nested": [[{"path": "/work/1"}], [[{"path": "/work/2"}]]],
+    "files": [{"path": "/srv/app/1"}, {"path": "/etc/2"}],
+    "mixed": [{"path": "/srv/app/1"}, {"name": "x"}],
+    "nested": [[{"path": "/srv/app/1"}], [[{"path": "/srv/app/2"}]]],
     "text": "{}",
     "none": None,
     "empty": [],
@@ -149,7 +149,7 @@ DEEP: JsonObject = {
 
 def finds(argument: str, spec: Json) -> tuple[bool, bool]:
     """Return whether an allow and whether a deny matches."""
-    scene = Scene("/work", PATHS)
+    scene = Scene("/srv/app", PATHS)
     narrow = parse(argument, spec).matches(DEEP, reach=NARROW, scene=scene)
     return narrow, parse(argument, spec, reach=WIDE).matches(DEEP, reach=WIDE, scene=scene)
 
@@ -161,12 +161,12 @@ def finds(argument: str, spec: Json) -> tuple[bool, bool]:
         ("a/b", "slash", (True, True)),
         ("/m~0n", "tilde", (True, True)),
         ("/~01", "both", (True, True)),
-        ("/files/0/path", "/work/1", (True, True)),
-        ("/files/path", {"under": "/work"}, (False, True)),
+        ("/files/0/path", "/srv/app/1", (True, True)),
+        ("/files/path", {"under": "/srv/app"}, (False, True)),
         ("/files/path", {"under": "/"}, (True, True)),
-        ("/mixed/path", {"under": "/work"}, (False, True)),
+        ("/mixed/path", {"under": "/srv/app"}, (False, True)),
         ("/mixed/path", {"under": "/etc"}, (False, False)),
-        ("/nested/path", {"under": "/work"}, (True, True)),
+        ("/nested/path", {"under": "/srv/app"}, (True, True)),
         ("/grid/1/0", "c", (True, True)),
         ("/files/7/path", {"under": "/"}, (False, False)),
         ("/empty/path", {"under": "/"}, (False, False)),
@@ -202,14 +202,19 @@ JSON = st.recursive(
     max_leaves=8,
 )
 URLISH = st.text(st.sampled_from("htps:/[]@.%0x1a~\\?#$ "), max_size=16)
-SPECS: list[Mapping[str, Json]] = [{"is": [{"a": 1}]}, {"under": "/work"}, {"host": "*.a"}, {"glob": "*a?*b"}]
+SPECS: list[Mapping[str, Json]] = [
+    {"is": [{"a": 1}]},
+    {"under": "/srv/app"},
+    {"host": "*.a"},
+    {"glob": "*a?*b"},
+]
 
 
 @given(
     value=JSON | URLISH | URLISH.map(lambda rest: "http://" + rest) | URLISH.map(lambda rest: "file:" + rest),
     spec=st.sampled_from(SPECS),
     argument=st.sampled_from(["a", "/a", "/a/b", "/a/0/b"]),
-    cwd=st.sampled_from([None, "/work"]),
+    cwd=st.sampled_from([None, "/srv/app"]),
 )
 def test_judging_never_raises(value: Json, spec: Json, argument: str, cwd: str | None) -> None:
     scene = Scene(cwd, RealPaths(home="/home/ada"))

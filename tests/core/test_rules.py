@@ -30,7 +30,7 @@ NOW = datetime(2027, 1, 31, 18, 0, tzinfo=UTC)
 
 
 def rule(effect: Effect, entry: Json) -> Rule:
-    found = parse_entry(effect, entry, source=None, base_dir="/work", paths=PATHS)
+    found = parse_entry(effect, entry, source=None, base_dir="/srv/app", paths=PATHS)
     assert found is not None
     return found
 
@@ -46,12 +46,14 @@ def rules(*, deny: Sequence[Json] = (), allow: Sequence[Json] = (), ask: Sequenc
 def judge(
     found: Sequence[Rule], tool: str, arguments: JsonObject | None = None, *, now: datetime = NOW
 ) -> Verdict:
-    return RuleSet(found, paths=PATHS).judge(Call(tool=tool, arguments=arguments or {}, cwd="/work"), now=now)
+    return RuleSet(found, paths=PATHS).judge(
+        Call(tool=tool, arguments=arguments or {}, cwd="/srv/app"), now=now
+    )
 
 
 def refuse(entry: Json, *, effect: Effect = ALLOW) -> RuleInvalid:
     with pytest.raises(RuleInvalid) as caught:
-        parse_entry(effect, entry, source=None, base_dir="/work", paths=PATHS)
+        parse_entry(effect, entry, source=None, base_dir="/srv/app", paths=PATHS)
     return caught.value
 
 
@@ -81,7 +83,7 @@ def test_a_deny_of_some_arguments_wins_over_an_allow_of_the_tool() -> None:
 
 @promise("rules:doubt-denies")
 def test_an_allow_leaves_a_call_in_doubt_to_the_other_rules() -> None:
-    found = rules(allow=[{"tool": "fs:*", "args": {"path": {"under": "/work"}}}])
+    found = rules(allow=[{"tool": "fs:*", "args": {"path": {"under": "/srv/app"}}}])
     assert judge(found, "fs:read", {"path": "notes"}).kind is VerdictKind.ALLOW
     assert judge(found, "fs:read", {"path": 7}).kind is VerdictKind.UNLISTED
 
@@ -157,10 +159,36 @@ def test_a_rule_with_several_arguments_needs_all_of_them() -> None:
 # Entries
 
 
+@promise("always:only-what-was-shown")
+def test_an_exact_allow_admits_no_argument_beyond_those_it_names() -> None:
+    exact = rules(allow=[{"tool": "Bash", "args": {"command": {"is": "ls"}}, "exact": True}])
+
+    assert judge(exact, "Bash", {"command": "ls"}).kind is VerdictKind.ALLOW
+    assert judge(exact, "Bash", {"command": "ls", "sandbox": False}).kind is VerdictKind.UNLISTED
+    assert judge(exact, "Bash", {}).kind is VerdictKind.UNLISTED
+
+
+def test_an_exact_allow_of_no_arguments_admits_none() -> None:
+    bare = rules(allow=[{"tool": "t:stop", "exact": True}])
+
+    assert judge(bare, "t:stop").kind is VerdictKind.ALLOW
+    assert judge(bare, "t:stop", {"force": True}).kind is VerdictKind.UNLISTED
+
+
+@pytest.mark.parametrize("effect", [DENY, ASK])
+def test_a_deny_or_ask_cannot_be_exact(effect: Effect) -> None:
+    refused = refuse({"tool": "Bash", "args": {"command": "ls"}, "exact": True}, effect=effect)
+
+    assert (refused.pointer, refused.problem) == (
+        ("exact",),
+        f"`exact` would let an added argument slip past this {effect} rule",
+    )
+
+
 def test_an_entry_becomes_a_rule_that_remembers_how_and_where_it_was_written() -> None:
     entry: Json = {"tool": "a:b", "args": {"x": 1, "/y/z": {"is": {"k": 2}}}, "id": "r1", "enabled": True}
     source = Source(file=".pml.json", line=7)
-    assert parse_entry(DENY, entry, source=source, base_dir="/work", paths=PATHS) == Rule(
+    assert parse_entry(DENY, entry, source=source, base_dir="/srv/app", paths=PATHS) == Rule(
         effect=DENY,
         tool="a:b",
         args=(
@@ -177,7 +205,7 @@ def test_an_entry_becomes_a_rule_that_remembers_how_and_where_it_was_written() -
 
 def test_a_switched_off_entry_is_no_rule_but_must_be_right() -> None:
     off: Json = {"tool": "a:b", "enabled": False}
-    assert parse_entry(ALLOW, off, source=None, base_dir="/work", paths=PATHS) is None
+    assert parse_entry(ALLOW, off, source=None, base_dir="/srv/app", paths=PATHS) is None
     assert refuse({"tool": "a:b", "enabled": False, "argz": {}}).pointer == ("argz",)
 
 

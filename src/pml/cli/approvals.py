@@ -3,15 +3,14 @@
 import argparse
 
 from pml.cli.approving import ask, configure_ask, configure_decide, decide_each
-from pml.cli.cards import left, print_card, short
+from pml.cli.cards import print_card, print_lines, short
 from pml.cli.exits import Exit
-from pml.cli.output import print_json, print_table, say
+from pml.cli.output import print_json, say
 from pml.cli.verbs import Verbs, run_verb
 from pml.cli.watching import watch
 from pml.core.approvals import Approval, SessionId, State, Subject
 from pml.core.memory import META_TOOLS, always_entry
 from pml.core.ports import ApprovalQuery
-from pml.core.text import visible_json
 from pml.core.values import Json
 from pml.core.wire import approval_json
 
@@ -67,8 +66,7 @@ async def list_approvals(args: argparse.Namespace) -> int:
     elif not found:
         say("nothing here yet" if args.all else "nothing waits for an answer")
     else:
-        rows = [[short(r.id), r.status, r.tool_name, r.session_id, left(r, now), _glimpse(r)] for r in found]
-        print_table(["ID", "STATUS", "TOOL", "SESSION", "", "INPUT"], rows)
+        print_lines(found, now=now)
         if len(found) == args.limit:
             say(f"there may be more: --after {short(found[-1].id)}")
     return Exit.OK
@@ -115,9 +113,3 @@ def _always(record: Approval) -> Json:
     if record.subject is not Subject.TOOL_CALL or record.tool_name in META_TOOLS:
         return None
     return always_entry(record.tool_name, record.tool_input)
-
-
-def _glimpse(record: Approval) -> str:
-    """Return the start of the input; `show` has all of it."""
-    text = visible_json(record.tool_input, indent=None)
-    return text if len(text) <= 60 else text[:59] + "…"

@@ -85,7 +85,7 @@ async def _script_session(desk: "Desk", place: "Place", session_id: str | None) 
         return await session_of(desk, SessionId(session_id))
     above = desk.processes.ancestors()[1:]
     shell = above[0] if above else None
-    default = "script" if shell is None else f"shell-{shell.pid}-{int(shell.started)}"
+    default = "script" if shell is None else f"shell-{shell.pid}-{int(shell.started * 100) & 0xFFFF:04x}"
     return await start_session(
         desk,
         session_id=SessionId(session_id or default),

@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
 
 from pml.cli.output import console
-from pml.core.approvals import Approval, State, instant, told
+from pml.core.approvals import Approval, State, Subject, instant, told
 from pml.core.text import visible, visible_json
 from pml.core.values import Json
 from pml.core.wire import headline
 
-SHORT_ID = 8
+SHORT_ID: Final = 8
+GLIMPSE: Final = 100
 
 
 def short(approval_id: str) -> str:
@@ -63,9 +65,8 @@ def _facts(record: Approval, always: Json, covered: Sequence[Approval]) -> list[
         ("session", visible(record.session_id)),
         ("asked", instant(record.created_at)),
     ]
-    if record.rule is not None:
-        where = f" ({visible(record.rule.file)}:{record.rule.line})" if record.rule.file else ""
-        facts.append(("why", f"{record.rule.verdict} {visible(record.rule.entry)}{where}"))
+    if record.subject is Subject.TOOL_CALL:
+        facts.append(("why", _why(record)))
     facts += [
         ("may allow", ", ".join(sorted(record.deciders))),
         ("digest", record.digest),
@@ -86,3 +87,32 @@ def _facts(record: Approval, always: Json, covered: Sequence[Approval]) -> list[
             ("covers", f"{len(covered)} more that wait; `--remember always --release {ids}` frees them")
         )
     return facts
+
+
+def _why(record: Approval) -> str:
+    rule = record.rule
+    if rule is None:
+        return "no rule names this tool"
+    where = f" ({visible(rule.file)}:{rule.line})" if rule.file else ""
+    word = "no rule names this tool, only" if rule.verdict == "unlisted" else rule.verdict
+    return f"{word} {visible(rule.entry)}{where}"
+
+
+def print_lines(records: Sequence[Approval], *, now: datetime) -> None:
+    """Print two lines for each approval: what and how long, then as much of the input as fits."""
+    from rich.text import Text
+
+    out = console()
+    widest = max(len(visible(record.tool_name)) for record in records)
+    for record in records:
+        line = Text(f"{short(record.id)}  ", style="bold cyan")
+        line.append(f"{visible(record.tool_name):<{widest}}  ", style="bold not cyan")
+        line.append(f"{visible(left(record, now))}  ", style="not bold not cyan")
+        out.print(line.append(visible(record.session_id), style="not bold not cyan dim"))
+        out.print(Text(f"          {_glimpse(record)}", style="dim"))
+
+
+def _glimpse(record: Approval) -> str:
+    """Return the start of the input; `show` has all of it."""
+    text = visible_json(record.tool_input, indent=None)
+    return text if len(text) <= GLIMPSE else f"{text[:GLIMPSE]}… {len(text):,} characters; `show` has all"

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+class Shown(str):
+    """Text that has passed `visible` or `visible_json` and must not be escaped twice."""
+
+
 def print_json(shape: JsonObject) -> None:
     """Print one object, every character of it printable ASCII."""
     print(json.dumps(shape, indent=2), flush=True)
@@ -55,5 +59,5 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for name in columns:
         table.add_column(name, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(visible(cell)) for cell in row))
+        table.add_row(*(Text(cell if isinstance(cell, Shown) else visible(cell)) for cell in row))
     console().print(table)

@@ -346,9 +346,9 @@ def _refusal(record: Approval, event: Event) -> PmlError:
     if record.status is State.EXPIRED:
         return _expired(record)
     if isinstance(event, Allowed | Denied):
-        return AlreadyDecided(f"approval `{record.id}` is {told(record)}")
+        return AlreadyDecided(f"approval `{record.id}` is already {told(record)}")
     if isinstance(event, Claimed) and record.status in _USED:
-        return AlreadyClaimed(f"approval `{record.id}` was used before: it is {told(record)}")
+        return AlreadyClaimed(f"approval `{record.id}` was used before: {told(record)}")
     return IllegalEvent(f"approval `{record.id}` is {told(record)}; it cannot become {what}")
 
 
@@ -358,14 +358,14 @@ def _expired(record: Approval) -> ApprovalExpired:
 
 
 def told(record: Approval) -> str:
-    """Return the state of `record` in words: what, by whom, when."""
-    if record.decided_by is not None and record.resolved_at is not None:
-        verb = "denied" if record.status is State.DENIED else "allowed"
-        now = "" if record.status in (State.DENIED, State.ALLOWED) else f", now {record.status}"
-        return f"already {verb} by {record.decided_by} at {instant(record.resolved_at)}{now}"
-    if record.resolved_at is not None:
-        return f"{record.status} since {instant(record.resolved_at)}"
-    return str(record.status)
+    """Return what became of `record` in words: what, by whom, when."""
+    if record.resolved_at is None:
+        return str(record.status)
+    if record.decided_by is None:
+        return f"{record.status} at {instant(record.resolved_at)}"
+    verb = "denied" if record.status is State.DENIED else "allowed"
+    now = "" if record.status in (State.DENIED, State.ALLOWED) else f", now {record.status}"
+    return f"{verb} by {record.decided_by} at {instant(record.resolved_at)}{now}"
 
 
 def instant(at: datetime) -> str:

@@ -206,6 +206,14 @@ def rule_written(workspace: str, effect: str, entry: Json, *, at: datetime, appr
     return Entry(at=at, kind="rule.written", approval_id=approval_id, detail=detail)
 
 
+def rule_added(file: str, effect: str, entry: Json, *, at: datetime, by: Decider) -> Entry:
+    return Entry(at=at, kind="rule.added", by=by, detail={"file": file, "effect": effect, "entry": entry})
+
+
+def rule_removed(file: str, effect: str | None, entry: Json, *, at: datetime, by: Decider) -> Entry:
+    return Entry(at=at, kind="rule.removed", by=by, detail={"file": file, "effect": effect, "entry": entry})
+
+
 def cleaned(count: int, *, at: datetime, older_than: datetime) -> Entry:
     return Entry(
         at=at, kind="approvals.cleaned", detail={"count": count, "older_than": older_than.isoformat()}

@@ -76,6 +76,7 @@ class ConfigFile:
     path: str
     kind: FileKind
     rules: tuple[Rule, ...] = ()
+    disabled: tuple[Rule, ...] = ()  # to be shown; without matchers, so not to be judged by
     servers: Mapping[str, ServerSpec] = field(default_factory=dict[str, ServerSpec])
     expose: tuple[str, ...] | None = None
     prespawn: tuple[str, ...] | None = None
@@ -103,10 +104,12 @@ def parse_config(text: str, *, path: str, kind: FileKind, base_dir: str, paths: 
     top = Section(path=path, node=root, notices=[])
     top.text("$schema")
     top.text("version")
+    rules, disabled = _rules(top, base_dir=base_dir, paths=paths)
     config = ConfigFile(
         path=path,
         kind=kind,
-        rules=_rules(top, base_dir=base_dir, paths=paths),
+        rules=rules,
+        disabled=disabled,
         servers=parse_servers(top, base_dir=base_dir, home=paths.home),
         expose=top.texts("expose"),
         prespawn=top.texts("prespawn"),
@@ -179,18 +182,24 @@ def _enabled(section: Section) -> bool | OffUntil | None:
             section.expect('true, false or `{"until": time}`', "enabled", node)
 
 
-def _rules(top: Section, *, base_dir: str, paths: Paths) -> tuple[Rule, ...]:
+def _rules(top: Section, *, base_dir: str, paths: Paths) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
+    """Return the rules in force, and those that are switched off."""
+    rules: list[Rule] = []
+    disabled: list[Rule] = []
     permissions = top.section("permissions")
     if permissions is None:
-        return ()
-    rules = tuple(
-        rule
-        for effect in Effect
-        for index, node in enumerate(_entries(permissions, effect))
-        if (rule := _rule(permissions, effect, index, node, base_dir=base_dir, paths=paths)) is not None
-    )
+        return (), ()
+    for effect in Effect:
+        for index, node in enumerate(_entries(permissions, effect)):
+            rule = _rule(permissions, effect, index, node, base_dir=base_dir, paths=paths)
+            if rule is not None:
+                rules.append(rule)
+            elif isinstance(node.value, dict):
+                source = Source(file=permissions.path, line=node.line)
+                tool = str(node.value["tool"])
+                disabled.append(Rule(effect=effect, tool=tool, entry=node.value, source=source))
     permissions.note_unknown()
-    return rules
+    return tuple(rules), tuple(disabled)
 
 
 def _entries(permissions: Section, effect: Effect) -> tuple[Node, ...]:

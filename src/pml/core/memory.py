@@ -34,5 +34,7 @@ def check_rememberable(tool: str) -> None:
 
 
 def _key(name: str) -> str:
-    """Return the argument's name as a rule spells it: a leading slash would make it a JSON pointer."""
-    return "/" + name.replace("~", "~0").replace("/", "~1") if name.startswith("/") else name
+    """Return the argument's name as a rule spells it: as a JSON pointer where it could be taken for one."""
+    if name and not name.startswith("/"):
+        return name
+    return "/" + name.replace("~", "~0").replace("/", "~1")

@@ -130,6 +130,7 @@ class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
     approval_id: str | None = None
     after: int = 0
     limit: int = 100
+    newest: bool = False  # the last `limit` of what matches, instead of the first
 
 
 class Approvals(Protocol):
@@ -231,7 +232,9 @@ class Intents(Protocol):
 class Audit(Protocol):
     async def record(self, entry: Entry) -> None: ...
 
-    async def list(self, query: AuditQuery) -> Sequence[Link]: ...
+    async def list(self, query: AuditQuery) -> Sequence[Link]:
+        """Return what matches, oldest first."""
+        ...
 
     async def last_seq(self) -> int:
         """Return the place of the newest entry, 0 if there is none."""
@@ -304,6 +307,12 @@ class ConfigFiles(Protocol):
 
     def read(self) -> Loaded:
         """Return both files; the same object as before while neither has changed."""
+        ...
+
+    def create(
+        self, which: FileKind, *, before_replace: Callable[[str | None, str], None] | None = None
+    ) -> bool:
+        """Create the file with the defaults; False when there is one. Raises: as `add_rule`."""
         ...
 
     def add_rule(

@@ -20,7 +20,7 @@ from pml.core.text import quote, visible_json
 from pml.core.values import Json, JsonObject, kind_of
 
 DEFAULT_ASK: Final = "*"  # stands in every file PML creates, and so cannot mean "ask on every call"
-ENTRY_KEYS: Final = ("tool", "args", "id", "enabled", "expires", "created_at", "ttl_s", "match", "not_match")
+ENTRY_KEYS: Final = ("tool", "args", "exact", "id", "enabled", "expires", "created_at", "ttl_s", "match", "not_match")
 MEMO_NAMES: Final = 4096
 MEMO_NAME_CHARS: Final = 256  # agents choose names: longer ones are judged, but not remembered
 
@@ -53,11 +53,12 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """One entry of a list of permissions; `entry` is how it was written."""
+    """One entry of a list of permissions; `entry` is how it was written. `exact`: no arguments but those."""
 
     effect: Effect
     tool: str
     args: tuple[Matcher, ...] = ()
+    exact: bool = False
     id: str | None = None
     expires_at: datetime | None = None
     entry: Json
@@ -155,6 +156,7 @@ def parse_entry(
         effect=effect,
         tool=_glob(value.get("tool"), ("tool",) if "tool" in value else ()),
         args=tuple(_matcher(name, args[name], reach_of(effect), base_dir, paths) for name in args),
+        exact=_exact(value, effect),
         id=_id(value),
         expires_at=_expiry(value),
         entry=value,
@@ -182,6 +184,8 @@ def names_tool(rule: Rule, tool: str) -> bool:
 def meets_arguments(rule: Rule, arguments: JsonObject, scene: Scene) -> bool:
     """Say whether `arguments` are what the rule's `args` ask for."""
     reach = reach_of(rule.effect)
+    if rule.exact and not arguments.keys() <= {matcher.segments[0] for matcher in rule.args}:
+        return False
     return all(matcher.matches(arguments, reach=reach, scene=scene) for matcher in rule.args)
 
 
@@ -196,7 +200,7 @@ def runs_code(tool: str, arguments: JsonObject) -> bool:
 
 
 def _is_constant(rule: Rule) -> bool:
-    return not rule.args and rule.expires_at is None
+    return not rule.args and not rule.exact and rule.expires_at is None
 
 
 def _glob(value: Json, pointer: Pointer) -> str:
@@ -217,6 +221,15 @@ def _id(entry: JsonObject) -> str | None:
     if value is None or (isinstance(value, str) and value):
         return value
     raise RuleInvalid(("id",), "`id` must be a text that is not empty")
+
+
+def _exact(entry: JsonObject, effect: Effect) -> bool:
+    value = entry.get("exact", False)
+    if not isinstance(value, bool):
+        raise RuleInvalid(("exact",), f"`exact` must be true or false, not {kind_of(value)}")
+    if value and effect is not Effect.ALLOW:
+        raise RuleInvalid(("exact",), f"`exact` would let an added argument slip past this {effect} rule")
+    return value
 
 
 def _expiry(entry: JsonObject) -> datetime | None:

@@ -27,7 +27,8 @@ else:
 
 def open_lock_file(path: str, *, create: bool) -> int:
     """Return a descriptor of the lock file that no child process inherits. Raises: FileNotFoundError."""
-    return os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | (os.O_CREAT if create else 0), 0o600)
+    flags = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+    return os.open(path, flags | (os.O_CREAT if create else 0), 0o600)
 
 
 def is_same_file(fd: int, path: str) -> bool:

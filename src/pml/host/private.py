@@ -5,8 +5,10 @@ from pathlib import Path
 
 
 def private_directory(path: Path) -> Path:
-    """Create `path` (0700) where it is missing and return it. An existing one is left as it is."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Create `path` and what is missing above it (0700) and return it. An existing one is left as it is."""
+    if not path.parent.exists():
+        private_directory(path.parent)
+    path.mkdir(mode=0o700, exist_ok=True)
     return path
 
 

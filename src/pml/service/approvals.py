@@ -92,6 +92,7 @@ class Decided:
 async def ask(desk: Desk, question: Question, judged: Judged | None = None) -> Approval:
     """Store the question, or attach to the same one that waits already. Raises: TooManyPending, Invalid."""
     check(question.arguments, what="the arguments")
+    check(question.tool_use_id, what="the tool use id")
     now = desk.clock.now()
     settings = (await current_policy(desk, question.session.workspace)).settings
     ttl_s = settings.approval.ttl_s
@@ -141,6 +142,7 @@ async def decide(desk: Desk, approval_id: ApprovalId, decision: Decision) -> Dec
 
     Raises: NotFound, ApprovalExpired, AlreadyDecided, MayNotDecide, Changed, ToolDenied, Invalid.
     """
+    check(decision.message, what="the message")
     record = await get(desk, approval_id)
     session = await session_of(desk, record.session_id)
     now = desk.clock.now()
@@ -173,16 +175,15 @@ async def release(desk: Desk, shown: Sequence[ApprovalId], *, by: Decider) -> tu
     """Judge those of the waiting that were shown again, and allow what a rule or grant now allows."""
     released: list[Approval] = []
     for approval_id in shown:
-        record = await get(desk, approval_id)
-        if record.status is not State.PENDING or record.subject is not Subject.TOOL_CALL:
-            continue
-        session = await session_of(desk, record.session_id)
-        judged = await judge_in_session(desk, session, _call(record, session))
-        if judged.kind is VerdictKind.ALLOW:
-            decision = Decision(
-                by=by, digest=record.digest, allow=True, message="covered by a new rule or grant"
-            )
-            with contextlib.suppress(*_NOT_OURS):
+        with contextlib.suppress(*_NOT_OURS):
+            record = await get(desk, approval_id)
+            if record.status is not State.PENDING or record.subject is not Subject.TOOL_CALL:
+                continue
+            session = await session_of(desk, record.session_id)
+            judged = await judge_in_session(desk, session, _call(record, session))
+            if judged.kind is VerdictKind.ALLOW:
+                message = "covered by a new rule or grant"
+                decision = Decision(by=by, digest=record.digest, allow=True, message=message)
                 released.append((await decide(desk, approval_id, decision)).record)
     return tuple(released)
 

@@ -124,6 +124,18 @@ def _covers(desk: Desk, memory: Grant | Intent, record: Approval, session: Sessi
     return rules.judge(call, now=desk.clock.now()).kind is VerdictKind.ALLOW
 
 
+async def init_workspace(desk: Desk, workspace: str) -> bool:
+    """Create the workspace's file, trusted; False when there is one. Raises: ConfigInvalid, Unavailable."""
+    files = desk.configs.of(workspace)
+    file = files.read().workspace
+    if file.error is not None:
+        raise file.error
+    if file.digest is not None:
+        return False
+    keep = _trust_keeper(desk, workspace, FileKind.WORKSPACE)
+    return await asyncio.to_thread(files.create, FileKind.WORKSPACE, before_replace=keep)
+
+
 async def write_rule(
     desk: Desk, workspace: str, effect: Effect, entry: Json, *, which: FileKind = FileKind.WORKSPACE
 ) -> bool:

@@ -3,6 +3,7 @@
 from pml.core.approvals import SessionId
 from pml.core.errors import MayNotDecide, NotFound
 from pml.core.ports import Process, Session
+from pml.core.values import check
 from pml.service.desk import Desk
 
 
@@ -17,7 +18,8 @@ async def start_session(
     is_agent: bool,
     parent_id: SessionId | None = None,
 ) -> Session:
-    """Register a session, or return the live one with that id."""
+    """Register a session, or return the live one with that id. Raises: Invalid, Conflict for an ended one."""
+    check([session_id, name], what="the session's name")
     return await desk.store.sessions.start(
         Session(
             id=session_id,

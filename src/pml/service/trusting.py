@@ -1,13 +1,15 @@
 """Trust in a workspace's file: by exact content, by a person, after seeing what it would loosen."""
 
+import contextlib
+
 import msgspec
 
 from pml.core.approvals import Approval, Decider, Subject
 from pml.core.effective import Loosening
-from pml.core.errors import Changed, Invalid, NotFound
+from pml.core.errors import Changed, Conflict, Invalid, NotFound
 from pml.core.ports import Session, Trust
 from pml.core.values import JsonObject
-from pml.service.approvals import Question, claim, finish
+from pml.service.approvals import Decision, Question, all_pending, claim, decide, finish
 from pml.service.desk import Desk
 from pml.service.policy import Policy, current_policy
 
@@ -49,6 +51,21 @@ async def untrust_workspace(desk: Desk, workspace: str, *, by: Decider) -> int:
     """Forget all trust in the workspace's file; return how many contents of it were trusted."""
     path = desk.configs.of(workspace).read().workspace.path
     return await desk.store.trusts.remove(path, at=desk.clock.now(), by=by)
+
+
+async def answer_trust_questions(desk: Desk, policy: Policy, *, by: Decider) -> tuple[Approval, ...]:
+    """Allow the waiting questions whether to trust the very content that is trusted now."""
+    file = policy.loaded.workspace
+    if not policy.trusted:
+        return ()
+    answered: list[Approval] = []
+    async for record in all_pending(desk):
+        asked = (record.tool_input.get("path"), record.tool_input.get("digest"))
+        if record.subject is Subject.WORKSPACE_TRUST and asked == (file.path, file.digest):
+            with contextlib.suppress(Conflict, NotFound):
+                decision = Decision(by=by, digest=record.digest, allow=True)
+                answered.append((await decide(desk, record.id, decision)).record)
+    return tuple(answered)
 
 
 async def apply_trust(desk: Desk, record: Approval, session: Session) -> Policy:

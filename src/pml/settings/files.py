@@ -115,6 +115,19 @@ class WorkspaceFiles:
             mode = stat.S_IMODE(found[1].st_mode) & 0o777 if found else _NEW_MODE[which]
             self._replace(path, old, new, mode)
 
+    def create(self, which: FileKind, *, before_replace: BeforeReplace | None = None) -> bool:
+        """Create the file with the defaults; False when there is one. Raises: as `edit`."""
+        created = False
+
+        def note(old: str | None, new: str) -> None:
+            nonlocal created
+            created = True
+            if before_replace is not None:
+                before_replace(old, new)
+
+        self.edit(which, lambda text: text, before_replace=note)
+        return created
+
     def add_rule(
         self, which: FileKind, effect: Effect, entry: Json, *, before_replace: BeforeReplace | None = None
     ) -> bool:

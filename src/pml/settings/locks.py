@@ -6,7 +6,6 @@ stays: to delete it would let two processes hold two locks of one name.
 
 import os
 import random
-import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -14,42 +13,22 @@ from pathlib import Path
 from typing import Final
 
 from pml.core.errors import Unavailable
+from pml.host.locks import open_lock_file, try_lock
 
 LOCK_TIMEOUT_S: Final = 10.0  # an edit takes milliseconds: longer means that its holder hangs
 _RETRY_S: Final = (0.001, 0.01)  # jittered, so that waiting processes do not march in step
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _try_lock(descriptor: int) -> bool:
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-
-else:
-    import fcntl
-
-    def _try_lock(descriptor: int) -> bool:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
 
 @contextmanager
 def locked(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S) -> Generator[None]:
     """Hold the lock `path` for the block. Raises: Unavailable if another process holds it for too long."""
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        descriptor = open_lock_file(str(path), create=True)
     except OSError as exc:
         raise Unavailable(f"cannot open the lock file `{path}`: {exc.strerror}") from exc
     try:
         deadline = time.monotonic() + timeout_s
-        while not _try_lock(descriptor):
+        while not try_lock(descriptor):
             if time.monotonic() >= deadline:
                 raise Unavailable(
                     f"another process has held the lock file `{path}` for {timeout_s:g} s",

@@ -83,5 +83,6 @@ def _spell(head: Head) -> bytes:
 
 
 def _read(name: str, text: bytes) -> Head | None:
-    n, _, rest = text.decode(errors="replace").strip().partition(" ")
-    return Head(chain=name, n=int(n), hash=rest.strip()) if n.isdigit() else None
+    """Return the head that was written down, or None if `text` is not one."""
+    n, _, rest = text[:_HEAD_BYTES].decode(errors="replace").strip().partition(" ")
+    return Head(chain=name, n=int(n), hash=rest.strip()) if n.isascii() and n.isdigit() else None

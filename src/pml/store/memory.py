@@ -73,8 +73,8 @@ class MemoryAudit:
         self.append(entry)
 
     async def list(self, query: AuditQuery) -> Sequence[Link]:
-        found = (link for link in self._links if link.seq > query.after and _matches(link.entry, query))
-        return _first(found, query.limit)
+        found = [link for link in self._links if link.seq > query.after and _matches(link.entry, query)]
+        return found[max(0, len(found) - query.limit) :] if query.newest else found[: query.limit]
 
     async def last_seq(self) -> int:
         return len(self._links)

@@ -344,8 +344,10 @@ class _Audit(_Part):
 
     async def list(self, query: AuditQuery) -> list[Link]:
         where, values = _audit_filter(query)
-        statement = f"SELECT * FROM audit WHERE {where} ORDER BY seq LIMIT ?"
-        return [link_of(row) for row in self._read.statement(statement, (*values, query.limit))]
+        order = "DESC" if query.newest else "ASC"
+        statement = f"SELECT * FROM audit WHERE {where} ORDER BY seq {order} LIMIT ?"
+        found = [link_of(row) for row in self._read.statement(statement, (*values, query.limit))]
+        return found[::-1] if query.newest else found
 
     async def last_seq(self) -> int:
         return self._read.run("last_seq")[0][0]

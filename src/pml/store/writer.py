@@ -13,6 +13,7 @@ import apsw
 
 from pml.core.approvals import ApprovalId
 from pml.core.audit import Entry, Head, link_hash
+from pml.core.errors import Conflict
 from pml.store.chains import Chain, take_chain
 from pml.store.connection import BUSY_S, retry_s
 from pml.store.database import Database, Row, Value
@@ -134,15 +135,20 @@ class Writer:
         self._database.script("SAVEPOINT job")
         try:
             result = job.operation(transaction)
+        except apsw.ConstraintError as exc:
+            error: Exception = Conflict(f"the database refuses it: {exc}")
+            error.__cause__ = exc
         except apsw.Error:
             raise
         except Exception as exc:
-            self._database.script("ROLLBACK TO job; RELEASE job")
-            transaction.head = head
-            del transaction.touched[touched:]
-            return None, exc
-        self._database.script("RELEASE job")
-        return result, None
+            error = exc
+        else:
+            self._database.script("RELEASE job")
+            return result, None
+        self._database.script("ROLLBACK TO job; RELEASE job")
+        transaction.head = head
+        del transaction.touched[touched:]
+        return None, error
 
     def _sync(self, *, full: bool) -> None:
         if full != self._full_sync:

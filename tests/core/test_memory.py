@@ -1,0 +1,57 @@
+"""What a decision remembers is exactly what was shown, and matches nothing else."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pml.core.errors import Invalid
+from pml.core.memory import META_TOOLS, always_entry
+from pml.core.rules import Call, Effect, RuleSet, VerdictKind, parse_entry
+from pml.core.values import Json, JsonObject
+from tests.builders import NOW
+from tests.core.judging import PATHS
+from tests.promises import promise
+
+_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+_arguments = st.dictionaries(st.text(), _values, max_size=4)
+
+
+def verdict(entry: Json, tool: str, arguments: JsonObject) -> VerdictKind:
+    rule = parse_entry(Effect.ALLOW, entry, source=None, base_dir="/srv/app", paths=PATHS)
+    assert rule is not None
+    call = Call(tool=tool, arguments=arguments, cwd="/srv/app")
+    return RuleSet([rule], paths=PATHS).judge(call, now=NOW).kind
+
+
+def test_always_writes_the_name_of_the_tool() -> None:
+    assert always_entry("github:create_issue", {"title": "x"}) == "github:create_issue"
+
+
+@promise("always:only-what-was-shown")
+@pytest.mark.parametrize("tool", ["Bash", "pml:execute", "box:run"])
+def test_always_for_what_runs_commands_binds_the_exact_arguments(tool: str) -> None:
+    assert always_entry(tool, {"command": "git status"}) == {
+        "tool": tool,
+        "args": {"command": {"is": "git status"}},
+        "exact": True,
+    }
+
+
+@pytest.mark.parametrize("tool", sorted(META_TOOLS))
+def test_tools_that_carry_other_calls_are_never_remembered(tool: str) -> None:
+    with pytest.raises(Invalid):
+        always_entry(tool, {})
+
+
+@promise("always:only-what-was-shown")
+@given(arguments=_arguments, others=_arguments)
+def test_a_literal_entry_matches_its_own_call_and_no_other(arguments: JsonObject, others: JsonObject) -> None:
+    entry = always_entry("t:act", arguments, literal=True)
+
+    assert verdict(entry, "t:act", arguments) is VerdictKind.ALLOW
+    if others != arguments:
+        assert verdict(entry, "t:act", others) is VerdictKind.UNLISTED

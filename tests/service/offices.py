@@ -1,0 +1,195 @@
+"""A desk with all that stands around it: real files, a store in memory, a clock that stands still."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from pml.app import DiskConfigs, Place
+from pml.core.approvals import (
+    Approval,
+    ApprovalId,
+    Channel,
+    Decider,
+    DeciderKind,
+    Role,
+    Scope,
+    SessionId,
+    State,
+    Subject,
+)
+from pml.core.config import FileKind
+from pml.core.ports import AuditQuery, Process, Session, Store
+from pml.core.rules import Call
+from pml.core.values import Json, JsonObject
+from pml.service import approvals
+from pml.service.approvals import Decided, Decision, Question
+from pml.service.desk import Desk
+from pml.service.policy import Judged, judge_in_session
+from pml.service.sessions import start_session
+from pml.service.trusting import trust_workspace
+from tests.builders import PERSON
+from tests.fakes import FakeClock, FakeOwners, FakeProcesses, SequentialIds
+
+TOOL = "github:create_issue"
+ARGUMENTS: JsonObject = {"title": "it is broken"}
+SESSION = SessionId("session-1")
+
+
+class Office:
+    """What a test works with; `desk` is what the use cases get."""
+
+    def __init__(self, store: Store, root: Path) -> None:
+        self.clock = FakeClock()
+        self.owners = FakeOwners()
+        self.processes = FakeProcesses()
+        self.home = root / "pml-home"
+        self.workspace = root / "shop"
+        self.home.mkdir()
+        self.workspace.mkdir()
+        self.desk = Desk(
+            store=store,
+            clock=self.clock,
+            ids=SequentialIds(),
+            owners=self.owners,
+            processes=self.processes,
+            configs=DiskConfigs(Place(home=self.home, workspace=self.workspace, user_home=root)),
+        )
+
+    def path(self, which: FileKind) -> Path:
+        return self.home / "config.json" if which is FileKind.USER else self.workspace / ".pml.json"
+
+    def write(self, which: FileKind, config: Json) -> None:
+        self.path(which).write_text(json.dumps(config))
+
+    def write_rules(self, which: FileKind = FileKind.USER, **rules: list[Json]) -> None:
+        self.write(which, {"permissions": rules})
+
+    def read(self, which: FileKind = FileKind.WORKSPACE) -> Json:
+        return json.loads(self.path(which).read_text())
+
+    async def trust(self) -> None:
+        """Trust the workspace's file as it is now."""
+        digest = self.desk.configs.of(str(self.workspace)).read().workspace.digest
+        assert digest is not None
+        await trust_workspace(self.desk, str(self.workspace), digest=digest, by=PERSON)
+
+    async def session(
+        self,
+        session_id: SessionId = SESSION,
+        *,
+        parent_id: SessionId | None = None,
+        workspace: Path | None = None,
+        process: Process | None = None,
+        is_agent: bool = True,
+    ) -> Session:
+        return await start_session(
+            self.desk,
+            session_id=session_id,
+            name=session_id,
+            principal="ana",
+            workspace=str(workspace or self.workspace),
+            process=process,
+            is_agent=is_agent,
+            parent_id=parent_id,
+        )
+
+    async def question(
+        self,
+        tool: str = TOOL,
+        arguments: JsonObject = ARGUMENTS,
+        *,
+        session: Session | None = None,
+        subject: Subject = Subject.TOOL_CALL,
+        tool_use_id: str = "",
+        deciders: frozenset[Role] = frozenset({Role.PERSON}),
+        definition: str | None = None,
+        artefact: str | None = None,
+    ) -> Question:
+        return Question(
+            session=session or await self.session(),
+            tool=tool,
+            arguments=arguments,
+            subject=subject,
+            tool_use_id=tool_use_id,
+            deciders=deciders,
+            definition=definition,
+            artefact=artefact,
+        )
+
+    async def ask(
+        self,
+        tool: str = TOOL,
+        arguments: JsonObject = ARGUMENTS,
+        *,
+        session: Session | None = None,
+        subject: Subject = Subject.TOOL_CALL,
+        tool_use_id: str = "",
+        deciders: frozenset[Role] = frozenset({Role.PERSON}),
+        definition: str | None = None,
+        artefact: str | None = None,
+    ) -> Approval:
+        question = await self.question(
+            tool,
+            arguments,
+            session=session,
+            subject=subject,
+            tool_use_id=tool_use_id,
+            deciders=deciders,
+            definition=definition,
+            artefact=artefact,
+        )
+        return await approvals.ask(self.desk, question)
+
+    async def allow(
+        self,
+        record: Approval,
+        *,
+        by: Decider = PERSON,
+        scope: Scope = Scope.ONCE,
+        literal: bool = False,
+        updated_input: JsonObject | None = None,
+        release: tuple[ApprovalId, ...] = (),
+    ) -> Decided:
+        decision = Decision(
+            by=by,
+            digest=record.digest,
+            allow=True,
+            scope=scope,
+            literal=literal,
+            updated_input=updated_input,
+            release=release,
+        )
+        return await approvals.decide(self.desk, record.id, decision)
+
+    async def deny(self, record: Approval, *, by: Decider = PERSON, message: str | None = None) -> Approval:
+        decision = Decision(by=by, digest=record.digest, allow=False, message=message)
+        return (await approvals.decide(self.desk, record.id, decision)).record
+
+    async def judge(
+        self, tool: str = TOOL, arguments: JsonObject = ARGUMENTS, *, session: Session | None = None
+    ) -> Judged:
+        asking = session or await self.session()
+        call = Call(tool=tool, arguments=arguments, cwd=asking.workspace)
+        return await judge_in_session(self.desk, asking, call)
+
+    async def stored(self, record: Approval) -> Approval:
+        return await approvals.get(self.desk, record.id)
+
+    async def status(self, record: Approval) -> State:
+        return (await self.stored(record)).status
+
+    async def kinds(self) -> list[str]:
+        """Return the kinds of all audit entries, oldest first."""
+        return [link.entry.kind for link in await self.desk.store.audit.list(AuditQuery(limit=10_000))]
+
+
+def parent(session_id: str) -> Decider:
+    return Decider(kind=DeciderKind.PARENT, id=session_id, channel=Channel.LOOPBACK)
+
+
+def rules_of(config: Json, effect: str) -> Json:
+    """Return one list of rules of a configuration file."""
+    assert isinstance(config, Mapping)
+    permissions = config["permissions"]
+    assert isinstance(permissions, Mapping)
+    return permissions[effect]

@@ -1,0 +1,244 @@
+"""Asking and waiting: no answer is lost, and every way for a question to end has its own word."""
+
+import asyncio
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+
+import msgspec
+import pytest
+
+from pml.core.approvals import Approval, ApprovalId, MatchedRule, OwnerId, SessionId, State
+from pml.core.config import FileKind
+from pml.core.errors import Invalid, NotFound, TooManyPending
+from pml.core.ports import Subscription
+from pml.service.approvals import MAX_PENDING, all_pending, ask, cancel, find, pending, wait
+from pml.service.policy import current_policy
+from tests.builders import NOW, later
+from tests.promises import promise
+from tests.service.offices import ARGUMENTS, SESSION, TOOL, Office
+
+BOUND_S = 5.0
+
+
+class ScriptedChanges:
+    """Changes whose every wait does the next step of a script and then returns, as if it were woken."""
+
+    def __init__(self) -> None:
+        self.steps: list[Callable[[], object]] = []
+        self.on_watch: Callable[[], None] = lambda: None
+
+    @contextmanager
+    def _watch(self) -> Generator[Subscription]:
+        self.on_watch()
+        yield self
+
+    def watch(self, approval_id: ApprovalId | None = None) -> AbstractContextManager[Subscription]:
+        return self._watch()
+
+    async def wait(self, timeout_s: float) -> bool:
+        step = self.steps.pop(0)
+        result = step()
+        if asyncio.iscoroutine(result):
+            await result
+        return True
+
+
+@pytest.fixture
+def changes(office: Office, monkeypatch: pytest.MonkeyPatch) -> ScriptedChanges:
+    """Make every wait of the office follow a script."""
+    scripted = ScriptedChanges()
+    monkeypatch.setattr(office.desk.store, "changes", scripted)
+    return scripted
+
+
+async def test_a_question_is_stored_with_all_that_was_asked(office: Office) -> None:
+    office.write(FileKind.USER, {"permissions": {"ask": ["github:*"]}, "approval": {"ttl_s": 60}})
+    question = await office.question(tool_use_id="use-1", definition="sha256:d", artefact="sha256:a")
+    policy = await current_policy(office.desk, str(office.workspace))
+    judged = await office.judge()
+
+    record = await ask(office.desk, question, judged)
+
+    assert record == Approval(
+        id=record.id,
+        session_id=SESSION,
+        subject=question.subject,
+        tool_name=TOOL,
+        tool_input=ARGUMENTS,
+        tool_use_id="use-1",
+        digest=record.run_digest,
+        definition="sha256:d",
+        artefact="sha256:a",
+        rule=MatchedRule(verdict="ask", entry='"github:*"', file=policy.loaded.user.path, line=1),
+        ttl_s=60,
+        created_at=NOW,
+        expires_at=later(60),
+        owner=office.owners.me,
+    )
+    assert await office.stored(record) == record
+
+
+async def test_the_same_question_asked_again_is_the_same_record_with_its_new_asker(office: Office) -> None:
+    first = await office.ask()
+    office.owners.me = OwnerId("owner-2")
+    second = await office.ask()
+
+    assert second == msgspec.structs.replace(first, owner=OwnerId("owner-2"), version=2)
+    assert await pending(office.desk) == [second]
+
+
+async def test_the_twenty_first_question_of_a_session_is_refused_and_another_session_is_free(
+    office: Office,
+) -> None:
+    for n in range(MAX_PENDING):
+        await office.ask(arguments={"n": n})
+
+    with pytest.raises(TooManyPending, match="20"):
+        await office.ask(arguments={"n": MAX_PENDING})
+
+    other = await office.session(SessionId("session-2"))
+    assert (await office.ask(arguments={"n": MAX_PENDING}, session=other)).status is State.PENDING
+    assert len([record async for record in all_pending(office.desk, session_id=SESSION)]) == MAX_PENDING
+
+
+@pytest.mark.parametrize("arguments", [{"a": "\ud800"}, {"\udfff": 1}, {"n": float("inf")}])
+async def test_arguments_that_cannot_be_stored_exactly_are_refused(
+    office: Office, arguments: dict[str, str | float]
+) -> None:
+    with pytest.raises(Invalid, match="the arguments"):
+        await office.ask(arguments=arguments)
+    with pytest.raises(Invalid, match="tool use id"):
+        await office.ask(tool_use_id="\udcff")
+    assert await pending(office.desk) == []
+
+
+async def test_ten_megabytes_of_arguments_are_stored_exactly(office: Office) -> None:
+    arguments = {"text": "\0\u202e😀\u200b" * 800_000}
+
+    record = await office.ask(arguments=arguments)
+
+    assert (await office.stored(record)).tool_input == arguments
+
+
+async def test_every_waiting_question_is_listed_once_over_the_pages(office: Office) -> None:
+    asked: list[Approval] = []
+    for n in range(12):
+        session = await office.session(SessionId(f"session-{n}"))
+        asked += [await office.ask(arguments={"n": k}, session=session) for k in range(10)]
+    asked.sort(key=lambda record: record.id)
+
+    assert [record async for record in all_pending(office.desk)] == asked
+    assert await pending(office.desk, limit=3) == asked[:3]
+    assert await pending(office.desk, after=asked[2], limit=2) == asked[3:5]
+
+
+async def test_an_approval_is_found_by_the_start_of_its_id_and_never_by_nothing(office: Office) -> None:
+    record = await office.ask()
+
+    assert await find(office.desk, record.id[:8].upper()) == record
+    with pytest.raises(Invalid, match="empty id"):
+        await find(office.desk, "")
+    with pytest.raises(NotFound, match="no approval"):
+        await find(office.desk, "ffff")
+
+
+# --- waiting
+
+
+@promise("approval:decision-never-lost")
+async def test_a_decision_made_before_the_waiter_is_registered_is_not_lost(office: Office) -> None:
+    record = await office.ask()
+    await office.allow(record)
+
+    assert (await wait(office.desk, record.id)).status is State.ALLOWED
+
+
+@promise("approval:decision-never-lost")
+async def test_a_decision_made_as_the_waiter_registers_is_not_lost(
+    office: Office, changes: ScriptedChanges
+) -> None:
+    record = await office.ask()
+
+    def decide_now() -> None:
+        # MemoryStore never gives up the loop, so one step of the coroutine is the whole decision.
+        work = office.deny(record)
+        with pytest.raises(StopIteration):
+            work.send(None)
+
+    changes.on_watch = decide_now
+
+    assert (await wait(office.desk, record.id)).status is State.DENIED
+
+
+@promise("approval:decision-never-lost")
+async def test_a_decision_made_between_reading_and_waiting_wakes_the_waiter(office: Office) -> None:
+    record = await office.ask()
+    waiting = asyncio.create_task(wait(office.desk, record.id))
+    await asyncio.sleep(0)
+    await office.allow(record)
+
+    async with asyncio.timeout(BOUND_S):
+        assert (await waiting).status is State.ALLOWED
+
+
+async def test_every_waiter_gets_the_decision(office: Office) -> None:
+    record = await office.ask()
+    waiting = [asyncio.create_task(wait(office.desk, record.id)) for _ in range(3)]
+    await asyncio.sleep(0)
+    await office.deny(record, message="not today")
+
+    async with asyncio.timeout(BOUND_S):
+        answers = await asyncio.gather(*waiting)
+
+    assert {(answer.status, answer.response_message) for answer in answers} == {(State.DENIED, "not today")}
+
+
+@promise("expiry:not-denial")
+async def test_a_question_that_nobody_answers_expires_and_is_not_denied(
+    office: Office, changes: ScriptedChanges
+) -> None:
+    record = await office.ask()
+    changes.steps = [lambda: office.clock.advance(record.ttl_s)]
+
+    ended = await wait(office.desk, record.id)
+
+    assert (ended.status, ended.decided_by) == (State.EXPIRED, None)
+    assert await office.kinds() == ["session.started", "approval.requested", "approval.expired"]
+
+
+@promise("expiry:not-denial")
+async def test_a_question_that_is_withdrawn_is_cancelled_and_not_denied(office: Office) -> None:
+    record = await office.ask()
+    waiting = asyncio.create_task(wait(office.desk, record.id))
+    await asyncio.sleep(0)
+    await cancel(office.desk, record.id, reason="the agent gave up")
+
+    async with asyncio.timeout(BOUND_S):
+        ended = await waiting
+
+    assert (ended.status, ended.reason, ended.decided_by) == (State.CANCELLED, "the agent gave up", None)
+
+
+async def test_a_wait_that_is_bounded_returns_the_open_question(
+    office: Office, changes: ScriptedChanges
+) -> None:
+    record = await office.ask()
+    changes.steps = [lambda: office.clock.advance(10)]
+
+    assert await wait(office.desk, record.id, timeout_s=10) == record
+    assert await wait(office.desk, record.id, timeout_s=0) == record
+
+
+async def test_a_wake_up_that_brings_nothing_new_goes_on_waiting(
+    office: Office, changes: ScriptedChanges
+) -> None:
+    record = await office.ask()
+    changes.steps = [lambda: None, lambda: None, lambda: office.allow(record)]
+
+    assert (await wait(office.desk, record.id)).status is State.ALLOWED
+    assert changes.steps == []
+
+
+async def test_waiting_for_what_does_not_exist_says_so(office: Office) -> None:
+    with pytest.raises(NotFound, match="no approval"):
+        await wait(office.desk, ApprovalId("nothing"))
