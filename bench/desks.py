@@ -40,7 +40,10 @@ async def bench_session(desk: Desk, home: Path, name: str) -> Session:
 async def ask_and_decide(desk: Desk, session: Session, number: int) -> None:
     """Put one question and allow it: the pair that is counted."""
     arguments = {"repository": "acme/shop", "title": f"issue {number}", "body": "It breaks. " * 20}
-    record = await ask(desk, Question(session=session, tool="github:create_issue", arguments=arguments))
+    question = Question(
+        session=session, tool="github:create_issue", arguments=arguments, tool_use_id=desk.ids.new()
+    )
+    record = await ask(desk, question)
     await decide(desk, record.id, Decision(by=ME, digest=record.digest, allow=True))
 
 

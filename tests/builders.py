@@ -28,7 +28,7 @@ NOW: Final = datetime(2026, 11, 3, 12, 0, 0, 123456, tzinfo=UTC)
 TTL_S: Final = 300
 SESSION: Final = SessionId("session-1")
 OWNER: Final = OwnerId("owner-1")
-WORKSPACE: Final = "/srv/app/shop"
+WORKSPACE: Final = "/repo/shop"
 PATH: Final = f"{WORKSPACE}/.pml.json"
 
 PERSON: Final = Decider(kind=DeciderKind.PERSON, id="ana", channel=Channel.TERMINAL)
@@ -118,7 +118,7 @@ def make_session(
     return Session(
         id=session_id,
         name=name,
-        principal="ana:/srv/app/shop",
+        principal="ana:/repo/shop",
         workspace=workspace,
         parent_id=parent_id,
         process=process,
@@ -155,7 +155,7 @@ def make_workflow(
     return Workflow(
         id=uuid(n),
         approval_id=ApprovalId(uuid(n)) if approval_id is None else approval_id,
-        principal="ana:/srv/app/shop",
+        principal="ana:/repo/shop",
         created_at=created_at,
     )
 

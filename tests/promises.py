@@ -8,7 +8,7 @@ PROMISES: Final[dict[str, str]] = {
     "agent:cannot-decide": "A deciding command refuses to run beneath a registered agent process.",
     "agent:nothing-unapproved": "What is neither allowed by a rule or grant nor approved is never granted.",
     "always:only-what-was-shown": "A remembered allow covers what was shown beside the button and no more.",
-    "approval:bounded-asks": "A session has at most 20 undecided questions; the next is refused without a trace.",
+    "approval:bounded-asks": "A session has at most 20 undecided questions; one more leaves no trace.",
     "approval:decision-never-lost": "A decision made before the waiter waits is not lost.",
     "approval:exact-arguments": "A claim runs exactly the call that was approved.",
     "approval:final": "A denied, expired or cancelled approval never changes again.",

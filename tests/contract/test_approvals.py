@@ -385,7 +385,7 @@ async def test_every_field_comes_back_exactly(store: Store) -> None:
         make_approval(deciders=frozenset(Role)),
         definition="sha256:d",
         artefact="sha256:a",
-        rule=MatchedRule(verdict="ask", entry="github:*", file="/srv/app/shop/.pml.json", line=7),
+        rule=MatchedRule(verdict="ask", entry="github:*", file="/repo/shop/.pml.json", line=7),
         run_id="run-1",
     )
     allowed = await ask_and(

@@ -74,12 +74,12 @@ async def test_trust_holds_for_exactly_one_content_at_exactly_one_path(store: St
     assert await store.trusts.holds(PATH, "sha256:1")
     assert not await store.trusts.holds(PATH, "sha256:2")
     assert not await store.trusts.holds(PATH, "SHA256:1")
-    assert not await store.trusts.holds("/srv/app/other/.pml.json", "sha256:1")
+    assert not await store.trusts.holds("/repo/other/.pml.json", "sha256:1")
     assert not await store.trusts.holds(PATH.upper(), "sha256:1")
 
 
 async def test_removed_trust_is_gone_for_every_content_of_that_path_only(store: Store) -> None:
-    other = "/srv/app/other/.pml.json"
+    other = "/repo/other/.pml.json"
     for trust in (make_trust(PATH, "sha256:1"), make_trust(PATH, "sha256:2"), make_trust(other, "sha256:1")):
         await store.trusts.add(trust)
 

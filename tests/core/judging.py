@@ -45,24 +45,24 @@ def meets(
     spec: Json,
     value: Json,
     *,
-    cwd: str | None = "/srv/app",
+    cwd: str | None = "/repo",
     paths: FakePaths | RealPaths = PATHS,
 ) -> bool:
-    matcher = parse_matcher("it", spec, reach=reach, base_dir="/srv/app", home=paths.home)
+    matcher = parse_matcher("it", spec, reach=reach, base_dir="/repo", home=paths.home)
     return matcher.matches({"it": value}, reach=reach, scene=Scene(cwd, paths))
 
 
 def allows(
-    spec: Json, value: Json, *, cwd: str | None = "/srv/app", paths: FakePaths | RealPaths = PATHS
+    spec: Json, value: Json, *, cwd: str | None = "/repo", paths: FakePaths | RealPaths = PATHS
 ) -> bool:
     return meets(NARROW, spec, value, cwd=cwd, paths=paths)
 
 
 def denies(
-    spec: Json, value: Json, *, cwd: str | None = "/srv/app", paths: FakePaths | RealPaths = PATHS
+    spec: Json, value: Json, *, cwd: str | None = "/repo", paths: FakePaths | RealPaths = PATHS
 ) -> bool:
     return meets(WIDE, spec, value, cwd=cwd, paths=paths)
 
 
 def parse(argument: str, spec: Json, *, reach: Reach = NARROW) -> Matcher:
-    return parse_matcher(argument, spec, reach=reach, base_dir="/srv/app", home="/home/ada")
+    return parse_matcher(argument, spec, reach=reach, base_dir="/repo", home="/home/ada")

@@ -30,7 +30,7 @@ SCHEMA = Path(__file__).parents[2] / "docs" / "config.schema.json"
 
 
 def read(text: str, kind: FileKind = FileKind.USER) -> ConfigFile:
-    return parse_config(text, path="f.json", kind=kind, base_dir="/srv/app", paths=FakePaths())
+    return parse_config(text, path="f.json", kind=kind, base_dir="/repo", paths=FakePaths())
 
 
 def refusal(text: str, kind: FileKind = FileKind.USER) -> tuple[int, int, str]:
@@ -89,7 +89,7 @@ def test_every_key_is_read_into_its_type() -> None:
                 command="npx",
                 args=("-y", ""),
                 env={"KEY": "secret"},
-                cwd="/srv/app/sub",
+                cwd="/repo/sub",
                 permissions={"net": False},
                 source=Source(file="f.json", line=11),
             ),
@@ -121,7 +121,7 @@ def test_an_empty_object_sets_nothing() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("folder", "/srv/app/folder"),
+        ("folder", "/repo/folder"),
         ("~/r", "/home/ada/r"),
         ("/srv/r", "/srv/r"),
         ("http://[::1]:1", "http://[::1]:1"),

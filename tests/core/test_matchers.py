@@ -120,10 +120,10 @@ def test_a_glob_on_a_command_or_code_is_refused(argument: str, reach: Reach) -> 
 
 @promise("rules:commands-never-by-glob")
 def test_a_command_is_no_path_and_no_url_either_but_the_place_of_a_script_is() -> None:
-    for spec in ({"under": "/srv/app"}, {"host": "github.com"}):
+    for spec in ({"under": "/repo"}, {"host": "github.com"}):
         with pytest.raises(RuleInvalid):
             parse("command", spec)
-    assert parse("script_path", {"under": "/srv/app"}).condition == Under("/srv/app")
+    assert parse("script_path", {"under": "/repo"}).condition == Under("/repo")
 
 
 @pytest.mark.parametrize("argument", ["path", "title", "decoder", "encoded", "commander", "/files/0/name"])
@@ -137,9 +137,9 @@ DEEP: JsonObject = {
     "a/b": "slash",
     "m~n": "tilde",
     "~1": "both",
-    "files": [{"path": "/srv/app/1"}, {"path": "/etc/2"}],
-    "mixed": [{"path": "/srv/app/1"}, {"name": "x"}],
-    "nested": [[{"path": "/srv/app/1"}], [[{"path": "/srv/app/2"}]]],
+    "files": [{"path": "/repo/1"}, {"path": "/etc/2"}],
+    "mixed": [{"path": "/repo/1"}, {"name": "x"}],
+    "nested": [[{"path": "/repo/1"}], [[{"path": "/repo/2"}]]],
     "text": "{}",
     "none": None,
     "empty": [],
@@ -149,7 +149,7 @@ DEEP: JsonObject = {
 
 def finds(argument: str, spec: Json) -> tuple[bool, bool]:
     """Return whether an allow and whether a deny matches."""
-    scene = Scene("/srv/app", PATHS)
+    scene = Scene("/repo", PATHS)
     narrow = parse(argument, spec).matches(DEEP, reach=NARROW, scene=scene)
     return narrow, parse(argument, spec, reach=WIDE).matches(DEEP, reach=WIDE, scene=scene)
 
@@ -161,12 +161,12 @@ def finds(argument: str, spec: Json) -> tuple[bool, bool]:
         ("a/b", "slash", (True, True)),
         ("/m~0n", "tilde", (True, True)),
         ("/~01", "both", (True, True)),
-        ("/files/0/path", "/srv/app/1", (True, True)),
-        ("/files/path", {"under": "/srv/app"}, (False, True)),
+        ("/files/0/path", "/repo/1", (True, True)),
+        ("/files/path", {"under": "/repo"}, (False, True)),
         ("/files/path", {"under": "/"}, (True, True)),
-        ("/mixed/path", {"under": "/srv/app"}, (False, True)),
+        ("/mixed/path", {"under": "/repo"}, (False, True)),
         ("/mixed/path", {"under": "/etc"}, (False, False)),
-        ("/nested/path", {"under": "/srv/app"}, (True, True)),
+        ("/nested/path", {"under": "/repo"}, (True, True)),
         ("/grid/1/0", "c", (True, True)),
         ("/files/7/path", {"under": "/"}, (False, False)),
         ("/empty/path", {"under": "/"}, (False, False)),
@@ -204,7 +204,7 @@ JSON = st.recursive(
 URLISH = st.text(st.sampled_from("htps:/[]@.%0x1a~\\?#$ "), max_size=16)
 SPECS: list[Mapping[str, Json]] = [
     {"is": [{"a": 1}]},
-    {"under": "/srv/app"},
+    {"under": "/repo"},
     {"host": "*.a"},
     {"glob": "*a?*b"},
 ]
@@ -214,7 +214,7 @@ SPECS: list[Mapping[str, Json]] = [
     value=JSON | URLISH | URLISH.map(lambda rest: "http://" + rest) | URLISH.map(lambda rest: "file:" + rest),
     spec=st.sampled_from(SPECS),
     argument=st.sampled_from(["a", "/a", "/a/b", "/a/0/b"]),
-    cwd=st.sampled_from([None, "/srv/app"]),
+    cwd=st.sampled_from([None, "/repo"]),
 )
 def test_judging_never_raises(value: Json, spec: Json, argument: str, cwd: str | None) -> None:
     scene = Scene(cwd, RealPaths(home="/home/ada"))

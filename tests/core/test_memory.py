@@ -21,9 +21,9 @@ _arguments = st.dictionaries(st.text(), _values, max_size=4)
 
 
 def verdict(entry: Json, tool: str, arguments: JsonObject) -> VerdictKind:
-    rule = parse_entry(Effect.ALLOW, entry, source=None, base_dir="/srv/app", paths=PATHS)
+    rule = parse_entry(Effect.ALLOW, entry, source=None, base_dir="/repo", paths=PATHS)
     assert rule is not None
-    call = Call(tool=tool, arguments=arguments, cwd="/srv/app")
+    call = Call(tool=tool, arguments=arguments, cwd="/repo")
     return RuleSet([rule], paths=PATHS).judge(call, now=NOW).kind
 
 

@@ -30,7 +30,7 @@ NOW = datetime(2027, 1, 31, 18, 0, tzinfo=UTC)
 
 
 def rule(effect: Effect, entry: Json) -> Rule:
-    found = parse_entry(effect, entry, source=None, base_dir="/srv/app", paths=PATHS)
+    found = parse_entry(effect, entry, source=None, base_dir="/repo", paths=PATHS)
     assert found is not None
     return found
 
@@ -46,14 +46,12 @@ def rules(*, deny: Sequence[Json] = (), allow: Sequence[Json] = (), ask: Sequenc
 def judge(
     found: Sequence[Rule], tool: str, arguments: JsonObject | None = None, *, now: datetime = NOW
 ) -> Verdict:
-    return RuleSet(found, paths=PATHS).judge(
-        Call(tool=tool, arguments=arguments or {}, cwd="/srv/app"), now=now
-    )
+    return RuleSet(found, paths=PATHS).judge(Call(tool=tool, arguments=arguments or {}, cwd="/repo"), now=now)
 
 
 def refuse(entry: Json, *, effect: Effect = ALLOW) -> RuleInvalid:
     with pytest.raises(RuleInvalid) as caught:
-        parse_entry(effect, entry, source=None, base_dir="/srv/app", paths=PATHS)
+        parse_entry(effect, entry, source=None, base_dir="/repo", paths=PATHS)
     return caught.value
 
 
@@ -83,7 +81,7 @@ def test_a_deny_of_some_arguments_wins_over_an_allow_of_the_tool() -> None:
 
 @promise("rules:doubt-denies")
 def test_an_allow_leaves_a_call_in_doubt_to_the_other_rules() -> None:
-    found = rules(allow=[{"tool": "fs:*", "args": {"path": {"under": "/srv/app"}}}])
+    found = rules(allow=[{"tool": "fs:*", "args": {"path": {"under": "/repo"}}}])
     assert judge(found, "fs:read", {"path": "notes"}).kind is VerdictKind.ALLOW
     assert judge(found, "fs:read", {"path": 7}).kind is VerdictKind.UNLISTED
 
@@ -188,7 +186,7 @@ def test_a_deny_or_ask_cannot_be_exact(effect: Effect) -> None:
 def test_an_entry_becomes_a_rule_that_remembers_how_and_where_it_was_written() -> None:
     entry: Json = {"tool": "a:b", "args": {"x": 1, "/y/z": {"is": {"k": 2}}}, "id": "r1", "enabled": True}
     source = Source(file=".pml.json", line=7)
-    assert parse_entry(DENY, entry, source=source, base_dir="/srv/app", paths=PATHS) == Rule(
+    assert parse_entry(DENY, entry, source=source, base_dir="/repo", paths=PATHS) == Rule(
         effect=DENY,
         tool="a:b",
         args=(
@@ -205,7 +203,7 @@ def test_an_entry_becomes_a_rule_that_remembers_how_and_where_it_was_written() -
 
 def test_a_switched_off_entry_is_no_rule_but_must_be_right() -> None:
     off: Json = {"tool": "a:b", "enabled": False}
-    assert parse_entry(ALLOW, off, source=None, base_dir="/srv/app", paths=PATHS) is None
+    assert parse_entry(ALLOW, off, source=None, base_dir="/repo", paths=PATHS) is None
     assert refuse({"tool": "a:b", "enabled": False, "argz": {}}).pointer == ("argz",)
 
 
@@ -259,7 +257,8 @@ def test_a_refusal_says_what_is_wrong_and_what_is_known() -> None:
     refusal = refuse({"tool": "a", "argz": {}})
     assert (refusal.problem, refusal.hint) == (
         "unknown key `argz`",
-        "known are `tool`, `args`, `id`, `enabled`, `expires`, `created_at`, `ttl_s`, `match`, `not_match`",
+        "known are `tool`, `args`, `exact`, `id`, `enabled`, `expires`, `created_at`, `ttl_s`, "
+        "`match`, `not_match`",
     )
 
 

@@ -20,7 +20,18 @@ from pml.core.text import quote, visible_json
 from pml.core.values import Json, JsonObject, kind_of
 
 DEFAULT_ASK: Final = "*"  # stands in every file PML creates, and so cannot mean "ask on every call"
-ENTRY_KEYS: Final = ("tool", "args", "exact", "id", "enabled", "expires", "created_at", "ttl_s", "match", "not_match")
+ENTRY_KEYS: Final = (
+    "tool",
+    "args",
+    "exact",
+    "id",
+    "enabled",
+    "expires",
+    "created_at",
+    "ttl_s",
+    "match",
+    "not_match",
+)
 MEMO_NAMES: Final = 4096
 MEMO_NAME_CHARS: Final = 256  # agents choose names: longer ones are judged, but not remembered
 

@@ -18,6 +18,7 @@ from pml.host.locks import open_lock_file, try_lock
 LOCK_TIMEOUT_S: Final = 10.0  # an edit takes milliseconds: longer means that its holder hangs
 _RETRY_S: Final = (0.001, 0.01)  # jittered, so that waiting processes do not march in step
 
+
 @contextmanager
 def locked(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S) -> Generator[None]:
     """Hold the lock `path` for the block. Raises: Unavailable if another process holds it for too long."""

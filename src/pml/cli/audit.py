@@ -1,0 +1,160 @@
+"""`pml audit`: what happened, filtered; and whether anybody changed the log afterwards."""
+
+import argparse
+import re
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from pml.cli.cards import short
+from pml.cli.exits import Exit
+from pml.cli.output import Shown, complain, print_json, print_table, say
+from pml.cli.verbs import Verbs, run_verb
+from pml.core.approvals import instant
+from pml.core.audit import Entry, Link
+from pml.core.errors import Invalid, NotFound
+from pml.core.names import parse_tool
+from pml.core.ports import AuditQuery
+from pml.core.text import quote, visible, visible_json
+from pml.core.wire import link_json
+
+if TYPE_CHECKING:
+    from pml.service.desk import Desk
+
+EXAMPLES = """examples:
+  pml audit list                                   the newest entries, oldest of them first
+  pml audit list --since 2h --tool github:create_issue
+  pml audit list --since 2027-01-31T08:00:00Z --until 2027-01-31T18:00:00Z --decider ana
+  pml audit list --after 0 --limit 1000 --json     everything, page by page
+  pml audit verify                                 exit 1 if an entry was edited, removed or moved"""
+
+_AGO: Final = re.compile(r"(\d{1,9})(s|m|h|d|w)")
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_TOLD: Final = ("name", "path", "effect", "entry", "reason", "scope", "count")  # of an entry's details
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    verbs = Verbs(parser)
+    listing = verbs.add("list", "list what happened", list_entries, epilog=EXAMPLES)
+    time = "a time like 2027-01-31T08:00:00Z, or how long ago: 30m, 2h, 7d"
+    listing.add_argument("--since", metavar="T", help=f"from then on: {time}")
+    listing.add_argument("--until", metavar="T", help="before then")
+    listing.add_argument("--session", metavar="ID", help="only of this session")
+    listing.add_argument("--tool", metavar="TOOL", help="only about this tool")
+    listing.add_argument("--decider", metavar="D", help="only decided by: a name, or person, client, …")
+    listing.add_argument("--approval", metavar="ID", help="only about this approval")
+    listing.add_argument("--limit", type=int, default=100, metavar="N", help="at most N (default: 100)")
+    listing.add_argument("--after", type=int, metavar="SEQ", help="the first ones after this place")
+    verbs.add("verify", "find entries that were changed afterwards", verify_entries, epilog=EXAMPLES)
+
+
+run = run_verb
+
+
+async def list_entries(args: argparse.Namespace) -> int:
+    from pml.app import find_place, open_desk
+
+    if args.limit < 1:
+        raise Invalid("--limit must be at least 1")
+    async with open_desk(find_place(args.workspace)) as desk:
+        now = desk.clock.now()
+        query = AuditQuery(
+            since=None if args.since is None else _time(args.since, now=now),
+            until=None if args.until is None else _time(args.until, now=now),
+            session_id=args.session,
+            tool=None if args.tool is None else str(parse_tool(args.tool)),
+            decider=args.decider,
+            approval_id=None if args.approval is None else await _approval_id(desk, args.approval),
+            after=args.after or 0,
+            limit=args.limit,
+            newest=args.after is None,
+        )
+        links = await desk.store.audit.list(query)
+    if args.json:
+        print_json({"entries": [link_json(link) for link in links]})
+    elif not links:
+        say("no entries")
+    else:
+        print_table(
+            ["SEQ", "TIME", "EVENT", "WHAT", "BY", "SESSION", "APPROVAL"], [_row(link) for link in links]
+        )
+    return Exit.OK
+
+
+async def verify_entries(args: argparse.Namespace) -> int:
+    from pml.app import find_place, open_desk
+    from pml.service.auditing import verify_audit
+
+    async with open_desk(find_place(args.workspace)) as desk:
+        verification = await verify_audit(desk)
+    problems = verification.problems()
+    if args.json:
+        print_json(
+            {
+                "ok": not problems,
+                "chains": verification.chains,
+                "entries": verification.entries,
+                "problems": [{"chain": each.chain, "n": each.n, "what": each.what} for each in problems],
+            }
+        )
+    else:
+        for each in problems:
+            say(f"chain {visible(each.chain)}: {each.what}")
+        seen = f"{_count(verification.entries, 'entry', 'entries')} in {_count(verification.chains, 'chain')}"
+        if problems:
+            complain(f"pml: the audit log was changed: {_count(len(problems), 'problem')} among {seen}")
+        else:
+            say(f"ok: {seen}, none changed since they were written")
+    return Exit.FAILED if problems else Exit.OK
+
+
+def _time(text: str, *, now: datetime) -> datetime:
+    """Return the instant that `text` names. Raises: Invalid."""
+    ago = _AGO.fullmatch(text)
+    try:
+        if ago is not None:
+            return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        found = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        found = None
+    if found is None or found.tzinfo is None:
+        raise Invalid(
+            f"{quote(text)} is no time", hint="like 2027-01-31T08:00:00Z with its zone, or 30m, 2h, 7d ago"
+        )
+    return found
+
+
+async def _approval_id(desk: "Desk", prefix: str) -> str:
+    """Return the whole id; one that was cleaned up since is taken as it is."""
+    from pml.service.approvals import find
+
+    try:
+        return (await find(desk, prefix)).id
+    except NotFound:
+        return prefix
+
+
+def _row(link: Link) -> list[str]:
+    entry = link.entry
+    by = "" if entry.by is None else f"{entry.by.id} ({entry.by.channel})"
+    return [
+        str(link.seq),
+        instant(entry.at),
+        entry.kind,
+        _what(entry),
+        by,
+        entry.session_id or "",
+        short(entry.approval_id or ""),
+    ]
+
+
+def _what(entry: Entry) -> Shown:
+    """Return what the entry is about; digests are for `--json`."""
+    details = [entry.detail[key] for key in _TOLD if entry.detail.get(key) is not None]
+    words = [] if entry.tool is None else [visible(entry.tool)]
+    words += [visible(each) if isinstance(each, str) else visible_json(each, indent=None) for each in details]
+    return Shown(" ".join(words))
+
+
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"

@@ -1,0 +1,245 @@
+"""The checks of `pml doctor`: each looks at one thing and says what to do about it. None changes anything."""
+
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from pml.cli.cards import short
+from pml.core.approvals import Approval, instant
+from pml.core.config import ModelMayApprove, OffUntil
+from pml.core.effective import Settings, loosening
+from pml.core.errors import Unavailable
+from pml.core.ports import FileState, Intent
+from pml.core.text import visible, visible_json
+
+if TYPE_CHECKING:
+    from pml.core.audit import Verification
+
+SHOWN: Final = 5  # of a long list; the hint names the command that shows all
+
+
+class Status(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """What one look found; the hint is the next step."""
+
+    name: str
+    status: Status
+    message: str
+    hint: str | None = None
+
+
+def check_file(name: str, file: FileState) -> Iterator[Check]:
+    """Yield whether a configuration file is sound, and what in it does not count."""
+    if file.error is not None:
+        hint = file.error.hint or "mend it; until then no file allows anything"
+        yield Check(name=name, status=Status.FAIL, message=visible(file.error.message), hint=hint)
+    elif file.config is None:
+        yield Check(
+            name=name, status=Status.OK, message=f"{visible(file.path)} does not exist; the defaults hold"
+        )
+    else:
+        yield Check(name=name, status=Status.OK, message=visible(file.path))
+        for warning in file.config.warnings:
+            yield Check(name=name, status=Status.WARN, message=warning, hint=f"edit {visible(file.path)}")
+
+
+def check_trust(file: FileState, *, trusted: bool) -> Check:
+    if file.config is None:
+        return Check(name="trust", status=Status.OK, message="nothing to trust")
+    if trusted:
+        return Check(name="trust", status=Status.OK, message="the workspace's file is trusted as it is now")
+    if loosening(file.config) is None:
+        return Check(
+            name="trust", status=Status.OK, message="the workspace's file only tightens: needs no trust"
+        )
+    return Check(
+        name="trust",
+        status=Status.WARN,
+        message="the workspace's file is not trusted: its allows and servers do not count",
+        hint="look at what it would allow, and trust it: `pml trust`",
+    )
+
+
+def check_servers(settings: Settings) -> Iterator[Check]:
+    for problem in settings.problems:
+        yield Check(
+            name="servers", status=Status.WARN, message=problem, hint="rename or remove one of the two"
+        )
+
+
+def check_asking(settings: Settings, now: datetime) -> Check:
+    """Tell loudly when asking is off."""
+    if settings.approval.asking_enabled(now):
+        ttl_s = settings.approval.ttl_s
+        return Check(name="asking", status=Status.OK, message=f"on; {ttl_s} s to answer, and to collect")
+    enabled = settings.approval.enabled
+    until = f" until {instant(enabled.until_at)}" if isinstance(enabled, OffUntil) else ""
+    return Check(
+        name="asking",
+        status=Status.WARN,
+        message=f"ASKING IS OFF{until}: everything that no rule denies runs unasked",
+        hint="remove `approval.enabled` from the user's config.json",
+    )
+
+
+_MODEL: Final = {
+    ModelMayApprove.IF_NO_FORM: (
+        Status.OK,
+        "a model may confirm a plain call where its client has no form to show",
+        'for people only, set `approval.model_may_approve` to "never" in the user\'s config.json',
+    ),
+    ModelMayApprove.NEVER: (Status.OK, "a model never approves; it only collects what people decided", None),
+    ModelMayApprove.ALWAYS: (
+        Status.WARN,
+        "a model may approve its own plain calls, also where a person could be asked",
+        'set `approval.model_may_approve` to "if_no_form" or "never" in the user\'s config.json',
+    ),
+}
+
+
+def check_model(settings: Settings) -> Check:
+    value = settings.approval.model_may_approve
+    status, meaning, hint = _MODEL[value]
+    return Check(name="model_may_approve", status=status, message=f"{value}: {meaning}", hint=hint)
+
+
+def check_home(home: Path) -> Iterator[Check]:
+    """Yield whether only the user can reach what PML keeps."""
+    from pml.host.private import too_open
+
+    shown = visible(str(home))
+    try:
+        if not home.exists():
+            yield Check(
+                name="home", status=Status.OK, message=f"{shown} does not exist yet; first use creates it"
+            )
+            return
+        if not home.is_dir():
+            hint = "move that file away, or set PML_HOME to a directory"
+            yield Check(name="home", status=Status.FAIL, message=f"{shown} is not a directory", hint=hint)
+            return
+        if too_open(home):
+            hint = f"chmod 700 {shown}"
+            yield Check(name="home", status=Status.FAIL, message=f"others can reach {shown}", hint=hint)
+        else:
+            yield Check(name="home", status=Status.OK, message=f"{shown}, only for this user")
+        open_files = [path for path in _files(home) if too_open(path)]
+    except OSError as exc:
+        yield Check(name="home", status=Status.FAIL, message=f"{shown}: {exc.strerror}")
+        return
+    if open_files:
+        names = _some([visible(str(path.relative_to(home))) for path in open_files])
+        hint = f"chmod -R go-rwx {shown}"
+        yield Check(name="home", status=Status.WARN, message=f"others may read {names}", hint=hint)
+
+
+def _files(home: Path) -> list[Path]:
+    return sorted(path for path in home.rglob("*") if not path.is_symlink() and path.exists())
+
+
+def check_database(path: Path) -> Check:
+    from pml.store.health import OLDEST_SQLITE, inspect_database
+
+    if not path.exists():
+        return Check(name="database", status=Status.OK, message="none yet; the first approval creates it")
+    try:
+        health = inspect_database(path)
+    except Unavailable as exc:
+        return failed("database", exc)
+    if health.problems:
+        found = _some([visible(problem) for problem in health.problems])
+        hint = "stop PML, keep a copy, and save the rows with `sqlite3 FILE .recover`"
+        return Check(name="database", status=Status.FAIL, message=f"damaged: {found}", hint=hint)
+    if not health.sqlite_is_safe:
+        oldest = ".".join(map(str, OLDEST_SQLITE))
+        return Check(
+            name="database",
+            status=Status.FAIL,
+            message=f"SQLite {health.sqlite} can corrupt a database that several processes write",
+            hint=f"install an `apsw` with SQLite {oldest} or later: `pip install --upgrade apsw`",
+        )
+    return Check(name="database", status=Status.OK, message=f"sound; SQLite {health.sqlite}")
+
+
+def check_audit(verification: "Verification") -> Check:
+    problems = verification.problems()
+    if problems:
+        return Check(
+            name="audit",
+            status=Status.FAIL,
+            message=f"the log was changed afterwards: {problems[0].what} (chain {visible(problems[0].chain)})",
+            hint="`pml audit verify` lists all of it",
+        )
+    return Check(
+        name="audit",
+        status=Status.OK,
+        message=f"{verification.entries} entries in {verification.chains} chains, none changed",
+    )
+
+
+def check_remembered(intents: Sequence[Intent]) -> Check:
+    """Tell of an "always" that has not reached its file."""
+    if not intents:
+        return Check(name="remembered", status=Status.OK, message="every `always` has reached its file")
+    entries = _some([visible_json(intent.entry, indent=None) for intent in intents])
+    return Check(
+        name="remembered",
+        status=Status.WARN,
+        message=f"decided as `always` but not in {visible(intents[0].workspace)}/.pml.json yet: {entries}",
+        hint="mend that file; the next `pml approvals list` writes them",
+    )
+
+
+def check_waiting(waiting: Sequence[Approval]) -> Check:
+    if not waiting:
+        return Check(name="waiting", status=Status.OK, message="nothing waits for an answer")
+    names = _some([f"{short(record.id)} {visible(record.tool_name)}" for record in waiting])
+    return Check(
+        name="waiting", status=Status.OK, message=f"{len(waiting)} wait: {names}", hint="pml approvals list"
+    )
+
+
+_TOOLS: Final = (
+    ("deno", "runs TypeScript capabilities and npm servers", "pip install deno"),
+    ("uv", "installs Python servers", "pip install uv"),
+    ("git", "fetches what is installed from a repository", "install git from your system's packages"),
+    (
+        "bwrap",
+        "contains the processes PML starts",
+        "Debian, Ubuntu, Fedora, Arch: install the package `bubblewrap`",
+    ),
+    ("claude", "Claude Code, for `pml launch`", "npm install -g @anthropic-ai/claude-code"),
+)
+
+
+def check_tools() -> Iterator[Check]:
+    """Yield which programs are there; none of them is needed to answer approvals."""
+    beside = str(Path(sys.executable).parent)  # where PyPI's deno and uv put their programs
+    for tool, purpose, how in _TOOLS:
+        if tool == "bwrap" and sys.platform != "linux":
+            continue
+        path = shutil.which(tool) or shutil.which(tool, path=beside)
+        if path is None:
+            yield Check(name=tool, status=Status.WARN, message=f"not found; it {purpose}", hint=how)
+        else:
+            yield Check(name=tool, status=Status.OK, message=visible(path))
+
+
+def failed(name: str, error: Unavailable) -> Check:
+    return Check(name=name, status=Status.FAIL, message=visible(error.message), hint=error.hint)
+
+
+def _some(words: Sequence[str]) -> str:
+    more = len(words) - SHOWN
+    return ", ".join(words[:SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,123 @@
+"""`pml doctor`: one line for everything that could be wrong, with the next step. Looks, and mends nothing."""
+
+import argparse
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from pml.cli.checks import (
+    Check,
+    Status,
+    check_asking,
+    check_audit,
+    check_database,
+    check_file,
+    check_home,
+    check_model,
+    check_remembered,
+    check_servers,
+    check_tools,
+    check_trust,
+    check_waiting,
+    failed,
+)
+from pml.cli.exits import Exit
+from pml.cli.output import console, print_json
+from pml.cli.verbs import add_common
+from pml.core.errors import Unavailable
+
+if TYPE_CHECKING:
+    from pml.app import Place
+
+EXAMPLES = """Checks both configuration files, trust, asking, PML_HOME, the database, the audit log, and which
+programs are found. A missing program is a warning: nothing of it is needed to answer approvals.
+
+examples:
+  pml doctor
+  pml doctor --json | jq '.checks[] | select(.status != "ok")'
+
+exit codes: 0 nothing fails, 1 something does"""
+
+_MARKS: Final = {Status.OK: ("✓", "green"), Status.WARN: ("!", "yellow"), Status.FAIL: ("✗", "bold red")}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    add_common(parser)
+
+
+async def run(args: argparse.Namespace) -> int:
+    from pml.app import find_place
+
+    checks = await _examine(find_place(args.workspace))
+    ok = all(check.status is not Status.FAIL for check in checks)
+    if args.json:
+        print_json({"ok": ok, "checks": [msgspec.to_builtins(check) for check in checks]})
+    else:
+        _print(checks)
+    return Exit.OK if ok else Exit.FAILED
+
+
+async def _examine(place: "Place") -> list[Check]:
+    from pml.app import DiskConfigs, SystemClock
+    from pml.core.effective import unite
+
+    loaded = DiskConfigs(place).of(str(place.workspace)).read()
+    trusted, stored = await _examine_store(place, loaded.workspace.path, loaded.workspace.digest)
+    settings = unite(loaded.user.config, loaded.workspace.config, trusted=trusted)
+    return [
+        *check_file("user file", loaded.user),
+        *check_file("workspace file", loaded.workspace),
+        check_trust(loaded.workspace, trusted=trusted),
+        *check_servers(settings),
+        check_asking(settings, SystemClock().now()),
+        check_model(settings),
+        *check_home(place.home),
+        *stored,
+        *check_tools(),
+    ]
+
+
+async def _examine_store(place: "Place", path: str, digest: str | None) -> tuple[bool, list[Check]]:
+    """Return whether the workspace's file is trusted, and what is to be said of the store."""
+    from pml.app import open_desk
+    from pml.service.approvals import all_pending
+    from pml.service.auditing import verify_audit
+
+    if place.home.exists() and not place.home.is_dir():
+        return False, []
+    database = check_database(place.home / "pml.db")
+    if database.status is Status.FAIL or not (place.home / "pml.db").exists():
+        return False, [database]
+    try:
+        async with open_desk(place) as desk:
+            trusted = digest is not None and await desk.store.trusts.holds(path, digest)
+            return trusted, [
+                database,
+                check_audit(await verify_audit(desk)),
+                check_remembered(await desk.store.intents.open()),
+                check_waiting([record async for record in all_pending(desk)]),
+            ]
+    except Unavailable as exc:
+        return False, [failed("database", exc)]
+
+
+def _print(checks: list[Check]) -> None:
+    from rich.text import Text
+
+    out = console()
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        mark, style = _MARKS[check.status]
+        line = Text(f"{mark} ", style=style).append(f"{check.name:<{width}}  ", style="not bold default")
+        loud = style if check.status is not Status.OK else "not bold default"
+        out.print(line.append(check.message, style=loud))
+        if check.hint is not None:
+            out.print(Text(f"  {'':<{width}}  → {check.hint}", style="dim"))
+    warnings = sum(check.status is Status.WARN for check in checks)
+    fails = sum(check.status is Status.FAIL for check in checks)
+    out.print(Text(f"\n{_count(fails, 'problem')}, {_count(warnings, 'warning')}", style="bold"))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number or 'no'} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,48 @@
+"""`pml init`: the workspace's `.pml.json`, with the defaults and trusted, since PML wrote it."""
+
+import argparse
+
+from pml.cli.exits import Exit
+from pml.cli.output import print_json, say
+from pml.cli.verbs import add_common
+from pml.core.text import visible
+
+EXAMPLES = """An existing file is left as it is.
+
+examples:
+  pml init                             in the working directory
+  pml init --workspace ~/src/shop      somewhere else"""
+
+NEXT_STEPS = """
+next:
+  add servers     under `mcpServers` in that file, as in any MCP client; then `pml trust`
+  add rules       pml rules allow 'github:get_*'
+                  pml rules deny 'github:delete_*'
+  answer          pml approvals list"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    add_common(parser)
+
+
+async def run(args: argparse.Namespace) -> int:
+    from pml.app import find_place, open_desk
+    from pml.service.policy import current_policy
+    from pml.service.remembering import init_workspace
+
+    place = find_place(args.workspace)
+    async with open_desk(place) as desk:
+        created = await init_workspace(desk, str(place.workspace))
+        policy = await current_policy(desk, str(place.workspace))
+    path = policy.loaded.workspace.path
+    if args.json:
+        print_json({"path": path, "created": created, "trusted": policy.trusted})
+    elif created:
+        say(f"created {visible(path)}")
+        say(NEXT_STEPS)
+    else:
+        say(f"{visible(path)} exists already and stays as it is")
+        if policy.untrusted is not None:
+            say("  it is not trusted, so it can only tighten: `pml trust` shows what it would allow")
+    return Exit.OK

@@ -1,0 +1,34 @@
+"""Asking the person at the terminal. Whoever is not at one is not asked."""
+
+import contextlib
+import signal
+import sys
+from collections.abc import Generator
+
+
+def is_interactive() -> bool:
+    """Tell whether a person can see a question and answer it."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def confirm(question: str) -> bool:
+    """Return whether the person said yes; anything else, and the end of the input, is no."""
+    with _interruptible():
+        try:
+            answer = input(f"{question} [y/N] ")
+        except EOFError:
+            print()
+            return False
+    return answer.strip().lower() in ("y", "yes")
+
+
+@contextlib.contextmanager
+def _interruptible() -> Generator[None]:
+    """Let a signal end the block at once: asyncio's own handlers only act when the loop runs again."""
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, signal.default_int_handler) for number in signals}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

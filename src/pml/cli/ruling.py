@@ -1,0 +1,265 @@
+"""`pml rules allow`, `deny`, `ask` and `remove`: changing rules, and what that means for what waits."""
+
+import argparse
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from pml.cli.cards import short
+from pml.cli.exits import Exit
+from pml.cli.output import complain, print_json, say
+from pml.core.approvals import Approval, ApprovalId, Channel, Decider, DeciderKind, instant
+from pml.core.config import FileKind
+from pml.core.errors import Invalid, MayNotDecide, NotFound
+from pml.core.rules import Effect
+from pml.core.text import has_hidden, quote, visible, visible_json
+from pml.core.values import Json, JsonObject, loads
+
+if TYPE_CHECKING:
+    from pml.service.desk import Desk
+    from pml.service.policy import Policy
+
+_OPENS_JSON: Final = ("{", "[", '"')
+
+
+def configure_add(parser: argparse.ArgumentParser, effect: Effect) -> None:
+    parser.add_argument("entry", metavar="ENTRY", help="a tool, a glob, or a whole entry as a JSON object")
+    parser.add_argument("--user", action="store_true", help="in the user's file: for every workspace")
+    named: dict[str, Any] = {"action": "append", "default": []}
+    parser.add_argument("--arg", metavar="NAME=VALUE", **named, help="only with exactly this argument")
+    parser.add_argument("--under", metavar="NAME=DIR", **named, help="only with a path beneath DIR")
+    parser.add_argument("--host", metavar="NAME=GLOB", **named, help="only with a URL to such a host")
+    parser.add_argument("--id", metavar="ID", help="a name to remove the rule by")
+    parser.add_argument("--ttl", type=int, metavar="SECONDS", help="end the rule after so long")
+    parser.set_defaults(effect=effect, release=[])
+    parser.epilog = f"""VALUE is JSON if it reads as such (n=3, on=true), else text; n='"3"' is the text 3.
+
+examples:
+  pml rules {effect} github:create_issue
+  pml rules {effect} 'github:*' --user
+  pml rules {effect} fs:write --under path=./build --ttl 3600
+  pml rules {effect} '{{"tool": "web:fetch", "args": {{"url": {{"host": "*.example.com"}}}}}}'"""
+    if effect is Effect.ALLOW:
+        parser.add_argument(
+            "--release", metavar="ID", nargs="+", default=[], help="also let these waiting calls run"
+        )
+
+
+def configure_remove(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("entry", metavar="ENTRY_OR_ID", help="the entry as it stands in the file, or its id")
+    parser.add_argument("--user", action="store_true", help="in the user's file")
+    parser.add_argument("--effect", choices=[effect.value for effect in Effect], help="only of this list")
+    parser.epilog = """examples:
+  pml rules remove 'github:*'
+  pml rules remove nightly --user --effect allow"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Outcome:
+    """What came of adding a rule."""
+
+    effect: Effect
+    entry: Json
+    which: FileKind
+    added: bool
+    policy: "Policy"
+    denied: Sequence[Approval]
+    released: Sequence[Approval]
+    covered: Sequence[Approval]
+    not_covered: Sequence[ApprovalId]
+
+    @property
+    def file(self) -> str:
+        loaded = self.policy.loaded
+        return loaded.user.path if self.which is FileKind.USER else loaded.workspace.path
+
+    @property
+    def counts(self) -> bool:
+        """Whether the rule has force now: an allow of an untrusted file, or beside a broken one, has not."""
+        if self.effect is not Effect.ALLOW:
+            return True
+        return not self.policy.broken and (self.which is FileKind.USER or self.policy.trusted)
+
+
+async def add_entry(args: argparse.Namespace) -> int:
+    from pml.app import find_place, open_desk
+    from pml.service.sessions import guard_person
+    from pml.service.upkeep import sweep
+
+    place = find_place(args.workspace)
+    async with open_desk(place) as desk:
+        if args.effect is Effect.ALLOW:  # anybody may tighten; only a person loosens
+            await guard_person(desk)
+        await sweep(desk)
+        outcome = await _add(desk, str(place.workspace), args)
+    if args.json:
+        print_json(_outcome_json(outcome))
+    else:
+        _tell_outcome(outcome, args.workspace)
+    return Exit.OK
+
+
+async def _add(desk: "Desk", workspace: str, args: argparse.Namespace) -> _Outcome:
+    from pml.service.approvals import find, release
+    from pml.service.policy import current_policy
+    from pml.service.rulebook import add_rule, covered_by_rules, refuse_denied_everywhere
+
+    effect, which = Effect(args.effect), _which(args)
+    entry = _new_entry(args, now=desk.clock.now())
+    shown = [(await find(desk, prefix)).id for prefix in args.release]
+    by = await _changer(desk)
+    added = await add_rule(desk, workspace, effect, entry, which=which, by=by)
+    released = await release(desk, shown, by=by)
+    return _Outcome(
+        effect=effect,
+        entry=entry,
+        which=which,
+        added=added,
+        policy=await current_policy(desk, workspace),
+        denied=await refuse_denied_everywhere(desk) if effect is Effect.DENY else (),
+        released=released,
+        covered=await covered_by_rules(desk) if effect is Effect.ALLOW else (),
+        not_covered=[each for each in shown if each not in {record.id for record in released}],
+    )
+
+
+async def remove_entry(args: argparse.Namespace) -> int:
+    from pml.app import find_place, open_desk, person
+    from pml.service.rulebook import drop_rule
+    from pml.service.sessions import guard_person
+
+    place, which = find_place(args.workspace), _which(args)
+    entry = _entry(args.entry)
+    effect = None if args.effect is None else Effect(args.effect)
+    async with open_desk(place) as desk:
+        await guard_person(desk)
+        count = await drop_rule(desk, str(place.workspace), effect, entry, which=which, by=person())
+    if not count:
+        raise NotFound(
+            f"no rule {quote(entry_text(entry))} in the {which}'s file",
+            hint="`pml rules list` shows all there are; --user removes from the user's file",
+        )
+    if args.json:
+        print_json({"entry": entry, "removed": count})
+    else:
+        say(f"removed {entry_text(entry)}" + ("" if count == 1 else f" ({count} times)"))
+    return Exit.OK
+
+
+def entry_text(entry: Json) -> str:
+    """Return a rule's entry as a person reads it and `pml rules` takes it."""
+    return entry if isinstance(entry, str) and not has_hidden(entry) else visible_json(entry, indent=None)
+
+
+def _which(args: argparse.Namespace) -> FileKind:
+    return FileKind.USER if args.user else FileKind.WORKSPACE
+
+
+async def _changer(desk: "Desk") -> Decider:
+    """Return who changes a rule: the log must not call an agent a person."""
+    from pml.app import person
+    from pml.service.sessions import guard_person
+
+    try:
+        await guard_person(desk)
+    except MayNotDecide:
+        return Decider(kind=DeciderKind.CLIENT, id="agent", channel=Channel.TERMINAL)
+    return person()
+
+
+def _entry(text: str) -> Json:
+    return loads(text, what="the entry") if text.startswith(_OPENS_JSON) else text
+
+
+def _new_entry(args: argparse.Namespace, *, now: datetime) -> Json:
+    """Return the entry that the options describe. Raises: Invalid."""
+    entry = _entry(args.entry)
+    matchers = {
+        **{name: {"is": _value(value)} for name, value in _pairs("--arg", args.arg)},
+        **{name: {"under": value} for name, value in _pairs("--under", args.under)},
+        **{name: {"host": value} for name, value in _pairs("--host", args.host)},
+    }
+    given = len(args.arg) + len(args.under) + len(args.host)
+    if len(matchers) != given:
+        raise Invalid("an argument is given twice; a rule has one matcher for each")
+    options: dict[str, Json] = {}
+    if matchers:
+        options["args"] = matchers
+    if args.id is not None:
+        options["id"] = args.id
+    if args.ttl is not None:
+        options |= {"created_at": instant(now), "ttl_s": args.ttl}
+    if not options:
+        return entry
+    if not isinstance(entry, str):
+        raise Invalid("the options go with a tool or a glob; put them into the entry itself")
+    return {"tool": entry, **options}
+
+
+def _pairs(option: str, given: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not name or not equals:
+            raise Invalid(f"{option} takes NAME=VALUE, not {quote(each)}")
+        yield name, value
+
+
+def _value(text: str) -> Json:
+    """Return what an argument must be: JSON if `text` reads as such, else the text itself."""
+    try:
+        return loads(text, what="--arg")
+    except Invalid:
+        if text.startswith(_OPENS_JSON):  # meant as JSON: a mistake in it must not make another rule
+            raise
+        return text
+
+
+def _outcome_json(outcome: _Outcome) -> JsonObject:
+    return {
+        "effect": outcome.effect,
+        "entry": outcome.entry,
+        "file": outcome.file,
+        "added": outcome.added,
+        "counts": outcome.counts,
+        "denied": [record.id for record in outcome.denied],
+        "covers": [record.id for record in outcome.covered],
+        "released": [record.id for record in outcome.released],
+        "not_covered": [*outcome.not_covered],
+    }
+
+
+def _tell_outcome(outcome: _Outcome, workspace: str | None) -> None:
+    rule = f"{outcome.effect} {entry_text(outcome.entry)}"
+    say(f"added to {visible(outcome.file)}: {rule}" if outcome.added else f"stands there already: {rule}")
+    for error in outcome.policy.broken:
+        complain(f"  while a file is broken no file allows anything: {visible(error.message)}")
+    if not outcome.counts and not outcome.policy.broken:
+        complain("  the file is not trusted, so its allows do not count yet: `pml trust`")
+    for ask, allow in outcome.policy.rules.hidden_asks():
+        if outcome.effect is Effect.ASK and ask.entry == outcome.entry:
+            complain(f"  it never asks: allow {entry_text(allow.entry)} comes first")
+    for record in outcome.denied:
+        say(f"  denied {short(record.id)} {visible(record.tool_name)}, which waited")
+    for record in outcome.released:
+        say(f"  allowed {short(record.id)} {visible(record.tool_name)}, which waited")
+    for approval_id in outcome.not_covered:
+        complain(f"  {short(approval_id)} stays as it is: no rule allows it, or it waits no longer")
+    _tell_covered(outcome, workspace)
+
+
+def _tell_covered(outcome: _Outcome, workspace: str | None) -> None:
+    """Show what waits and is covered, with the command that lets exactly that run."""
+    if not outcome.covered:
+        return
+    say("\nthese wait, and rules allow them now:")
+    for record in outcome.covered:
+        say(
+            f"  {short(record.id)} {visible(record.tool_name)} {visible_json(record.tool_input, indent=None)}"
+        )
+    command = ["pml", "rules", "allow", entry_text(outcome.entry)]
+    command += ["--user"] if outcome.which is FileKind.USER else []
+    command += [] if workspace is None else ["--workspace", visible(workspace)]
+    command += ["--release", *(short(record.id) for record in outcome.covered)]
+    say(f"let them run:\n  {shlex.join(command)}")

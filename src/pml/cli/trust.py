@@ -1,0 +1,158 @@
+"""`pml trust`: a person looks at what the workspace's file would loosen, and trusts that very content."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from pml.cli.exits import Exit
+from pml.cli.output import complain, console, print_json, say
+from pml.cli.prompts import confirm, is_interactive
+from pml.cli.verbs import add_common
+from pml.core.errors import Changed, NotFound
+from pml.core.text import visible, visible_json
+from pml.core.values import JsonObject
+
+if TYPE_CHECKING:
+    from pml.core.effective import Launch, Loosening
+    from pml.service.desk import Desk
+    from pml.service.policy import Policy
+
+EXAMPLES = """A workspace's .pml.json may only tighten (deny, ask) until you trust its exact content.
+Any change to it, other than by PML, ends the trust.
+
+examples:
+  pml trust                            show what the file would allow and start, then ask
+  pml trust --show                     only show it
+  pml trust --yes --digest sha256:…    trust it without asking, if it is still what --show showed
+  pml trust --remove                   trust it no longer
+
+exit codes: 0 trusted, or no trust needed; 3 answered no; 4 nobody there to answer"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    add_common(parser)
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--show", action="store_true", help="only show what trusting would change")
+    what.add_argument("--remove", action="store_true", help="forget the trust in this file")
+    what.add_argument("--yes", action="store_true", help="trust it without asking")
+    parser.add_argument("--digest", metavar="D", help="only if the file still has this digest")
+
+
+async def run(args: argparse.Namespace) -> int:
+    from pml.app import find_place, open_desk
+    from pml.service.policy import current_policy
+    from pml.service.sessions import guard_person
+
+    place = find_place(args.workspace)
+    async with open_desk(place) as desk:
+        if not args.show:
+            await guard_person(desk)
+        if args.remove:
+            return await _remove(desk, str(place.workspace), as_json=args.json)
+        policy = await current_policy(desk, str(place.workspace))
+        digest = _sound_digest(policy, args.digest)
+        if policy.trusted or policy.untrusted is None or args.show:
+            _show(policy, as_json=args.json)
+            return Exit.OK
+        if not args.yes:
+            _show(policy, as_json=args.json)
+            if args.json or not is_interactive():
+                complain("pml: nobody is there to answer; look at it, then `pml trust --yes --digest …`")
+                return Exit.PENDING
+            if not confirm("\nTrust this file as it is now?"):
+                say("not trusted; its deny and ask rules count all the same")
+                return Exit.DENIED
+        await _trust(desk, policy, digest, as_json=args.json)
+    return Exit.OK
+
+
+def _sound_digest(policy: "Policy", expected: str | None) -> str:
+    """Return the digest of the file. Raises: ConfigInvalid, NotFound, Changed if it is not `expected`."""
+    file = policy.loaded.workspace
+    if file.error is not None:
+        raise file.error
+    if file.digest is None:
+        raise NotFound(f"{file.path} does not exist", hint="`pml init` creates it")
+    if expected not in (None, file.digest):
+        raise Changed(f"{file.path} has changed since it was shown", hint="look at it again, then trust it")
+    return file.digest
+
+
+async def _trust(desk: "Desk", policy: "Policy", digest: str, *, as_json: bool) -> None:
+    from pml.app import person
+    from pml.service.trusting import answer_trust_questions, trust_workspace
+
+    policy = await trust_workspace(desk, policy.workspace, digest=digest, by=person())
+    answered = await answer_trust_questions(desk, policy, by=person())
+    if as_json:
+        print_json(_shape(policy))
+        return
+    say(f"trusted {visible(policy.loaded.workspace.path)}")
+    if answered:
+        say(f"  {len(answered)} waiting for this were answered")
+
+
+async def _remove(desk: "Desk", workspace: str, *, as_json: bool) -> int:
+    from pml.app import person
+    from pml.service.trusting import untrust_workspace
+
+    count = await untrust_workspace(desk, workspace, by=person())
+    path = desk.configs.of(workspace).read().workspace.path
+    if as_json:
+        print_json({"path": path, "trusted": False, "forgotten": count})
+    elif count:
+        say(f"{visible(path)} is no longer trusted; its deny and ask rules count all the same")
+    else:
+        say(f"{visible(path)} was not trusted")
+    return Exit.OK
+
+
+def _shape(policy: "Policy") -> JsonObject:
+    from pml.service.trusting import trust_facts
+
+    needed = policy.untrusted is not None
+    return {**trust_facts(policy), "trusted": policy.trusted, "needed": needed}
+
+
+def _show(policy: "Policy", *, as_json: bool) -> None:
+    if as_json:
+        print_json(_shape(policy))
+        return
+    path = visible(policy.loaded.workspace.path)
+    if policy.trusted:
+        say(f"{path} is trusted as it is now")
+    elif policy.untrusted is None:
+        say(f"{path} only tightens: it needs no trust")
+    else:
+        _print_loosening(policy, policy.untrusted)
+
+
+def _print_loosening(policy: "Policy", loose: "Loosening") -> None:
+    """Print all that trusting would change; nothing of it is cut."""
+    from rich.text import Text
+
+    out = console()
+    file = policy.loaded.workspace
+    out.print(Text("Trusting ").append(visible(file.path), style="bold").append(" would"))
+    for title, lines in (
+        ("allow these calls without asking", [visible(allow) for allow in loose.allows]),
+        ("start these commands", [line for launch in loose.launches for line in _launch_lines(launch)]),
+        (
+            "change these settings",
+            [f"{name}: {visible_json(value, indent=None)}" for name, value in loose.settings.items()],
+        ),
+    ):
+        if lines:
+            out.print(Text(f"\n  {title}", style="bold"))
+        for line in lines:
+            out.print(Text(f"    {line}"))
+    out.print(Text(f"\n  digest {file.digest}", style="dim"))
+
+
+def _launch_lines(launch: "Launch") -> list[str]:
+    lines = [f"{visible(launch.name)}: {visible_json([launch.command, *launch.args], indent=None)}"]
+    if launch.cwd is not None:
+        lines.append(f"  in {visible(launch.cwd)}")
+    if launch.env_names:
+        lines.append(f"  with {', '.join(visible(name) for name in launch.env_names)} set")
+    return lines

@@ -1,0 +1,239 @@
+"""What "always" writes: exactly the entry shown, into the session's own workspace, also after a crash."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pml.core.approvals import Approval, Scope, SessionId, State
+from pml.core.config import FileKind
+from pml.core.errors import ConfigInvalid
+from pml.core.memory import always_entry
+from pml.core.ports import Intent
+from pml.core.rules import Effect, VerdictKind
+from pml.core.values import Json, JsonObject
+from pml.service.policy import current_policy
+from pml.service.remembering import Remembered
+from pml.service.upkeep import Swept, sweep
+from tests.builders import NOW
+from tests.promises import promise
+from tests.service.offices import ARGUMENTS, TOOL, Office, rules_of
+
+DEFAULTS: Json = {"version": "0.1.0", "permissions": {"allow": [TOOL], "deny": [], "ask": ["*"]}}
+BROKEN = '{"permissions": {"allow": ["a:b"'
+
+
+async def always(office: Office, tool: str = TOOL, arguments: JsonObject = ARGUMENTS) -> Approval:
+    return (await office.allow(await office.ask(tool, arguments), scope=Scope.ALWAYS)).record
+
+
+async def test_always_creates_the_file_with_defaults_and_the_entry_that_was_shown(office: Office) -> None:
+    record = await office.ask()
+
+    decided = await office.allow(record, scope=Scope.ALWAYS)
+
+    assert decided.remembered == Remembered(scope=Scope.ALWAYS, entry=TOOL)
+    assert office.read() == DEFAULTS
+    assert (await office.judge(arguments={"title": "another"})).kind is VerdictKind.ALLOW
+    assert await office.desk.store.intents.open() == []
+
+
+@promise("always:only-what-was-shown")
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        (TOOL, ARGUMENTS),
+        ("Bash", {"command": "git status"}),
+        ("pml:execute", {"code": "1", "args": {"n": [1, 2.5, None]}}),
+        ("shell:run", {"command": "ls *"}),
+        ("Bash", {"command": "ls", "/tmp": "a~b"}),
+    ],
+)
+async def test_the_entry_written_is_the_entry_that_is_shown(
+    office: Office, tool: str, arguments: JsonObject
+) -> None:
+    await always(office, tool, arguments)
+
+    assert rules_of(office.read(), "allow") == [always_entry(tool, arguments)]
+    assert (await office.judge(tool, arguments)).kind is VerdictKind.ALLOW
+
+
+@promise("always:only-what-was-shown")
+@pytest.mark.parametrize("value", ["*", "?", "[draft]", "rm -rf /*", "a\\*", "${HOME}", "~/x", "../x"])
+async def test_literal_values_with_metacharacters_stay_literal(office: Office, value: str) -> None:
+    record = await office.ask(arguments={"title": value})
+    await office.allow(record, scope=Scope.ALWAYS, literal=True)
+
+    assert (await office.judge(arguments={"title": value})).kind is VerdictKind.ALLOW
+    for other in ("anything", "d", "x", value + "x", ""):
+        assert (await office.judge(arguments={"title": other})).kind is not VerdictKind.ALLOW
+    assert (await office.judge(arguments={"title": value, "body": "more"})).kind is not VerdictKind.ALLOW
+    assert (await office.judge(arguments={})).kind is not VerdictKind.ALLOW
+
+
+@promise("always:only-what-was-shown")
+async def test_edited_arguments_are_the_ones_that_are_written(office: Office) -> None:
+    record = await office.ask("Bash", {"command": "rm -rf /"})
+    await office.allow(record, scope=Scope.ALWAYS, updated_input={"command": "ls"})
+
+    assert rules_of(office.read(), "allow") == [always_entry("Bash", {"command": "ls"})]
+
+
+async def test_always_is_written_into_the_sessions_workspace_wherever_the_decider_is(
+    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    session = await office.session(SessionId("theirs"), workspace=theirs)
+    monkeypatch.chdir(office.workspace)
+
+    await office.allow(await office.ask(session=session), scope=Scope.ALWAYS)
+
+    assert (theirs / ".pml.json").exists()
+    assert not office.path(FileKind.WORKSPACE).exists()
+    assert (await office.judge()).kind is not VerdictKind.ALLOW
+
+
+async def test_nothing_is_added_twice(office: Office) -> None:
+    await always(office)
+    before = office.path(FileKind.WORKSPACE).read_bytes()
+    office.write_rules(ask=[])
+    session = await office.session(SessionId("session-2"))
+    await office.allow(await office.ask(session=session), scope=Scope.ALWAYS)
+
+    assert office.path(FileKind.WORKSPACE).read_bytes() == before
+
+
+async def test_what_stands_in_the_file_is_kept(office: Office) -> None:
+    office.write(FileKind.WORKSPACE, {"mine": [1], "permissions": {"deny": ["x:y"]}, "expose": ["a:*"]})
+    await always(office)
+
+    assert office.read() == {
+        "mine": [1],
+        "permissions": {"deny": ["x:y"], "allow": [TOOL]},
+        "expose": ["a:*"],
+    }
+
+
+# --- trust
+
+
+@promise("trust:exact-content")
+async def test_a_trusted_file_stays_trusted_when_pml_writes_it(office: Office) -> None:
+    office.write_rules(FileKind.WORKSPACE, allow=["fs:read"])
+    await office.trust()
+
+    decided = await office.allow(await office.ask(), scope=Scope.ALWAYS)
+
+    assert decided.remembered == Remembered(scope=Scope.ALWAYS, entry=TOOL)
+    assert (await office.judge("fs:read")).kind is VerdictKind.ALLOW
+    assert (await office.judge()).kind is VerdictKind.ALLOW
+
+
+@promise("trust:exact-content")
+async def test_an_untrusted_file_does_not_become_trusted_when_pml_writes_it(office: Office) -> None:
+    office.write_rules(FileKind.WORKSPACE, allow=["fs:read"])
+
+    decided = await office.allow(await office.ask(), scope=Scope.ALWAYS)
+
+    assert decided.remembered == Remembered(scope=Scope.ALWAYS, entry=TOOL, counts=False)
+    assert rules_of(office.read(), "allow") == ["fs:read", TOOL]
+    for tool in ("fs:read", TOOL):
+        assert (await office.judge(tool)).kind is not VerdictKind.ALLOW
+
+
+@promise("trust:exact-content")
+async def test_a_file_edited_since_it_was_trusted_does_not_become_trusted_when_pml_writes_it(
+    office: Office,
+) -> None:
+    office.write_rules(FileKind.WORKSPACE, allow=["fs:read"])
+    await office.trust()
+    office.write_rules(FileKind.WORKSPACE, allow=["fs:read", "fs:write"])
+
+    await always(office)
+
+    assert not (await current_policy(office.desk, str(office.workspace))).trusted
+    assert (await office.judge("fs:write")).kind is not VerdictKind.ALLOW
+
+
+# --- what cannot be written now
+
+
+async def test_a_broken_file_leaves_the_decision_standing_and_is_not_touched(office: Office) -> None:
+    record = await office.ask()
+    office.path(FileKind.WORKSPACE).write_text(BROKEN)
+
+    decided = await office.allow(record, scope=Scope.ALWAYS)
+
+    assert decided.record.status is State.ALLOWED
+    assert decided.remembered is not None
+    assert not decided.remembered.counts
+    assert isinstance(decided.remembered.problem, ConfigInvalid)
+    assert office.path(FileKind.WORKSPACE).read_text() == BROKEN
+    assert [intent.entry for intent in await office.desk.store.intents.open()] == [TOOL]
+
+
+async def test_what_a_broken_file_held_up_is_written_once_it_is_mended(office: Office) -> None:
+    record = await office.ask()
+    office.path(FileKind.WORKSPACE).write_text(BROKEN)
+    await office.allow(record, scope=Scope.ALWAYS)
+    assert await sweep(office.desk) == Swept()
+    assert office.path(FileKind.WORKSPACE).read_text() == BROKEN
+
+    office.write_rules(FileKind.WORKSPACE, allow=["a:b"])
+
+    assert await sweep(office.desk) == Swept(rules_written=1)
+    assert rules_of(office.read(), "allow") == ["a:b", TOOL]
+    assert await sweep(office.desk) == Swept()
+    assert (await office.kinds()).count("rule.written") == 1
+
+
+async def test_a_decision_whose_process_died_before_writing_is_written_by_the_next_sweep(
+    office: Office,
+) -> None:
+    record = await office.ask()
+    intent = Intent(
+        id="1",
+        workspace=str(office.workspace),
+        effect=Effect.ALLOW,
+        entry=TOOL,
+        approval_id=record.id,
+        created_at=NOW,
+    )
+    await office.desk.store.intents.add(intent)
+
+    assert await sweep(office.desk) == Swept(rules_written=1)
+
+    assert office.read() == DEFAULTS
+    assert await office.desk.store.intents.open() == []
+
+
+async def test_a_decision_whose_process_died_after_writing_is_not_written_twice(office: Office) -> None:
+    record = await always(office)
+    before = office.path(FileKind.WORKSPACE).read_bytes()
+    intent = Intent(
+        id="1",
+        workspace=str(office.workspace),
+        effect=Effect.ALLOW,
+        entry=TOOL,
+        approval_id=record.id,
+        created_at=NOW,
+    )
+    await office.desk.store.intents.add(intent)
+
+    assert await sweep(office.desk) == Swept(rules_written=1)
+
+    assert office.path(FileKind.WORKSPACE).read_bytes() == before
+
+
+async def test_a_link_in_the_workspace_is_not_written_through(office: Office, tmp_path: Path) -> None:
+    target = tmp_path / "precious.json"
+    target.write_text("{}")
+    record = await office.ask()
+    os.symlink(target, office.path(FileKind.WORKSPACE))
+
+    decided = await office.allow(record, scope=Scope.ALWAYS)
+
+    assert decided.remembered is not None
+    assert decided.remembered.problem is not None
+    assert target.read_text() == "{}"
