@@ -1,14 +1,17 @@
 """Consent to a call that somebody else runs: given out once, for exactly what was approved."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
-from pml.core.approvals import Approval, OwnerId, Scope, State
+from pml.core.approvals import RECONNECT_S, Approval, OwnerId, Scope, State
 from pml.core.errors import AlreadyClaimed, ToolDenied
-from pml.core.rules import VerdictKind
 from pml.service.approvals import Question, claim, pending
 from pml.service.consent import Consent, seek_consent
+from pml.service.upkeep import Swept, sweep
+from pml.store.sqlite import SqliteStore
+from tests.builders import OWNER
 from tests.promises import promise
 from tests.service.offices import ARGUMENTS, TOOL, Office
 
@@ -169,13 +172,32 @@ async def test_an_asker_that_stops_waiting_withdraws_its_question(office: Office
     assert (stored.status, stored.decided_by) == (State.CANCELLED, None)
 
 
-async def test_a_question_left_open_can_be_answered_after_its_asker_has_gone(office: Office) -> None:
-    first = await seek(office)
-    assert first.record is not None
-    office.owners.me = OwnerId("owner-2")
-    office.owners.others.clear()
-    workflow = await office.desk.store.workflows.get(first.record.id)
+async def test_an_asker_interrupted_before_it_knows_of_its_question_withdraws_it(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "store", OWNER)
+    try:
+        office, asked = Office(store, tmp_path), Asked()
+        waiting = waiter(office, await office.question(), asked)
+        async with asyncio.timeout(BOUND_S):
+            while not (stored := await pending(office.desk)):
+                await asyncio.sleep(0)  # noqa: ASYNC110
+        assert asked.records == []
+        waiting.cancel()
 
-    assert workflow is not None
-    assert workflow.approval_id == first.record.id
-    assert first.judged.kind is VerdictKind.UNLISTED
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+        assert await office.status(stored[0]) is State.CANCELLED
+    finally:
+        await store.close()
+
+
+async def test_a_question_left_open_lives_on_when_its_asker_has_gone(office: Office) -> None:
+    left_open = await seek(office)
+    assert left_open.record is not None
+    office.owners.me = OwnerId("owner-2")
+
+    assert await sweep(office.desk) == Swept()
+
+    office.clock.advance(RECONNECT_S)
+    assert await sweep(office.desk) == Swept()
+    assert await office.stored(left_open.record) == left_open.record

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pml.core.approvals import Scope
 from pml.core.config import FileKind
 from pml.core.errors import ConfigInvalid
 from pml.core.rules import VerdictKind
@@ -95,8 +96,6 @@ async def test_while_a_file_is_broken_nothing_is_allowed_and_the_other_still_den
 
 @promise("agent:nothing-unapproved")
 async def test_while_a_file_is_broken_grants_and_the_switch_for_asking_do_not_count(office: Office) -> None:
-    from pml.core.approvals import Scope
-
     office.write(FileKind.USER, {"approval": {"enabled": False}})
     await office.allow(await office.ask(), scope=Scope.SESSION)
     office.path(FileKind.WORKSPACE).write_text(BROKEN)

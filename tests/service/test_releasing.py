@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from pml.core.approvals import ApprovalId, Channel, Decider, DeciderKind, Scope, SessionId, State, Subject
+from pml.core.config import FileKind
 from pml.core.ports import Grant, Intent
 from pml.service.approvals import all_pending, refuse_denied_waiting, release
 from pml.service.remembering import covered_by, memory_of
@@ -53,8 +54,6 @@ async def test_what_was_shown_but_is_not_covered_stays_waiting(office: Office) -
 
 @promise("release:only-what-was-shown")
 async def test_an_entry_in_an_untrusted_file_frees_nothing(office: Office) -> None:
-    from pml.core.config import FileKind
-
     office.write_rules(FileKind.WORKSPACE, allow=["a:b"])
     first = await office.ask(arguments={"n": 1})
     shown = await office.ask(arguments={"n": 2})
@@ -68,9 +67,8 @@ async def test_an_entry_in_an_untrusted_file_frees_nothing(office: Office) -> No
 async def test_one_of_the_shown_that_is_gone_does_not_keep_the_others_or_the_decision(
     office: Office,
 ) -> None:
-    office_ttl = 300
     expired = await office.ask(arguments={"n": 1})
-    office.clock.advance(office_ttl - 1)
+    office.clock.advance(expired.ttl_s - 1)
     first = await office.ask(arguments={"n": 2})
     denied = await office.deny(await office.ask(arguments={"n": 3}))
     shown = await office.ask(arguments={"n": 4})

@@ -1,6 +1,7 @@
 """`pml approvals ask`, `allow` and `deny`: putting a question, and answering it as a person."""
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
 from pml.cli.cards import print_card, short
@@ -10,7 +11,7 @@ from pml.core.approvals import Approval, ApprovalId, Scope, SessionId, State
 from pml.core.errors import Invalid, PmlError
 from pml.core.names import parse_tool
 from pml.core.text import visible, visible_json
-from pml.core.values import Json, loads_object
+from pml.core.values import MAX_BYTES, Json, JsonObject, loads_object
 from pml.core.wire import approval_json, error_json
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
 def configure_ask(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tool", metavar="TOOL", help="namespace:action, or a client's built-in name")
-    parser.add_argument("arguments", metavar="JSON", nargs="?", default="{}", help="the call's arguments")
+    parser.add_argument(
+        "arguments", metavar="JSON", nargs="?", default="{}", help="the call's arguments; - reads stdin"
+    )
     parser.add_argument("--wait", action="store_true", help="wait for the answer (default: exit 4 if asked)")
     parser.add_argument("--session", metavar="ID", help="ask in this session (default: that of the shell)")
     parser.add_argument("--tool-use-id", metavar="ID", default="", help="tells repeated questions apart")
@@ -42,7 +45,9 @@ def configure_decide(parser: argparse.ArgumentParser, *, allow: bool) -> None:
         return
     parser.add_argument("--remember", choices=["session", "always"], help="also allow it from now on")
     parser.add_argument("--literal", action="store_true", help="remember it with these arguments only")
-    parser.add_argument("--input", metavar="JSON", help="let it run with these arguments instead")
+    parser.add_argument(
+        "--input", metavar="JSON", help="let it run with these arguments instead; - reads stdin"
+    )
     parser.add_argument("--digest", metavar="D", help="only if the question still has this digest")
     parser.add_argument(
         "--release",
@@ -60,7 +65,7 @@ async def ask(args: argparse.Namespace) -> int:
     from pml.service.upkeep import sweep
 
     tool = str(parse_tool(args.tool))
-    arguments = loads_object(args.arguments, what="the arguments")
+    arguments = _read_object(args.arguments, what="the arguments")
     place = find_place(args.workspace)
     async with open_desk(place) as desk:
         await sweep(desk)
@@ -76,6 +81,11 @@ async def ask(args: argparse.Namespace) -> int:
     return _tell_consent(consent, as_json=args.json)
 
 
+def _read_object(given: str, *, what: str) -> JsonObject:
+    """Return the JSON object given on the command line, or on stdin for `-`: a command line is bounded."""
+    return loads_object(sys.stdin.buffer.read(MAX_BYTES + 1) if given == "-" else given, what=what)
+
+
 async def _script_session(desk: "Desk", place: "Place", session_id: str | None) -> "Session":
     """Return the session that a script asks in: the one it names, or that of the shell that runs it."""
     from pml.app import principal
@@ -85,7 +95,7 @@ async def _script_session(desk: "Desk", place: "Place", session_id: str | None) 
         return await session_of(desk, SessionId(session_id))
     above = desk.processes.ancestors()[1:]
     shell = above[0] if above else None
-    default = "script" if shell is None else f"shell-{shell.pid}-{int(shell.started * 100) & 0xFFFF:04x}"
+    default = "script" if shell is None else f"shell-{shell.pid}-{int(shell.started) & 0xFFFF:04x}"
     return await start_session(
         desk,
         session_id=SessionId(session_id or default),
@@ -191,7 +201,7 @@ def _decision(args: argparse.Namespace, digest: str, release: list[ApprovalId]) 
         scope=Scope(args.remember or Scope.ONCE),
         literal=args.literal,
         message=args.message,
-        updated_input=None if args.input is None else loads_object(args.input, what="--input"),
+        updated_input=None if args.input is None else _read_object(args.input, what="--input"),
         release=tuple(release),
     )
 

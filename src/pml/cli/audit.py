@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pml.cli.cards import short
 from pml.cli.exits import Exit
-from pml.cli.output import Shown, complain, print_json, print_table, say
+from pml.cli.output import Shown, complain, count, print_json, print_table, say
 from pml.cli.verbs import Verbs, run_verb
 from pml.core.approvals import instant
 from pml.core.audit import Entry, Link
@@ -75,9 +75,8 @@ async def list_entries(args: argparse.Namespace) -> int:
     elif not links:
         say("no entries")
     else:
-        print_table(
-            ["SEQ", "TIME", "EVENT", "WHAT", "BY", "SESSION", "APPROVAL"], [_row(link) for link in links]
-        )
+        columns = ["SEQ", "TIME", "EVENT", "APPROVAL", "SESSION", "WHAT"]
+        print_table(columns, [_row(link) for link in links])
     return Exit.OK
 
 
@@ -100,9 +99,9 @@ async def verify_entries(args: argparse.Namespace) -> int:
     else:
         for each in problems:
             say(f"chain {visible(each.chain)}: {each.what}")
-        seen = f"{_count(verification.entries, 'entry', 'entries')} in {_count(verification.chains, 'chain')}"
+        seen = f"{count(verification.entries, 'entry', 'entries')} in {count(verification.chains, 'chain')}"
         if problems:
-            complain(f"pml: the audit log was changed: {_count(len(problems), 'problem')} among {seen}")
+            complain(f"pml: the audit log was changed: {count(len(problems), 'problem')} among {seen}")
         else:
             say(f"ok: {seen}, none changed since they were written")
     return Exit.FAILED if problems else Exit.OK
@@ -136,25 +135,20 @@ async def _approval_id(desk: "Desk", prefix: str) -> str:
 
 def _row(link: Link) -> list[str]:
     entry = link.entry
-    by = "" if entry.by is None else f"{entry.by.id} ({entry.by.channel})"
     return [
         str(link.seq),
         instant(entry.at),
         entry.kind,
-        _what(entry),
-        by,
-        entry.session_id or "",
         short(entry.approval_id or ""),
+        entry.session_id or "",
+        _what(entry),
     ]
 
 
 def _what(entry: Entry) -> Shown:
-    """Return what the entry is about; digests are for `--json`."""
+    """Return what the entry is about, and who decided; digests are for `--json`."""
     details = [entry.detail[key] for key in _TOLD if entry.detail.get(key) is not None]
     words = [] if entry.tool is None else [visible(entry.tool)]
     words += [visible(each) if isinstance(each, str) else visible_json(each, indent=None) for each in details]
-    return Shown(" ".join(words))
-
-
-def _count(number: int, one: str, many: str | None = None) -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
+    by = "" if entry.by is None else f", by {visible(entry.by.id)} ({entry.by.channel})"
+    return Shown(" ".join(words) + by)

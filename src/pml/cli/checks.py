@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from pml.cli.cards import short
+from pml.cli.output import count
 from pml.core.approvals import Approval, instant
 from pml.core.config import ModelMayApprove, OffUntil
 from pml.core.effective import Settings, loosening
@@ -175,17 +176,15 @@ def check_database(path: Path) -> Check:
 def check_audit(verification: "Verification") -> Check:
     problems = verification.problems()
     if problems:
+        found = _some([f"{each.what} (chain {visible(each.chain)})" for each in problems])
         return Check(
             name="audit",
             status=Status.FAIL,
-            message=f"the log was changed afterwards: {problems[0].what} (chain {visible(problems[0].chain)})",
+            message=f"the log was changed afterwards: {found}",
             hint="`pml audit verify` lists all of it",
         )
-    return Check(
-        name="audit",
-        status=Status.OK,
-        message=f"{verification.entries} entries in {verification.chains} chains, none changed",
-    )
+    seen = f"{count(verification.entries, 'entry', 'entries')} in {count(verification.chains, 'chain')}"
+    return Check(name="audit", status=Status.OK, message=f"{seen}, none changed since they were written")
 
 
 def check_remembered(intents: Sequence[Intent]) -> Check:
@@ -211,15 +210,15 @@ def check_waiting(waiting: Sequence[Approval]) -> Check:
 
 
 _TOOLS: Final = (
-    ("deno", "runs TypeScript capabilities and npm servers", "pip install deno"),
-    ("uv", "installs Python servers", "pip install uv"),
-    ("git", "fetches what is installed from a repository", "install git from your system's packages"),
+    ("deno", "to run TypeScript capabilities and npm servers", "pip install deno"),
+    ("uv", "to install Python servers", "pip install uv"),
+    ("git", "to install from repositories", "install git from your system's packages"),
     (
         "bwrap",
-        "contains the processes PML starts",
+        "to contain the processes PML starts",
         "Debian, Ubuntu, Fedora, Arch: install the package `bubblewrap`",
     ),
-    ("claude", "Claude Code, for `pml launch`", "npm install -g @anthropic-ai/claude-code"),
+    ("claude", "to launch Claude Code", "npm install -g @anthropic-ai/claude-code"),
 )
 
 
@@ -231,7 +230,7 @@ def check_tools() -> Iterator[Check]:
             continue
         path = shutil.which(tool) or shutil.which(tool, path=beside)
         if path is None:
-            yield Check(name=tool, status=Status.WARN, message=f"not found; it {purpose}", hint=how)
+            yield Check(name=tool, status=Status.WARN, message=f"not found; needed {purpose}", hint=how)
         else:
             yield Check(name=tool, status=Status.OK, message=visible(path))
 

@@ -22,7 +22,7 @@ from pml.cli.checks import (
     failed,
 )
 from pml.cli.exits import Exit
-from pml.cli.output import console, print_json
+from pml.cli.output import console, count, print_json
 from pml.cli.verbs import add_common
 from pml.core.errors import Unavailable
 
@@ -116,8 +116,4 @@ def _print(checks: list[Check]) -> None:
             out.print(Text(f"  {'':<{width}}  → {check.hint}", style="dim"))
     warnings = sum(check.status is Status.WARN for check in checks)
     fails = sum(check.status is Status.FAIL for check in checks)
-    out.print(Text(f"\n{_count(fails, 'problem')}, {_count(warnings, 'warning')}", style="bold"))
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
+    out.print(Text(f"\n{count(fails, 'problem')}, {count(warnings, 'warning')}", style="bold"))

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import importlib
+import io
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
@@ -34,6 +35,9 @@ class Command(Protocol):
 
 def entry() -> None:
     """The `pml` script."""
+    stream: object = sys.stdout
+    if isinstance(stream, io.TextIOWrapper):  # what a terminal cannot show must not end a command
+        cast("io.TextIOWrapper[Any]", stream).reconfigure(errors="backslashreplace")
     sys.exit(main(sys.argv[1:]))
 
 

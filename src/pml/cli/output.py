@@ -33,6 +33,11 @@ def complain(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def count(number: int, one: str, many: str | None = None) -> str:
+    """Return a number with its noun."""
+    return f"{number or 'no'} {one if number == 1 else many or one + 's'}"
+
+
 def print_error(error: PmlError, *, as_json: bool) -> None:
     """Tell what went wrong and what to do next."""
     if as_json:
@@ -51,13 +56,13 @@ def console(*, to_stderr: bool = False) -> "Console":
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows in columns that are never cut; on a terminal with colours."""
-    from rich.table import Table
+    """Print rows in columns; nothing is cut or folded, so that lines can be searched and copied."""
+    from rich.cells import cell_len
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell if isinstance(cell, Shown) else visible(cell)) for cell in row))
-    console().print(table)
+    shown = [[cell if isinstance(cell, Shown) else visible(cell) for cell in row] for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(columns, *shown, strict=True)]
+    out = console()
+    for style, row in (("bold", columns), *(("", row) for row in shown)):
+        cells = [cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
+        out.print(Text("  ".join(cells).rstrip(), style=style))

@@ -80,10 +80,7 @@ async def list_rules(args: argparse.Namespace) -> int:
         )
         return Exit.OK
     if listed:
-        rows = [
-            [rule.effect, Shown(entry_text(rule.entry)), _where(rule), note or ""] for rule, note in listed
-        ]
-        print_table(["EFFECT", "RULE", "FROM", "NOTE"], rows)
+        print_table(["EFFECT", "FROM", "RULE"], [_row(rule, note) for rule, note in listed])
     else:
         say("no rules: PML asks whenever nobody else can")
     for line in warnings:
@@ -113,8 +110,9 @@ def _listed(policy: "Policy", now: datetime) -> Iterator[tuple[Rule, str | None]
             yield from ((rule, "disabled") for rule in file.disabled if rule.effect is effect)
 
 
-def _where(rule: Rule) -> str:
-    return "" if rule.source is None else f"{Path(rule.source.file).name}:{rule.source.line}"
+def _row(rule: Rule, note: str | None) -> list[str]:
+    where = "" if rule.source is None else f"{Path(rule.source.file).name}:{rule.source.line}"
+    return [rule.effect, where, Shown(entry_text(rule.entry) + (f"  ({note})" if note else ""))]
 
 
 def _warnings(policy: "Policy") -> Iterator[str]:
@@ -166,16 +164,16 @@ def _judged_json(judged: "Judged", policy: "Policy") -> dict[str, Json]:
 
 
 _MEANING = {
-    VerdictKind.DENY: "never runs; no approval lifts a deny",
+    VerdictKind.DENY: "never runs, and no approval lifts that",
     VerdictKind.ALLOW: "runs without asking",
     VerdictKind.ASK: "asks on every call",
-    VerdictKind.UNLISTED: "no rule names it: PML asks whenever nobody else can",
+    VerdictKind.UNLISTED: "is named by no rule, so PML asks whenever nobody else can",
 }
 
 
 def _tell_judged(tool: str, judged: "Judged") -> None:
     kind = judged.kind if judged.broken else judged.verdict.kind
-    say(f"{kind}: {visible(tool)} {'asks' if judged.broken else _MEANING[kind]}")
+    say(f"{kind}: {visible(tool)} {_MEANING[kind]}")
     for rule in judged.verdict.matched:
         mark = "→" if rule is judged.verdict.rule else " "
         where = "" if rule.source is None else f"  {visible(rule.source.file)}:{rule.source.line}"

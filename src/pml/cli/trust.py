@@ -57,7 +57,7 @@ async def run(args: argparse.Namespace) -> int:
         if not args.yes:
             _show(policy, as_json=args.json)
             if args.json or not is_interactive():
-                complain("pml: nobody is there to answer; look at it, then `pml trust --yes --digest …`")
+                complain(f"pml: nobody is there to answer; to trust it: pml trust --yes --digest {digest}")
                 return Exit.PENDING
             if not confirm("\nTrust this file as it is now?"):
                 say("not trusted; its deny and ask rules count all the same")
@@ -135,7 +135,7 @@ def _print_loosening(policy: "Policy", loose: "Loosening") -> None:
     file = policy.loaded.workspace
     out.print(Text("Trusting ").append(visible(file.path), style="bold").append(" would"))
     for title, lines in (
-        ("allow these calls without asking", [visible(allow) for allow in loose.allows]),
+        ("allow these calls without asking", [*loose.allows]),
         ("start these commands", [line for launch in loose.launches for line in _launch_lines(launch)]),
         (
             "change these settings",

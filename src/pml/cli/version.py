@@ -9,6 +9,7 @@ from pml.cli.output import print_json, say
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "examples:\n  pml version\n  pml version --json"
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 

@@ -1,36 +1,54 @@
-"""Processes of this machine, told apart by number and start, so that a reused number is not mistaken."""
+"""Processes of this machine, told apart by number and start, so that a reused number is not mistaken.
+
+On Linux the start is the kernel's own count, which no change of the clock moves. psutil serves elsewhere.
+"""
 
 import os
-
-import psutil
+import sys
 
 from pml.core.ports import Process
 
 
 class SystemProcesses:
     def running(self, process: Process) -> bool:
-        """Tell whether this very process still runs. One that we may not look at counts as running."""
-        try:
-            found = psutil.Process(process.pid)
-            return found.create_time() == process.started and found.status() != psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return False
-        except psutil.AccessDenied:
-            return True
+        """Tell whether this very process still runs."""
+        found = _look_up(process.pid)
+        return found is not None and found[0] == process
 
     def ancestors(self) -> list[Process]:
         """Return this process and all above it, nearest first."""
-        found: list[Process] = []
-        process: psutil.Process | None = psutil.Process(os.getpid())
-        try:
-            while process is not None:
-                found.append(Process(pid=process.pid, started=process.create_time()))
-                process = process.parent()
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            pass  # what lies above cannot be seen; what was seen still counts
-        return found
+        above: list[Process] = []
+        pid = os.getpid()
+        while pid and (found := _look_up(pid)) is not None:
+            process, pid = found
+            if process in above:
+                break
+            above.append(process)
+        return above
 
-    def parent(self) -> Process | None:
-        """Return the process that started this one, if it still runs."""
-        above = self.ancestors()[1:]
-        return above[0] if above else None
+
+if sys.platform == "linux":
+
+    def _look_up(pid: int) -> tuple[Process, int] | None:
+        """Return the running process and the number of its parent, or None."""
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                fields = file.read().rpartition(b") ")[2].split()  # a name in front may hold anything
+        except OSError:
+            return None
+        if fields[0] in (b"Z", b"X"):
+            return None
+        return Process(pid=pid, started=float(fields[19])), int(fields[1])
+else:
+
+    def _look_up(pid: int) -> tuple[Process, int] | None:
+        """Return the running process and the number of its parent, or None."""
+        import psutil
+
+        try:
+            found = psutil.Process(pid)
+            if found.status() == psutil.STATUS_ZOMBIE:
+                return None
+            return Process(pid=pid, started=found.create_time()), found.ppid()
+        except psutil.Error:
+            return None

@@ -11,7 +11,7 @@ from typing import Final
 
 from pml.core.approvals import Approval, State
 from pml.core.digest import digest_call
-from pml.core.errors import Conflict
+from pml.core.errors import PmlError
 from pml.core.ports import ApprovalQuery, Workflow
 from pml.core.rules import Call, VerdictKind
 from pml.core.values import JsonObject
@@ -99,13 +99,14 @@ async def _answer(
     wait_s: float | None,
     on_asked: Callable[[Approval], None],
 ) -> Approval:
-    record = await ask(desk, question, judged)
-    on_asked(record)
+    asking = asyncio.create_task(ask(desk, question, judged))
     try:
+        record = await asyncio.shield(asking)  # interrupted half-way, nobody would know what was stored
+        on_asked(record)
         record = await wait(desk, record.id, timeout_s=wait_s)
     except asyncio.CancelledError:
-        with contextlib.suppress(Conflict):
-            await cancel(desk, record.id, reason="the asker stopped waiting")
+        with contextlib.suppress(PmlError):
+            await cancel(desk, (await asking).id, reason="the asker stopped waiting")
         raise
     if record.status is State.PENDING:
         await desk.store.workflows.issue(

@@ -6,6 +6,7 @@ state is evidence, and `pml audit verify` tells of it.
 """
 
 import os
+import re
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,7 @@ from pml.store.database import Database
 from pml.store.queries import queries
 
 _HEAD_BYTES: Final = 128
+_HEAD: Final = re.compile(rb"([0-9]{1,18}) ([0-9a-f]*) *\n")
 
 
 class Chain:
@@ -28,6 +30,8 @@ class Chain:
 
     def keep(self, head: Head) -> None:
         """Write down outside the database where the chain ends now; called after each commit."""
+        if head == self.head:
+            return
         self.head = head
         os.lseek(self._fd, 0, os.SEEK_SET)
         os.write(self._fd, _spell(head))
@@ -84,5 +88,5 @@ def _spell(head: Head) -> bytes:
 
 def _read(name: str, text: bytes) -> Head | None:
     """Return the head that was written down, or None if `text` is not one."""
-    n, _, rest = text[:_HEAD_BYTES].decode(errors="replace").strip().partition(" ")
-    return Head(chain=name, n=int(n), hash=rest.strip()) if n.isascii() and n.isdigit() else None
+    found = _HEAD.fullmatch(text)
+    return None if found is None else Head(chain=name, n=int(found[1]), hash=found[2].decode())

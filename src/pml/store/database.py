@@ -5,6 +5,8 @@ from typing import Any, TypeAlias
 
 import apsw
 
+from pml.core.errors import Invalid
+
 Row: TypeAlias = tuple[Any, ...]
 Value: TypeAlias = "str | int | float | None"
 
@@ -16,8 +18,13 @@ class Database:
         self._connection.set_busy_timeout(0)
 
     def run(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
-        """Run one statement and return its rows. Raises: apsw.Error."""
-        return self._connection.execute(statement, values).fetchall()
+        """Run one statement and return its rows. Raises: apsw.Error, Invalid for text that is not Unicode."""
+        try:
+            return self._connection.execute(statement, values).fetchall()
+        except UnicodeEncodeError as exc:
+            raise Invalid(
+                f"text with half of a surrogate pair (U+{ord(exc.object[exc.start]):04X}) is stored nowhere"
+            ) from exc
 
     def script(self, statements: str) -> None:
         """Run several statements that take no values and return nothing."""

@@ -98,7 +98,8 @@ class SharedChanges:
     def committed(self, touched: Sequence[ApprovalId]) -> None:
         """Wake this process's watchers and hint to every other process."""
         self._watchers.wake(touched)
-        self._hint_others()
+        with contextlib.suppress(OSError):  # a hint that cannot be sent is replaced by the poll
+            self._hint_others()
 
     def close(self) -> None:
         if self._poll is not None:

@@ -5,6 +5,7 @@ batch with a decision or a claim in it is committed with FULL sync; every caller
 """
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -120,13 +121,14 @@ class Writer:
             transaction = Transaction(self._database, self._chain.head)
             results = [(job, self._attempt(job, transaction)) for job in jobs]
             self._database.script("COMMIT")
-            if transaction.head != self._chain.head:
-                self._chain.keep(transaction.head)
-        except (apsw.Error, OSError) as exc:
-            if self._database.in_transaction:
-                self._database.script("ROLLBACK")
+        except Exception as exc:  # whatever it is: a caller must not wait for ever
+            with contextlib.suppress(apsw.Error):
+                if self._database.in_transaction:
+                    self._database.script("ROLLBACK")
             self._fail(jobs, exc)
             return
+        with contextlib.suppress(OSError):  # a head that lags behind is sound; the commit has happened
+            self._chain.keep(transaction.head)
         for job, (result, error) in results:
             if job.done.cancelled():
                 continue
@@ -173,9 +175,13 @@ class Writer:
             self._database.script(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
             self._full_sync = full
 
-    def _fail(self, jobs: list[_Job], exc: apsw.Error | OSError) -> None:
+    def _fail(self, jobs: list[_Job], exc: Exception) -> None:
         for job in jobs:
-            if not job.done.done():
+            if job.done.done():
+                continue
+            if isinstance(exc, apsw.Error | OSError):
                 error = unavailable(exc, self._database.path)
                 error.__cause__ = exc
                 job.done.set_exception(error)
+            else:
+                job.done.set_exception(exc)

@@ -1,0 +1,50 @@
+"""`pml` as a person or a script runs it, with a home and a workspace of its own."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from pml.app import find_place, open_desk
+from pml.core.approvals import SessionId
+from pml.service.sessions import start_session
+from tests.commands import Pml
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty workspace, which is the working directory."""
+    place = tmp_path / "shop"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    return place.resolve()
+
+
+@pytest.fixture
+def pml_home(home: Path) -> Path:
+    return home / ".pml"
+
+
+@pytest.fixture
+def pml(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Pml:
+    return Pml(capsys)
+
+
+@pytest.fixture
+def agent(workspace: Path) -> None:
+    """Register this very process as an agent: every command it starts runs beneath an agent."""
+
+    async def register() -> None:
+        place = find_place()
+        async with open_desk(place) as desk:
+            await start_session(
+                desk,
+                session_id=SessionId("the-agent"),
+                name="the-agent",
+                principal="robot",
+                workspace=str(place.workspace),
+                process=desk.processes.ancestors()[0],
+                is_agent=True,
+            )
+
+    asyncio.run(register())

@@ -1,0 +1,232 @@
+"""`pml doctor`: everything that could be wrong is told in one line with its next step; it mends nothing."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from pml.cli.checks import Status, check_database, check_remembered
+from pml.store.health import Health
+from tests.builders import make_intent
+from tests.commands import Pml
+
+
+def found(pml: Pml, name: str, *, code: int = 0) -> list[tuple[str, str]]:
+    """Return status and message of the checks with this name."""
+    ran = pml("doctor", "--json")
+    assert (ran.code, ran.json["ok"]) == (code, code == 0)
+    return [(each["status"], each["message"]) for each in ran.json["checks"] if each["name"] == name]
+
+
+def one(pml: Pml, name: str, *, code: int = 0) -> tuple[str, str]:
+    (check,) = found(pml, name, code=code)
+    return check
+
+
+def write_user_file(pml_home: Path, content: Any) -> None:
+    pml_home.mkdir(mode=0o700, exist_ok=True)
+    (pml_home / "config.json").write_text(json.dumps(content))
+
+
+def test_where_nothing_was_used_yet_nothing_is_wrong_and_nothing_is_created(
+    pml: Pml, pml_home: Path, workspace: Path
+) -> None:
+    ran = pml("doctor", "--json")
+    assert (ran.code, ran.json["ok"]) == (0, True)
+    assert all(set(check) == {"name", "status", "message", "hint"} for check in ran.json["checks"])
+    assert not pml_home.exists()
+    assert list(workspace.iterdir()) == []
+
+
+def test_a_sound_set_up_is_well(pml: Pml) -> None:
+    pml("init")
+    pml.ask("fs:read")
+    ran = pml("doctor")
+    assert ran.code == 0
+    assert "✗" not in ran.out
+    assert "no problems" in ran.out
+    assert one(pml, "trust") == ("ok", "the workspace's file is trusted as it is now")
+    assert one(pml, "audit") == ("ok", "3 entries in 1 chain, none changed since they were written")
+
+
+def test_a_broken_file_fails_with_its_place(pml: Pml, workspace: Path) -> None:
+    (workspace / ".pml.json").write_text("{\n  oops")
+    status, message = one(pml, "workspace file", code=1)
+    assert (status, message.startswith(f"{workspace / '.pml.json'}:2:3: ")) == ("fail", True)
+    assert "✗ workspace file" in pml("doctor").out
+
+
+def test_what_does_not_count_in_a_file_is_a_warning(pml: Pml, workspace: Path) -> None:
+    (workspace / ".pml.json").write_text('{"approval": {"enabled": false}, "permissons": {}}')
+    warnings = [message for status, message in found(pml, "workspace file") if status == "warn"]
+    assert len(warnings) == 2
+    assert "`approval` at line 1 counts only in the user's file" in warnings[0]
+    assert "`permissons`" in warnings[1]
+    assert one(pml, "asking")[0] == "ok"
+
+
+def test_a_file_that_needs_trust_is_a_warning(pml: Pml, workspace: Path) -> None:
+    (workspace / ".pml.json").write_text('{"permissions": {"allow": ["*"]}}')
+    assert one(pml, "trust")[0] == "warn"
+    (workspace / ".pml.json").write_text('{"permissions": {"deny": ["*"]}}')
+    assert one(pml, "trust")[0] == "ok"
+
+
+def test_a_server_that_two_files_define_is_a_warning(pml: Pml, workspace: Path, pml_home: Path) -> None:
+    servers = {"mcpServers": {"github": {"command": "gh"}}}
+    write_user_file(pml_home, servers)
+    (workspace / ".pml.json").write_text(json.dumps(servers))
+    pml("trust", "--yes")
+    status, message = one(pml, "servers")
+    assert (status, "`github` is defined twice" in message) == ("warn", True)
+
+
+@pytest.mark.parametrize(
+    ("enabled", "status", "words"),
+    [
+        (True, "ok", "on"),
+        (False, "warn", "ASKING IS OFF: everything that no rule denies runs unasked"),
+        ({"until": "2999-01-01T00:00:00Z"}, "warn", "ASKING IS OFF until 2999-01-01T00:00:00Z"),
+        ({"until": "2001-01-01T00:00:00Z"}, "ok", "on"),
+    ],
+)
+def test_asking_that_is_off_is_loud(pml: Pml, pml_home: Path, enabled: Any, status: str, words: str) -> None:
+    write_user_file(pml_home, {"approval": {"enabled": enabled}})
+    assert one(pml, "asking")[0] == status
+    assert words in pml("doctor").out
+
+
+@pytest.mark.parametrize(("value", "status"), [("if_no_form", "ok"), ("never", "ok"), ("always", "warn")])
+def test_what_a_model_may_approve_is_told(pml: Pml, pml_home: Path, value: str, status: str) -> None:
+    write_user_file(pml_home, {"approval": {"model_may_approve": value}})
+    found_status, message = one(pml, "model_may_approve")
+    assert (found_status, message.startswith(f"{value}: a model ")) == (status, True)
+
+
+def test_a_home_that_others_can_reach_fails(pml: Pml, pml_home: Path) -> None:
+    pml("init")
+    pml_home.chmod(0o755)
+    status, message = one(pml, "home", code=1)
+    assert (status, message) == ("fail", f"others can reach {pml_home}")
+    assert f"chmod 700 {pml_home}" in pml("doctor").out
+
+
+def test_a_file_that_others_can_read_is_a_warning(pml: Pml, pml_home: Path) -> None:
+    pml("init")
+    (pml_home / "pml.db").chmod(0o644)
+    assert ("warn", "others may read pml.db") in found(pml, "home")
+
+
+def test_everything_pml_creates_is_private(pml: Pml, pml_home: Path) -> None:
+    before = os.umask(0)
+    try:
+        pml("init")
+        pml("rules", "deny", "Bash", "--user")
+        pml.ask("fs:read")
+    finally:
+        os.umask(before)
+    assert found(pml, "home") == [("ok", f"{pml_home}, only for this user")]
+
+
+def test_a_home_that_is_no_directory_fails(pml: Pml, pml_home: Path) -> None:
+    pml_home.write_text("")
+    assert one(pml, "home", code=1) == ("fail", f"{pml_home} is not a directory")
+    assert found(pml, "database", code=1) == []
+
+
+def test_garbage_in_the_place_of_the_database_fails_and_is_kept(pml: Pml, pml_home: Path) -> None:
+    pml_home.mkdir(mode=0o700)
+    (pml_home / "pml.db").write_bytes(b"garbage " * 1000)
+    status, message = one(pml, "database", code=1)
+    assert (status, "not a database" in message) == ("fail", True)
+    assert (pml_home / "pml.db").read_bytes() == b"garbage " * 1000
+
+
+def test_a_damaged_database_fails(pml: Pml, pml_home: Path) -> None:
+    pml("init")
+    for _ in range(3):
+        pml.ask("fs:read")
+    path = pml_home / "pml.db"
+    damaged = bytearray(path.read_bytes())
+    damaged[8192:] = b"\xff" * (len(damaged) - 8192)
+    path.write_bytes(damaged)
+    assert one(pml, "database", code=1)[0] == "fail"
+
+
+def test_a_database_of_a_newer_pml_fails_and_says_to_upgrade(pml: Pml, pml_home: Path) -> None:
+    pml("init")
+    connection: Any = apsw.Connection(str(pml_home / "pml.db"))
+    connection.execute("PRAGMA user_version = 9999")
+    connection.close()
+    status, message = one(pml, "database", code=1)
+    assert (status, "newer PML" in message) == ("fail", True)
+
+
+@pytest.mark.parametrize(
+    ("version", "safe"), [("3.51.2", False), ("3.9.10", False), ("3.51.3", True), ("3.100.0", True)]
+)
+def test_a_sqlite_that_can_corrupt_a_shared_database_is_known(version: str, safe: bool) -> None:
+    assert Health(sqlite=version, problems=()).sqlite_is_safe is safe
+
+
+def test_the_sqlite_in_use_is_safe_and_named(pml: Pml, pml_home: Path) -> None:
+    pml("init")
+    check = check_database(pml_home / "pml.db")
+    assert (check.status, check.message) == (Status.OK, f"sound; SQLite {apsw.sqlite_lib_version()}")
+
+
+def test_an_audit_log_that_was_changed_fails(pml: Pml, pml_home: Path) -> None:
+    pml("init")
+    connection: Any = apsw.Connection(str(pml_home / "pml.db"))
+    connection.execute("DROP TRIGGER audit_is_not_removed; DELETE FROM audit")
+    connection.close()
+    status, message = one(pml, "audit", code=1)
+    assert (status, "its tail was cut off" in message) == ("fail", True)
+
+
+def test_an_always_that_could_not_be_written_is_a_warning(pml: Pml, workspace: Path) -> None:
+    asked = pml.ask("fs:read")
+    (workspace / ".pml.json").write_text("{")
+    pml("approvals", "allow", asked, "--remember", "always")
+    status, message = one(pml, "remembered", code=1)
+    assert (status, '"fs:read"' in message) == ("warn", True)
+
+
+def test_a_long_list_is_cut_and_counted() -> None:
+    check = check_remembered([make_intent(n, entry=f"a:{n}") for n in range(7)])
+    assert check.message.endswith('"a:4" and 2 more')
+
+
+def test_what_waits_is_told(pml: Pml) -> None:
+    asked = pml.ask("fs:read")
+    assert one(pml, "waiting") == ("ok", f"1 wait: {asked[:8]} fs:read")
+
+
+def test_a_program_that_is_missing_is_a_warning_with_how_to_get_it(
+    pml: Pml, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    git = programs / "git"
+    git.write_text("#!/bin/sh\n")
+    git.chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.setattr("sys.executable", str(tmp_path / "elsewhere" / "python"))
+    checks = {each["name"]: each for each in pml("doctor", "--json").json["checks"]}
+    assert (checks["git"]["status"], checks["git"]["message"]) == ("ok", str(git))
+    for name, how in (("deno", "pip install deno"), ("uv", "pip install uv"), ("claude", "claude-code")):
+        assert (checks[name]["status"], how in checks[name]["hint"]) == ("warn", True)
+
+
+def test_a_program_beside_python_is_found_though_it_is_not_on_the_path(
+    pml: Pml, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    uv = tmp_path / "uv"
+    uv.write_text("#!/bin/sh\n")
+    uv.chmod(0o755)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    assert one(pml, "uv") == ("ok", str(uv))

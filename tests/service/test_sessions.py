@@ -1,0 +1,70 @@
+"""Sessions: who started whom, and that an agent does not decide for itself."""
+
+import pytest
+
+from pml.core.approvals import SessionId
+from pml.core.errors import Conflict, Invalid, MayNotDecide, NotFound
+from pml.core.ports import Process
+from pml.service.sessions import descends_from, guard_person, session_of
+from pml.service.upkeep import end_session
+from tests.builders import NOW
+from tests.promises import promise
+from tests.service.offices import Office
+
+ME = Process(pid=30, started=3.0)
+SHELL = Process(pid=20, started=2.0)
+AGENT = Process(pid=10, started=1.0)
+
+
+async def test_a_session_started_again_is_the_live_one(office: Office) -> None:
+    first = await office.session(process=SHELL)
+
+    assert await office.session(process=AGENT) == first
+    assert await session_of(office.desk, first.id) == first
+    assert first.started_at == NOW
+    with pytest.raises(NotFound):
+        await session_of(office.desk, SessionId("nobody"))
+
+
+async def test_a_session_that_ended_is_not_started_again(office: Office) -> None:
+    await end_session(office.desk, await office.session())
+
+    with pytest.raises(Conflict, match="ended"):
+        await office.session()
+
+
+async def test_a_session_name_that_cannot_be_stored_exactly_is_refused(office: Office) -> None:
+    with pytest.raises(Invalid, match="session"):
+        await office.session(SessionId("\udcff"))
+
+
+async def test_descent_follows_parents_to_the_top_and_ends_in_a_circle(office: Office) -> None:
+    top = await office.session(SessionId("top"), parent_id=SessionId("leaf"))
+    middle = await office.session(SessionId("middle"), parent_id=top.id)
+    leaf = await office.session(SessionId("leaf"), parent_id=middle.id)
+    orphan = await office.session(SessionId("orphan"), parent_id=SessionId("unknown"))
+
+    assert await descends_from(office.desk, leaf, top.id)
+    assert await descends_from(office.desk, leaf, middle.id)
+    assert not await descends_from(office.desk, leaf, SessionId("stranger"))
+    assert await descends_from(office.desk, orphan, SessionId("unknown"))
+    assert not await descends_from(office.desk, orphan, top.id)
+
+
+@promise("agent:nothing-unapproved")
+async def test_a_command_beneath_a_registered_agent_may_not_decide(office: Office) -> None:
+    office.processes.above = [ME, SHELL, AGENT]
+    await office.session(process=AGENT, is_agent=True)
+
+    with pytest.raises(MayNotDecide, match="beneath the agent session `session-1`"):
+        await guard_person(office.desk)
+
+
+async def test_a_command_beside_an_agent_or_beneath_a_script_may_decide(office: Office) -> None:
+    office.processes.above = [ME, SHELL]
+    await office.session(SessionId("agent"), process=AGENT, is_agent=True)
+    await office.session(SessionId("script"), process=SHELL, is_agent=False)
+    await guard_person(office.desk)
+
+    office.processes.above = [ME, Process(pid=AGENT.pid, started=9.0)]
+    await guard_person(office.desk)

@@ -1,0 +1,116 @@
+"""Audit chains on disk: one writer each, taken over when free, never continued when they do not fit."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from pml.core.approvals import OwnerId
+from pml.core.audit import GENESIS, Head, session_ended, verify
+from pml.store.chains import Chain, heads_kept, take_chain
+from pml.store.connection import open_database
+from pml.store.database import Database
+from pml.store.sqlite import SqliteStore
+from tests.builders import NOW
+
+
+@pytest_asyncio.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    opened = await open_database(tmp_path)
+    yield opened
+    opened.close()
+
+
+async def record(store: SqliteStore, count: int = 1) -> None:
+    for n in range(count):
+        await store.audit.record(session_ended(f"session-{n}", at=NOW))
+
+
+async def problems(store: SqliteStore) -> list[str]:
+    links = [link async for link in store.audit.links()]
+    kept = {head.chain: head for head in await store.audit.heads_kept()}
+    return [problem.what for problem in verify(links, kept)]
+
+
+async def test_two_writers_have_two_chains_and_both_verify(tmp_path: Path) -> None:
+    one = await SqliteStore.open(tmp_path, OwnerId("a"))
+    two = await SqliteStore.open(tmp_path, OwnerId("b"))
+    await record(one, 2)
+    await record(two, 3)
+    await record(one, 1)
+
+    assert [(head.chain, head.n) for head in heads_kept(tmp_path)] == [("0001", 3), ("0002", 3)]
+    assert await problems(one) == []
+    await one.close()
+    await two.close()
+
+
+async def test_a_chain_that_nobody_holds_is_continued(tmp_path: Path) -> None:
+    for _ in range(3):
+        store = await SqliteStore.open(tmp_path, OwnerId("a"))
+        await record(store, 2)
+        await store.close()
+
+    assert [(head.chain, head.n) for head in heads_kept(tmp_path)] == [("0001", 6)]
+
+
+async def test_a_chain_whose_kept_head_lags_behind_is_continued(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path, OwnerId("a"))
+    await record(store)
+    lagging = (tmp_path / "audit" / "0001").read_bytes()
+    await record(store)
+    await store.close()
+    (tmp_path / "audit" / "0001").write_bytes(lagging)  # as after a kill between commit and writing it down
+
+    store = await SqliteStore.open(tmp_path, OwnerId("b"))
+    await record(store)
+
+    assert [(head.chain, head.n) for head in heads_kept(tmp_path)] == [("0001", 3)]
+    assert await problems(store) == []
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"garbage", b"99 abc\n", "² abc".encode(), b"9" * 5000, b"1 not-the-hash\n", b"\xff\xfe\x00"],
+)
+async def test_a_chain_that_does_not_fit_its_kept_head_is_left_as_evidence(
+    tmp_path: Path, content: bytes
+) -> None:
+    store = await SqliteStore.open(tmp_path, OwnerId("a"))
+    await record(store)
+    await store.close()
+    (tmp_path / "audit" / "0001").write_bytes(content)
+
+    store = await SqliteStore.open(tmp_path, OwnerId("b"))
+    await record(store)
+
+    chains = [(link.chain, link.n) async for link in store.audit.links()]
+    assert chains == [("0001", 1), ("0002", 1)]
+    assert (tmp_path / "audit" / "0001").read_bytes() == content
+    await store.close()
+
+
+async def test_a_database_that_was_replaced_by_an_empty_one_shows_as_a_cut_tail(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path, OwnerId("a"))
+    await record(store, 2)
+    await store.close()
+    (tmp_path / "pml.db").unlink()
+
+    store = await SqliteStore.open(tmp_path, OwnerId("b"))
+    await record(store)
+
+    assert await problems(store) == ["the chain should reach entry 2: its tail was cut off"]
+    await store.close()
+
+
+async def test_a_new_chain_begins_at_nothing(tmp_path: Path, database: Database) -> None:
+    taken = take_chain(tmp_path, database)
+    beside: Chain = take_chain(tmp_path, database)
+
+    assert taken.head == Head(chain="0001", n=0, hash=GENESIS)
+    assert beside.head == Head(chain="0002", n=0, hash=GENESIS)
+    assert heads_kept(tmp_path) == [taken.head, beside.head]
+    taken.close()
+    beside.close()

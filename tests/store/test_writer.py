@@ -1,0 +1,118 @@
+"""The writer: batches in one transaction, one refused operation disturbs no other, sync where it matters."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from pml.core.approvals import ApprovalId, OwnerId
+from pml.core.audit import session_ended, verify
+from pml.core.errors import Conflict, NotFound
+from pml.core.ports import ApprovalQuery, AuditQuery
+from pml.store.database import Database
+from pml.store.sqlite import SqliteStore
+from pml.store.writer import Transaction, Writer
+from tests.builders import NOW, allow, make_approval, make_grant, uuid
+
+OWNER = OwnerId("a")
+
+
+@pytest_asyncio.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    opened = await SqliteStore.open(tmp_path, OWNER)
+    yield opened
+    await opened.close()
+
+
+class Recording(Database):
+    """A database that keeps the scripts it ran."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.scripts: list[str] = []
+
+    def script(self, statements: str) -> None:
+        self.scripts.append(statements)
+        super().script(statements)
+
+
+@pytest_asyncio.fixture
+async def recording(tmp_path: Path, store: SqliteStore) -> AsyncIterator[Recording]:
+    opened = Recording(str(tmp_path / "pml.db"))
+    yield opened
+    opened.close()
+
+
+def note(tx: Transaction) -> None:
+    tx.record(session_ended("s", at=NOW))
+
+
+async def test_what_arrives_in_one_turn_is_one_transaction(tmp_path: Path, recording: Recording) -> None:
+    writer = Writer(tmp_path, recording, lambda touched: None)
+
+    await asyncio.gather(*(writer.write(note) for _ in range(10)))
+
+    assert recording.scripts.count("BEGIN IMMEDIATE") == 1
+    assert recording.scripts.count("COMMIT") == 1
+    writer.close()
+
+
+async def test_a_batch_with_a_decision_in_it_is_committed_with_full_sync(
+    tmp_path: Path, recording: Recording
+) -> None:
+    writer = Writer(tmp_path, recording, lambda touched: None)
+
+    await asyncio.gather(writer.write(note), writer.write(note, durable=True), writer.write(note))
+    await writer.write(note)
+
+    pragmas = [script for script in recording.scripts if script.startswith(("PRAGMA", "COMMIT"))]
+    assert pragmas == ["PRAGMA synchronous = FULL", "COMMIT", "PRAGMA synchronous = NORMAL", "COMMIT"]
+    writer.close()
+
+
+async def test_one_that_is_refused_changes_nothing_and_disturbs_no_other(store: SqliteStore) -> None:
+    await store.grants.add(make_grant(1))
+    record = make_approval(1)
+
+    outcomes = await asyncio.gather(
+        store.approvals.ask(record, max_pending=20),
+        store.grants.add(make_grant(1)),
+        store.approvals.advance(ApprovalId(uuid(9)), allow(record)),
+        store.approvals.ask(make_approval(2), max_pending=20),
+        return_exceptions=True,
+    )
+
+    assert [type(outcome) for outcome in outcomes] == [type(record), Conflict, NotFound, type(record)]
+    assert len(await store.approvals.page(ApprovalQuery())) == 2
+    kinds = [link.entry.kind for link in await store.audit.list(AuditQuery())]
+    assert kinds == ["grant.added", "approval.requested", "approval.requested"]
+    links = [link async for link in store.audit.links()]
+    assert verify(links, {head.chain: head for head in await store.audit.heads_kept()}) == []
+
+
+async def test_a_writer_that_is_cancelled_before_its_turn_writes_nothing(store: SqliteStore) -> None:
+    asking = asyncio.create_task(store.approvals.ask(make_approval(1), max_pending=20))
+    await asyncio.sleep(0)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+    other = await store.approvals.ask(make_approval(2), max_pending=20)
+
+    assert await store.approvals.page(ApprovalQuery()) == [other]
+
+
+async def test_a_failure_that_nobody_foresaw_reaches_the_caller_and_leaves_no_transaction_open(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(home: Path, database: Database) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pml.store.writer.take_chain", broken)
+        with pytest.raises(ZeroDivisionError):
+            await store.approvals.ask(make_approval(1), max_pending=20)
+
+    assert (await store.approvals.ask(make_approval(1), max_pending=20)).id == uuid(1)
