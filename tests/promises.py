@@ -35,6 +35,7 @@ PROMISES: Final[dict[str, str]] = {
     "rules:literals-stay-literal": "A literal value in a rule is never read as a pattern.",
     "rules:paths-by-real-path": "A path is judged by where it really leads, however it is written.",
     "run:at-most-once": "An approved call is claimed at most once.",
+    "run:unknown-never-rerun": "A call whose owner died while it ran is unknown and never run again by PML.",
     "show:nothing-hidden": "What a person is shown is whole, and hides and forges nothing.",
     "store:kill-loses-nothing": "A process killed at any moment loses no reported decision and repeats none.",
     "trust:exact-content": "Trust holds for the exact content a person saw and for no other.",

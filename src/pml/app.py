@@ -70,6 +70,11 @@ def find_place(workspace: str | None = None) -> Place:
     return Place(home=Path(given) if given else user_home / ".pml", workspace=real, user_home=user_home)
 
 
+def is_debugging() -> bool:
+    """Tell whether `PML_LOG=debug` asks for everything on stderr."""
+    return os.environ.get("PML_LOG") == "debug"
+
+
 @contextlib.asynccontextmanager
 async def open_desk(place: Place) -> AsyncGenerator[Desk]:
     """Yield a desk on the store of `place`; its locks and files are released at the end."""

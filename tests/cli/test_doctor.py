@@ -202,7 +202,7 @@ def test_a_long_list_is_cut_and_counted() -> None:
 
 def test_what_waits_is_told(pml: Pml) -> None:
     asked = pml.ask("fs:read")
-    assert one(pml, "waiting") == ("ok", f"1 wait: {asked[:8]} fs:read")
+    assert one(pml, "waiting") == ("ok", f"1 question waiting: {asked[:8]} fs:read")
 
 
 def test_a_program_that_is_missing_is_a_warning_with_how_to_get_it(

@@ -78,6 +78,7 @@ def test_init_leaves_an_existing_file_and_the_trust_in_it_as_they_are(
     assert path.read_text() == content
 
 
+@promise("config:never-overwritten-unparsed")
 def test_init_leaves_a_broken_file_as_it_is_and_says_where_it_is_broken(pml: Pml, workspace: Path) -> None:
     path = write(workspace, '{\n  "version": oops\n}')
     ran = pml("init")
@@ -127,6 +128,7 @@ def test_trust_shows_all_that_the_file_would_allow_start_and_change(pml: Pml, wo
     }
 
 
+@promise("show:nothing-hidden")
 def test_what_is_shown_hides_no_character_and_tells_no_secret(pml: Pml, workspace: Path) -> None:
     write(workspace, LOOSE)
     shown = pml("trust", "--show").out
@@ -214,7 +216,7 @@ def test_trusting_answers_those_who_wait_for_it(pml: Pml, workspace: Path) -> No
     asked = pml.ask("fs:read")
     shown = pml("approvals", "show", asked, "--json").json
     assert (shown["subject"], shown["status"]) == ("workspace_trust", "pending")
-    assert "1 waiting" in pml("trust", "--yes").out
+    assert "answered 1 question that waited" in pml("trust", "--yes").out
     assert pml.status(asked) == "allowed"
 
 

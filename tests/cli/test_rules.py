@@ -286,7 +286,7 @@ def test_an_ask_that_can_never_ask_says_so(pml: Pml, local: Path) -> None:
 
 
 @pytest.mark.usefixtures("local")
-@promise("rules:deny-beats-waiting")
+@promise("rules:deny-wins")
 def test_a_new_deny_denies_what_waits_and_names_the_rule(pml: Pml) -> None:
     doomed, other = pml.ask("db:drop"), pml.ask("db:read")
     ran = pml("rules", "deny", "db:drop")
@@ -308,7 +308,7 @@ def test_a_deny_for_every_workspace_denies_what_waits_in_another(
 
 
 @pytest.mark.usefixtures("local")
-@promise("rules:release-only-shown")
+@promise("release:only-what-was-shown")
 def test_a_new_allow_shows_what_it_covers_and_lets_run_only_what_is_named(pml: Pml) -> None:
     one, two, other = pml.ask("db:read"), pml.ask("db:list"), pml.ask("fs:read")
     shown = pml("rules", "allow", "db:*")
@@ -383,8 +383,8 @@ def test_changes_of_rules_are_in_the_audit_log(pml: Pml, local: Path) -> None:
         if each["kind"].startswith("rule.")
     ]
     assert told == [
-        ("rule.added", "person", {"file": str(local), "effect": "allow", "entry": "fs:*"}),
-        ("rule.removed", "person", {"file": str(local), "effect": None, "entry": "fs:*"}),
+        ("rule.added", "person", {"where": str(local), "effect": "allow", "entry": "fs:*"}),
+        ("rule.removed", "person", {"where": str(local), "effect": None, "entry": "fs:*"}),
     ]
 
 

@@ -211,3 +211,15 @@ async def test_the_log_is_read_on_from_where_one_stopped(store: Store) -> None:
 
     assert [link.entry for link in (*first, *rest)] == [entry(n) for n in range(5)]
     assert await store.audit.list(AuditQuery(after=rest[-1].seq)) == []
+
+
+async def test_the_newest_entries_are_found_in_their_order(store: Store) -> None:
+    for n in range(5):
+        await store.audit.record(entry(n))
+
+    async def found(query: AuditQuery) -> list[str]:
+        return [link.entry.kind for link in await store.audit.list(query)]
+
+    assert await found(AuditQuery(newest=True, limit=2)) == ["test.3", "test.4"]
+    assert await found(AuditQuery(newest=True, limit=2, until=later(3))) == ["test.1", "test.2"]
+    assert await found(AuditQuery(newest=True, limit=9)) == await found(AuditQuery(limit=9))

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from pml.core.approvals import ApprovalId
-from pml.core.audit import rule_written, workspace_trusted, workspace_untrusted
+from pml.core.audit import rule_added, workspace_trusted, workspace_untrusted
 from pml.core.errors import AlreadyClaimed, NotFound
 from pml.core.ports import Store
 from tests.builders import NOW, PATH, PERSON, WORKSPACE, later, make_intent, make_trust, make_workflow, uuid
@@ -122,7 +122,7 @@ async def test_an_intent_stays_open_until_its_rule_stands_in_the_file(store: Sto
 
     assert await store.intents.open() == [second]
     assert await entries_of(store) == [
-        rule_written(WORKSPACE, "allow", first.entry, at=later(2), approval_id=first.approval_id)
+        rule_added(WORKSPACE, "allow", first.entry, at=later(2), approval_id=first.approval_id)
     ]
 
 

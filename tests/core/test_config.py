@@ -131,8 +131,11 @@ def test_a_registry_is_a_url_or_a_folder(text: str, expected: str) -> None:
     assert read(json.dumps({"registry": text})).registry == expected
 
 
-def test_an_entry_that_is_switched_off_is_no_rule() -> None:
-    assert read('{"permissions": {"allow": [{"tool": "a:b", "enabled": false}]}}').rules == ()
+def test_an_entry_that_is_switched_off_is_no_rule_but_is_known() -> None:
+    config = read('{"permissions": {"allow": [{"tool": "a:b", "enabled": false}]}}')
+    entry = {"tool": "a:b", "enabled": False}
+    off = Rule(effect=Effect.ALLOW, tool="a:b", entry=entry, source=Source(file="f.json", line=1))
+    assert (config.rules, config.disabled) == ((), (off,))
 
 
 @pytest.mark.parametrize("value", [True, False])

@@ -115,6 +115,22 @@ async def test_an_answer_not_waited_for_is_collected_once_by_asking_again(office
     assert third.record.id != first.record.id
 
 
+@promise("expiry:not-denial")
+async def test_a_denial_not_waited_for_is_told_once_and_then_the_question_is_new(office: Office) -> None:
+    first = await seek(office)
+    assert first.record is not None
+    denied = await office.deny(first.record, message="not today")
+
+    other = await seek(office, await office.question(tool_use_id="another"))
+    second = await seek(office)
+    third = await seek(office)
+
+    assert (second.granted, second.record) == (False, denied)
+    for asked_anew in (other, third):
+        assert asked_anew.record is not None
+        assert asked_anew.record.status is State.PENDING
+
+
 @promise("run:at-most-once")
 async def test_two_that_wait_for_one_answer_do_not_both_get_it(office: Office) -> None:
     question = await office.question()
@@ -178,8 +194,8 @@ async def test_an_asker_interrupted_before_it_knows_of_its_question_withdraws_it
         office, asked = Office(store, tmp_path), Asked()
         waiting = waiter(office, await office.question(), asked)
         async with asyncio.timeout(BOUND_S):
-            while not (stored := await pending(office.desk)):
-                await asyncio.sleep(0)  # noqa: ASYNC110
+            while not (stored := await pending(office.desk)):  # noqa: ASYNC110 - the turn after the commit
+                await asyncio.sleep(0)
         assert asked.records == []
         waiting.cancel()
 

@@ -188,6 +188,16 @@ def test_the_hook_before_replacing_sees_both_digests_and_stops_the_write_when_it
     assert (path.read_text(), listing(workspace)) == ("{}", [".pml.json"])
 
 
+def test_a_file_is_created_once_and_an_existing_one_is_left_alone(
+    files: WorkspaceFiles, workspace: Path
+) -> None:
+    seen: list[tuple[str | None, str]] = []
+    assert files.create(WORKSPACE, before_replace=lambda old, new: seen.append((old, new)))
+    assert not files.create(WORKSPACE, before_replace=lambda old, new: seen.append((old, new)))
+    assert seen == [(None, digest(NEW_WORKSPACE))]
+    assert (workspace / ".pml.json").read_text() == NEW_WORKSPACE
+
+
 @promise("config:concurrent-writes-lose-nothing")
 def test_what_another_program_writes_during_an_edit_is_not_overwritten(
     files: WorkspaceFiles, workspace: Path

@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import apsw
 import pytest
 import pytest_asyncio
 
 from pml.core.approvals import ApprovalId, OwnerId
 from pml.core.audit import session_ended, verify
-from pml.core.errors import Conflict, NotFound
+from pml.core.errors import Conflict, NotFound, Unavailable
 from pml.core.ports import ApprovalQuery, AuditQuery
 from pml.store.database import Database
 from pml.store.sqlite import SqliteStore
@@ -116,3 +117,21 @@ async def test_a_failure_that_nobody_foresaw_reaches_the_caller_and_leaves_no_tr
             await store.approvals.ask(make_approval(1), max_pending=20)
 
     assert (await store.approvals.ask(make_approval(1), max_pending=20)).id == uuid(1)
+
+
+async def test_a_batch_that_fails_leaves_nothing_of_any_of_its_operations(
+    tmp_path: Path, recording: Recording, store: SqliteStore
+) -> None:
+    def fail(tx: Transaction) -> None:
+        note(tx)
+        raise apsw.IOError("the disk is gone")
+
+    writer = Writer(tmp_path, recording, lambda touched: None)
+
+    outcomes = await asyncio.gather(writer.write(note), writer.write(fail), return_exceptions=True)
+
+    assert [type(outcome) for outcome in outcomes] == [Unavailable, Unavailable]
+    assert await store.audit.last_seq() == 0
+    await writer.write(note)
+    assert await store.audit.last_seq() == 1
+    writer.close()

@@ -205,7 +205,10 @@ def check_waiting(waiting: Sequence[Approval]) -> Check:
         return Check(name="waiting", status=Status.OK, message="nothing waits for an answer")
     names = _some([f"{short(record.id)} {visible(record.tool_name)}" for record in waiting])
     return Check(
-        name="waiting", status=Status.OK, message=f"{len(waiting)} wait: {names}", hint="pml approvals list"
+        name="waiting",
+        status=Status.OK,
+        message=f"{count(len(waiting), 'question')} waiting: {names}",
+        hint="pml approvals list",
     )
 
 

@@ -65,6 +65,14 @@ def main(argv: Sequence[str]) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone; there is nobody left to tell
         return Exit.FAILED
+    except Exception as exc:  # a mistake of ours: logged whole, shown bare
+        from pml.app import is_debugging
+
+        if is_debugging():
+            raise
+        error = PmlError(f"internal error: {type(exc).__name__}", hint="`PML_LOG=debug` shows all of it")
+        print_error(error, as_json=getattr(args, "json", False))
+        return exit_of(error)
 
 
 async def _until_done(work: Coroutine[Any, Any, int]) -> int:

@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from pml.cli.exits import Exit
-from pml.cli.output import complain, console, print_json, say
+from pml.cli.output import complain, console, count, print_json, say
 from pml.cli.prompts import confirm, is_interactive
 from pml.cli.verbs import add_common
 from pml.core.errors import Changed, NotFound
@@ -89,7 +89,7 @@ async def _trust(desk: "Desk", policy: "Policy", digest: str, *, as_json: bool) 
         return
     say(f"trusted {visible(policy.loaded.workspace.path)}")
     if answered:
-        say(f"  {len(answered)} waiting for this were answered")
+        say(f"  answered {count(len(answered), 'question')} that waited for it")
 
 
 async def _remove(desk: "Desk", workspace: str, *, as_json: bool) -> int:

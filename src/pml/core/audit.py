@@ -200,18 +200,24 @@ def workspace_untrusted(path: str, *, at: datetime, by: Decider) -> Entry:
     return Entry(at=at, kind="workspace.untrusted", by=by, detail={"path": path})
 
 
-def rule_written(workspace: str, effect: str, entry: Json, *, at: datetime, approval_id: str | None) -> Entry:
-    what: JsonObject = {"entry": entry} if isinstance(entry, str) else {"entry_digest": digest(entry)}
-    detail: JsonObject = {"workspace": workspace, "effect": effect, **what}
-    return Entry(at=at, kind="rule.written", approval_id=approval_id, detail=detail)
+def rule_added(
+    where: str,
+    effect: str,
+    entry: Json,
+    *,
+    at: datetime,
+    by: Decider | None = None,
+    approval_id: str | None = None,
+) -> Entry:
+    """A rule that was written; of one that may hold an approved call's arguments only the digest."""
+    is_payload = approval_id is not None and not isinstance(entry, str)
+    what: JsonObject = {"entry_digest": digest(entry)} if is_payload else {"entry": entry}
+    detail: JsonObject = {"where": where, "effect": effect, **what}
+    return Entry(at=at, kind="rule.added", approval_id=approval_id, by=by, detail=detail)
 
 
-def rule_added(file: str, effect: str, entry: Json, *, at: datetime, by: Decider) -> Entry:
-    return Entry(at=at, kind="rule.added", by=by, detail={"file": file, "effect": effect, "entry": entry})
-
-
-def rule_removed(file: str, effect: str | None, entry: Json, *, at: datetime, by: Decider) -> Entry:
-    return Entry(at=at, kind="rule.removed", by=by, detail={"file": file, "effect": effect, "entry": entry})
+def rule_removed(where: str, effect: str | None, entry: Json, *, at: datetime, by: Decider) -> Entry:
+    return Entry(at=at, kind="rule.removed", by=by, detail={"where": where, "effect": effect, "entry": entry})
 
 
 def cleaned(count: int, *, at: datetime, older_than: datetime) -> Entry:

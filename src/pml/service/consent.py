@@ -11,7 +11,7 @@ from typing import Final
 
 from pml.core.approvals import Approval, State
 from pml.core.digest import digest_call
-from pml.core.errors import PmlError
+from pml.core.errors import AlreadyClaimed, NotFound, PmlError
 from pml.core.ports import ApprovalQuery, Workflow
 from pml.core.rules import Call, VerdictKind
 from pml.core.values import JsonObject
@@ -55,7 +55,9 @@ async def seek_consent(
         judged = await _judge(desk, question)
     if judged.kind is VerdictKind.ALLOW:
         return Consent(judged=judged, record=None, arguments=question.arguments)
-    record = await _answer(desk, question, judged, wait_s=wait_s, on_asked=on_asked)
+    record = await _untold_denial(desk, question)
+    if record is None:
+        record = await _answer(desk, question, judged, wait_s=wait_s, on_asked=on_asked)
     if record.status not in _NOT_GRANTED:  # also what another asker has used: claiming it refuses
         await claim(desk, record.id, definition=question.definition, artefact=question.artefact)
         record = await finish(desk, record.id)
@@ -86,9 +88,26 @@ async def _settle_trust(
 
 
 async def _was_denied(desk: Desk, question: Question) -> bool:
-    digest = digest_call(question.tool, question.arguments)
+    return bool(await _denials(desk, question))
+
+
+async def _untold_denial(desk: Desk, question: Question) -> Approval | None:
+    """Return, once, the denial of this question if nobody waited for it: whoever asks again must learn it."""
+    for record in await _denials(desk, question):
+        with contextlib.suppress(NotFound, AlreadyClaimed):
+            await desk.store.workflows.consume(record.id, at=desk.clock.now())
+            return record
+    return None
+
+
+async def _denials(desk: Desk, question: Question) -> list[Approval]:
+    digest = digest_call(
+        question.tool, question.arguments, definition=question.definition, artefact=question.artefact
+    )
+    same = (question.subject, question.tool_use_id, digest)
     query = ApprovalQuery(states=frozenset({State.DENIED}), session_id=question.session.id, limit=_DENIALS)
-    return any(record.digest == digest for record in await desk.store.approvals.page(query))
+    found = await desk.store.approvals.page(query)
+    return [record for record in found if (record.subject, record.tool_use_id, record.digest) == same]
 
 
 async def _answer(

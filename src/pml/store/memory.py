@@ -363,7 +363,7 @@ class MemoryIntents:
         if row is None:
             return
         self._log.append(
-            audit.rule_written(row.workspace, row.effect, row.entry, at=at, approval_id=row.approval_id)
+            audit.rule_added(row.workspace, row.effect, row.entry, at=at, approval_id=row.approval_id)
         )
         del self._rows[intent_id]
 

@@ -326,7 +326,7 @@ class _Intents(_Part):
             for row in tx.run("delete_intent", (intent_id,)):
                 intent = intent_of((intent_id, *row, micros(at)))
                 tx.record(
-                    entries.rule_written(
+                    entries.rule_added(
                         intent.workspace, intent.effect, intent.entry, at=at, approval_id=intent.approval_id
                     )
                 )
