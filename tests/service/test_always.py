@@ -185,7 +185,7 @@ async def test_what_a_broken_file_held_up_is_written_once_it_is_mended(office: O
     assert await sweep(office.desk) == Swept(rules_written=1)
     assert rules_of(office.read(), "allow") == ["a:b", TOOL]
     assert await sweep(office.desk) == Swept()
-    assert (await office.kinds()).count("rule.written") == 1
+    assert (await office.kinds()).count("rule.added") == 1
 
 
 async def test_a_decision_whose_process_died_before_writing_is_written_by_the_next_sweep(

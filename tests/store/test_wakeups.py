@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import socket
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
+import apsw
 import pytest
 
 from pml.core.approvals import Approval, OwnerId
+from pml.store.database import Database, Row, Value
 from pml.store.sqlite import SqliteStore
 from tests.builders import allow, make_approval
 from tests.promises import promise
@@ -90,6 +92,29 @@ async def test_a_change_to_another_approval_does_not_wake(tmp_path: Path) -> Non
 
             assert await any_change.wait(BOUND_S)
             assert not await watch.wait(0)
+
+
+@promise("approval:decision-never-lost")
+async def test_a_database_that_does_not_answer_for_a_while_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failed = asyncio.Event()
+
+    def fail(database: Database, statement: str, values: Sequence[Value] = ()) -> list[Row]:
+        failed.set()
+        raise apsw.IOError("the disk does not answer")
+
+    async with two_stores(tmp_path) as (waiting, deciding, record):
+        with waiting.changes.watch(record.id) as watch:
+            (tmp_path / "run" / "waiting.sock").unlink()
+            with monkeypatch.context() as patch:
+                patch.setattr(Database, "run", fail)
+                async with asyncio.timeout(BOUND_S):
+                    await failed.wait()
+            await deciding.approvals.advance(record.id, allow(record))
+
+            assert await watch.wait(BOUND_S)
+    assert caplog.records == []
 
 
 async def test_the_socket_of_a_dead_process_is_tidied_up(tmp_path: Path) -> None:

@@ -134,14 +134,15 @@ class SharedChanges:
         if not self._watchers:
             return
         self._poll = asyncio.get_running_loop().call_later(POLL_S, self._on_poll)
-        if self._version() != self._seen_version:
-            self._catch_up()
+        with contextlib.suppress(apsw.Error):  # looked at again soon; whoever reads is told what is wrong
+            if self._version() != self._seen_version:
+                self._catch_up()
 
     def _catch_up(self) -> None:
         try:
             self._seen_version = self._version()
             rows = self._database.run(queries()["changed_after"], (self._cursor,))
-        except apsw.BusyError:
+        except apsw.Error:
             self._seen_version = -1  # look again at the next poll
             return
         if rows:
