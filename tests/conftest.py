@@ -2,12 +2,18 @@
 
 import itertools
 import os
+import signal
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 _numbers = itertools.count()
+
+
+def pytest_configure() -> None:
+    # A job in the background inherits an ignored Ctrl-C, and so would the processes that tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

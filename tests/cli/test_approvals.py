@@ -180,7 +180,7 @@ def test_a_call_that_a_rule_allows_may_run_at_once(pml: Pml, user: Path) -> None
         "message": None,
         "approval": None,
     }
-    assert pml("approvals", "ask", TOOL).out == "allowed: a rule allows it\n"
+    assert pml("approvals", "ask", TOOL).out == f'allowed: allow "github:*" ({user}:1)\n'
 
 
 def test_a_call_that_a_rule_denies_is_refused_at_once(pml: Pml, user: Path) -> None:

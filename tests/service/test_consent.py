@@ -3,10 +3,12 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from pml.core.approvals import RECONNECT_S, Approval, OwnerId, Scope, State
+from pml.core.approvals import RECONNECT_S, Approval, ApprovalId, OwnerId, Scope, State
 from pml.core.errors import AlreadyClaimed, ToolDenied
+from pml.core.ports import AuditQuery
 from pml.service.approvals import Question, claim, pending
 from pml.service.consent import Consent, seek_consent
 from pml.service.upkeep import Swept, sweep
@@ -217,3 +219,37 @@ async def test_a_question_left_open_lives_on_when_its_asker_has_gone(office: Off
     office.clock.advance(RECONNECT_S)
     assert await sweep(office.desk) == Swept()
     assert await office.stored(left_open.record) == left_open.record
+
+
+async def test_a_verdict_that_a_rule_gives_at_once_is_recorded_with_the_rule(office: Office) -> None:
+    office.write_rules(allow=["fs:*"], deny=["db:*"])
+
+    await seek(office, await office.question("fs:read"))
+    with pytest.raises(ToolDenied):
+        await seek(office, await office.question("db:drop"))
+
+    told = [
+        (link.entry.kind, link.entry.tool, str(link.entry.detail["why"]).split(" (")[0])
+        for link in await office.desk.store.audit.list(AuditQuery())
+        if link.entry.kind.startswith("call.")
+    ]
+    assert told == [
+        ("call.allowed", "fs:read", 'allow "fs:*"'),
+        ("call.denied", "db:drop", 'deny "db:*"'),
+    ]
+
+
+async def test_an_asker_that_stops_does_not_withdraw_the_question_another_has_taken_up(
+    office: Office,
+) -> None:
+    asked = Asked()
+    task = waiter(office, await office.question(), asked)
+    await asyncio.wait_for(asked.event.wait(), BOUND_S)
+    other = msgspec.structs.replace(asked.records[0], id=ApprovalId("other"), owner=OwnerId("another"))
+    await office.desk.store.approvals.ask(other, max_pending=20)
+
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert [record.status for record in await pending(office.desk)] == [State.PENDING]

@@ -117,6 +117,8 @@ _ANSWERS: dict[State, tuple[str, Exit]] = {
 
 
 def _tell_consent(consent: "Consent", *, as_json: bool) -> int:
+    from pml.service.policy import why
+
     record = consent.record
     word, code = ("allowed", Exit.OK) if record is None else _ANSWERS[record.status]
     if as_json:
@@ -129,8 +131,7 @@ def _tell_consent(consent: "Consent", *, as_json: bool) -> int:
             }
         )
     elif record is None:
-        why = (consent.judged.grant and "remembered for this session") or "a rule allows it"
-        say(f"allowed: {'asking is turned off' if consent.judged.asking_is_off else why}")
+        say(f"allowed: {visible(why(consent.judged))}")
     elif record.status is State.PENDING:
         say(f"pending: answer with `pml approvals allow {short(record.id)}`, then run this again")
     else:

@@ -29,7 +29,7 @@ EXAMPLES = """examples:
 
 _AGO: Final = re.compile(r"(\d{1,9})(s|m|h|d|w)")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_TOLD: Final = ("name", "path", "effect", "entry", "reason", "scope", "count")  # of an entry's details
+_TOLD: Final = ("name", "path", "effect", "entry", "reason", "why", "scope", "count")  # of an entry's details
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -163,6 +163,12 @@ def entry_of(record: Approval, event: Event | None) -> Entry:
     )
 
 
+def call_judged(session_id: str, tool: str, digest: str, *, at: datetime, word: str, why: str) -> Entry:
+    """A call that a rule, a grant or a switch answered at once: `word` is allowed or denied."""
+    detail: JsonObject = {"digest": digest, "why": why}
+    return Entry(at=at, kind=f"call.{word}", session_id=session_id, tool=tool, detail=detail)
+
+
 def session_started(session_id: str, name: str, *, at: datetime, parent_id: str | None) -> Entry:
     return Entry(
         at=at, kind="session.started", session_id=session_id, detail={"name": name, "parent": parent_id}

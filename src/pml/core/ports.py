@@ -117,6 +117,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
 class ApprovalQuery(msgspec.Struct, frozen=True, kw_only=True):
     states: frozenset[State] | None = None
     session_id: SessionId | None = None
+    digest: str | None = None
     after: tuple[datetime, ApprovalId] | None = None
     limit: int = 100
 

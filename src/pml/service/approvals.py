@@ -65,6 +65,10 @@ class Question:
     deciders: frozenset[Role] = frozenset({Role.PERSON})
     run_id: str | None = None
 
+    @property
+    def digest(self) -> str:
+        return digest_call(self.tool, self.arguments, definition=self.definition, artefact=self.artefact)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
@@ -103,9 +107,7 @@ async def ask(desk: Desk, question: Question, judged: Judged | None = None) -> A
         tool_name=question.tool,
         tool_input=question.arguments,
         tool_use_id=question.tool_use_id,
-        digest=digest_call(
-            question.tool, question.arguments, definition=question.definition, artefact=question.artefact
-        ),
+        digest=question.digest,
         definition=question.definition,
         artefact=question.artefact,
         rule=None if judged is None else matched_rule(judged),

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from pml.core.approvals import Approval, State
-from pml.core.digest import digest_call
+from pml.core.audit import call_judged
 from pml.core.errors import AlreadyClaimed, NotFound, PmlError
 from pml.core.ports import ApprovalQuery, Workflow
 from pml.core.rules import Call, VerdictKind
 from pml.core.values import JsonObject
-from pml.service.approvals import Question, ask, cancel, claim, finish, wait
+from pml.service.approvals import Question, ask, cancel, claim, finish, get, wait
 from pml.service.desk import Desk
-from pml.service.policy import Judged, current_policy, judge, refuse_denied
+from pml.service.policy import Judged, current_policy, judge, refuse_denied, why
 from pml.service.trusting import apply_trust, trust_question
 
 _DENIALS: Final = 1000
@@ -54,6 +54,7 @@ async def seek_consent(
             return Consent(judged=judged, record=trust, arguments=question.arguments)
         judged = await _judge(desk, question)
     if judged.kind is VerdictKind.ALLOW:
+        await _record_verdict(desk, question, judged)
         return Consent(judged=judged, record=None, arguments=question.arguments)
     record = await _untold_denial(desk, question)
     if record is None:
@@ -69,8 +70,22 @@ async def _judge(desk: Desk, question: Question) -> Judged:
     call = Call(tool=question.tool, arguments=question.arguments, cwd=session.workspace)
     policy = await current_policy(desk, session.workspace)
     judged = await judge(desk, policy, call, session_id=session.id)
+    if judged.kind is VerdictKind.DENY:
+        await _record_verdict(desk, question, judged)
     refuse_denied(judged, question.tool)
     return judged
+
+
+async def _record_verdict(desk: Desk, question: Question, judged: Judged) -> None:
+    entry = call_judged(
+        question.session.id,
+        question.tool,
+        question.digest,
+        at=desk.clock.now(),
+        word="denied" if judged.kind is VerdictKind.DENY else "allowed",
+        why=why(judged),
+    )
+    await desk.store.audit.record(entry)
 
 
 async def _settle_trust(
@@ -101,13 +116,15 @@ async def _untold_denial(desk: Desk, question: Question) -> Approval | None:
 
 
 async def _denials(desk: Desk, question: Question) -> list[Approval]:
-    digest = digest_call(
-        question.tool, question.arguments, definition=question.definition, artefact=question.artefact
+    same = (question.subject, question.tool_use_id)
+    query = ApprovalQuery(
+        states=frozenset({State.DENIED}),
+        session_id=question.session.id,
+        digest=question.digest,
+        limit=_DENIALS,
     )
-    same = (question.subject, question.tool_use_id, digest)
-    query = ApprovalQuery(states=frozenset({State.DENIED}), session_id=question.session.id, limit=_DENIALS)
     found = await desk.store.approvals.page(query)
-    return [record for record in found if (record.subject, record.tool_use_id, record.digest) == same]
+    return [record for record in found if (record.subject, record.tool_use_id) == same]
 
 
 async def _answer(
@@ -125,7 +142,9 @@ async def _answer(
         record = await wait(desk, record.id, timeout_s=wait_s)
     except asyncio.CancelledError:
         with contextlib.suppress(PmlError):
-            await cancel(desk, (await asking).id, reason="the asker stopped waiting")
+            asked = await get(desk, (await asking).id)
+            if asked.owner == desk.owners.me:  # else somebody else asked the same and waits on
+                await cancel(desk, asked.id, reason="the asker stopped waiting")
         raise
     if record.status is State.PENDING:
         await desk.store.workflows.issue(

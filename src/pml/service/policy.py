@@ -116,6 +116,16 @@ def refuse_denied(judged: Judged, tool: str) -> None:
         )
 
 
+def why(judged: Judged) -> str:
+    """Return in words what gave the verdict."""
+    if judged.grant is not None:
+        return "remembered for this session"
+    if judged.asking_is_off:
+        return "asking is turned off"
+    rule = judged.verdict.rule
+    return "no rule names it" if rule is None else rule_text(rule)
+
+
 def rule_text(rule: Rule) -> str:
     """Return the rule as its file has it, and where."""
     where = "" if rule.source is None else f" ({rule.source.file}:{rule.source.line})"

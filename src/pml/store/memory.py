@@ -181,6 +181,7 @@ class MemoryApprovals:
             for row in self._by_age()
             if (query.states is None or row.status in query.states)
             and (query.session_id is None or row.session_id == query.session_id)
+            and (query.digest is None or row.digest == query.digest)
             and (query.after is None or (row.created_at, row.id) > query.after)
         )
         return [_own_approval(row) for row in _first(found, query.limit)]

@@ -25,7 +25,6 @@ from pml.core.approvals import (
     Expired,
     OwnerId,
     SessionId,
-    State,
     advance,
 )
 from pml.core.audit import Entry, Head, Link
@@ -187,14 +186,17 @@ def _approval_filter(query: ApprovalQuery) -> tuple[str, list[Value]]:
     """Return the WHERE clause of `query`, in the words that its partial indexes know."""
     where: list[str] = ["1"]
     values: list[Value] = []
-    if query.states == frozenset({State.PENDING}):
-        where.append("status = 'pending'")
+    if query.states is not None and len(query.states) == 1:
+        where.append(f"status = '{next(iter(query.states))}'")
     elif query.states is not None:
         where.append(f"status IN ({', '.join('?' * len(query.states))})")
         values.extend(sorted(query.states))
     if query.session_id is not None:
         where.append("session_id = ?")
         values.append(query.session_id)
+    if query.digest is not None:
+        where.append("digest = ?")
+        values.append(query.digest)
     if query.after is not None:
         where.append("(created_at, id) > (?, ?)")
         values.extend((micros(query.after[0]), query.after[1]))
