@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from pml.core.approvals import Attached, Completed, Expired
-from pml.core.audit import Entry, Head, Link, cleaned, entry_of, verify
+from pml.core.audit import Entry, Head, Link, cleaned, entry_of
 from pml.core.errors import PmlError
 from pml.core.ports import AuditQuery, Store
 from pml.core.values import canonical
@@ -27,6 +27,7 @@ from tests.builders import (
     make_workflow,
     uuid,
 )
+from tests.chains import verify
 from tests.promises import promise
 
 SECRET = "hunter2-and-more"

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pml.core.approvals import Attached, Cancelled, Completed, Event, Failed, advance
-from pml.core.audit import GENESIS, Entry, Head, Link, Problem, entry_of, link_hash, verify
+from pml.core.audit import GENESIS, Entry, Head, Link, Problem, entry_of, link_hash
 from pml.core.digest import digest
 from pml.core.values import canonical
 from tests.builders import NOW, OWNER, PARENT, PERSON, allow, claim, deny, later, make_approval, uuid
+from tests.chains import verify
 from tests.promises import promise
 
 LENGTH: Final = 5

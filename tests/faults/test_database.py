@@ -9,13 +9,14 @@ import pytest
 
 from pml.cli.main import main
 from pml.core.approvals import Approval, OwnerId, State
-from pml.core.audit import Link, verify
+from pml.core.audit import Link
 from pml.core.errors import Unavailable
 from pml.core.ports import ApprovalQuery, AuditQuery
 from pml.store.connection import open_database
 from pml.store.database import Database
 from pml.store.sqlite import SqliteStore
 from tests.builders import allow, make_approval
+from tests.chains import verify
 from tests.promises import promise
 
 OWNER = OwnerId("a")

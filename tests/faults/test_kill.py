@@ -10,12 +10,13 @@ from pathlib import Path
 
 from pml.app import open_desk, person
 from pml.core.approvals import Approval, ApprovalId, State
-from pml.core.audit import Link, verify
+from pml.core.audit import Link
 from pml.core.ports import ApprovalQuery, AuditQuery
 from pml.service.approvals import Decision, Question, ask, claim, decide, get
 from pml.service.desk import Desk
 from pml.service.upkeep import sweep
 from pml.store.database import Database
+from tests.chains import verify
 from tests.faults.workers import place_of, session_in, spawn
 from tests.promises import promise
 

@@ -1,7 +1,6 @@
 """What time and crashes leave behind: put right without touching what lives, and without double harm."""
 
 import asyncio
-from datetime import timedelta
 
 import msgspec
 import pytest
@@ -9,8 +8,8 @@ import pytest
 from pml.core.approvals import RECONNECT_S, Approval, OwnerId, Scope, SessionId, State
 from pml.core.errors import ApprovalExpired, IllegalEvent
 from pml.core.ports import Process, Workflow
-from pml.service.approvals import claim, finish, get
-from pml.service.upkeep import Swept, cleanup_old, end_session, sweep
+from pml.service.approvals import claim, finish
+from pml.service.upkeep import Swept, end_session, sweep
 from tests.builders import NOW, later
 from tests.promises import promise
 from tests.service.offices import Office
@@ -190,19 +189,6 @@ async def test_sweeping_from_many_places_at_once_does_everything_once(office: Of
     assert sum(each.lost for each in swept) == 1
     assert await office.status(lost) is State.UNKNOWN
     assert (await office.kinds()).count("approval.expired") == 5
-
-
-async def test_cleaning_up_deletes_what_ended_long_ago_and_keeps_the_log(office: Office) -> None:
-    old = await office.deny(await office.ask(arguments={"n": 1}))
-    office.clock.advance(timedelta(days=10).total_seconds())
-    recent = await office.deny(await office.ask(arguments={"n": 2}))
-    waiting = await office.ask(arguments={"n": 3})
-
-    assert await cleanup_old(office.desk, keep_days=5) == 1
-
-    assert await office.desk.store.approvals.get(old.id) is None
-    assert [await get(office.desk, record.id) for record in (recent, waiting)] == [recent, waiting]
-    assert (await office.kinds()).count("approval.denied") == 2
 
 
 # --- a clock that jumps

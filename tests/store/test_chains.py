@@ -7,12 +7,13 @@ import pytest
 import pytest_asyncio
 
 from pml.core.approvals import OwnerId
-from pml.core.audit import GENESIS, Head, session_ended, verify
+from pml.core.audit import GENESIS, Head, session_ended
 from pml.store.chains import Chain, heads_kept, take_chain
 from pml.store.connection import open_database
 from pml.store.database import Database
 from pml.store.sqlite import SqliteStore
 from tests.builders import NOW
+from tests.chains import verify
 
 
 @pytest_asyncio.fixture

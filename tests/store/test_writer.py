@@ -9,13 +9,14 @@ import pytest
 import pytest_asyncio
 
 from pml.core.approvals import ApprovalId, OwnerId
-from pml.core.audit import session_ended, verify
+from pml.core.audit import session_ended
 from pml.core.errors import Conflict, NotFound, Unavailable
 from pml.core.ports import ApprovalQuery, AuditQuery
 from pml.store.database import Database
 from pml.store.sqlite import SqliteStore
 from pml.store.writer import Transaction, Writer
 from tests.builders import NOW, allow, make_approval, make_grant, uuid
+from tests.chains import verify
 
 OWNER = OwnerId("a")
 

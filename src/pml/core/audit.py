@@ -5,7 +5,7 @@ payloads, never payloads, so that payloads can be deleted and the chain still ve
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
@@ -84,14 +84,6 @@ def link_hash(chain: str, n: int, entry: Entry, prev: str) -> str:
         prev,
     ]
     return hashlib.sha256(canonical(body)).hexdigest()
-
-
-def verify(links: Iterable[Link], kept: Mapping[str, Head]) -> list[Problem]:
-    """Return what is wrong with `links` (ordered by chain, then n), given the heads kept elsewhere."""
-    verification = Verification(kept)
-    for link in links:
-        verification.see(link)
-    return verification.problems()
 
 
 class Verification:

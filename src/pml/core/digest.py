@@ -10,11 +10,6 @@ def digest(value: Json) -> str:
     return "sha256:" + hashlib.sha256(canonical(value)).hexdigest()
 
 
-def digest_text(text: bytes) -> str:
-    """Return `sha256:<hex>` of the exact bytes of a file."""
-    return "sha256:" + hashlib.sha256(text).hexdigest()
-
-
 def digest_call(
     tool: str, arguments: JsonObject, *, definition: str | None = None, artefact: str | None = None
 ) -> str:

@@ -40,12 +40,6 @@ async def sweep(desk: Desk) -> Swept:
     )
 
 
-async def cleanup_old(desk: Desk, *, keep_days: int) -> int:
-    """Delete approvals that ended more than `keep_days` ago; the audit log stays."""
-    now = desk.clock.now()
-    return await desk.store.approvals.cleanup_old(older_than=now - timedelta(days=keep_days), at=now)
-
-
 async def end_session(desk: Desk, session: Session) -> int:
     """End the session: forget its grants, cancel what it still waits for; return how many that were."""
     now = desk.clock.now()
