@@ -59,3 +59,6 @@ class FakeProcesses:
 
     def ancestors(self) -> list[Process]:
         return list(self.above)
+
+    def leader(self) -> Process:
+        return self.above[-1]

@@ -36,6 +36,7 @@ PROMISES: Final[dict[str, str]] = {
     "rules:paths-by-real-path": "A path is judged by where it really leads, however it is written.",
     "run:at-most-once": "An approved call is claimed at most once.",
     "run:unknown-never-rerun": "A call whose owner died while it ran is unknown and never run again by PML.",
+    "session:own-memory": "A session's memory serves only the principal and workspace it belongs to.",
     "show:nothing-hidden": "What a person is shown is whole, and hides and forges nothing.",
     "store:kill-loses-nothing": "A process killed at any moment loses no reported decision and repeats none.",
     "trust:exact-content": "Trust holds for the exact content a person saw and for no other.",

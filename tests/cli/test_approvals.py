@@ -468,3 +468,21 @@ def test_no_escape_sequence_from_outside_reaches_the_terminal(pml: Pml) -> None:
 
     assert {char for char in printed if not char.isprintable()} == {"\n"}
     assert "owned" in printed
+
+
+@promise("session:own-memory")
+def test_what_is_remembered_in_one_workspace_is_asked_again_in_another(pml: Pml, tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    asked = pml("approvals", "ask", TOOL, "--workspace", str(here), "--json").json["approval"]["id"]
+    pml("approvals", "allow", asked, "--remember", "session")
+
+    assert (
+        pml("approvals", "ask", TOOL, "--workspace", str(here)).out
+        == "allowed: remembered for this session\n"
+    )
+    assert pml("approvals", "ask", TOOL, "--workspace", str(there)).code == PENDING
+    named = pml("approvals", "ask", TOOL, "--workspace", str(here), "--session", "job", "--json").json
+    assert pml("approvals", "ask", TOOL, "--workspace", str(there), "--session", "job").code == FAILED
+    assert named["answer"] == "pending"

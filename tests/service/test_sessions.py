@@ -1,11 +1,13 @@
 """Sessions: who started whom, and that an agent does not decide for itself."""
 
+from typing import Any
+
 import pytest
 
 from pml.core.approvals import SessionId
 from pml.core.errors import Conflict, Invalid, MayNotDecide, NotFound
 from pml.core.ports import Process
-from pml.service.sessions import descends_from, guard_person, session_of
+from pml.service.sessions import descends_from, guard_person, session_of, start_session
 from pml.service.upkeep import end_session
 from tests.builders import NOW
 from tests.promises import promise
@@ -31,6 +33,28 @@ async def test_a_session_that_ended_is_not_started_again(office: Office) -> None
 
     with pytest.raises(Conflict, match="ended"):
         await office.session()
+
+
+@promise("session:own-memory")
+async def test_nobody_joins_a_session_of_another_principal_workspace_or_agent(office: Office) -> None:
+    mine = await office.session()
+    others: list[dict[str, Any]] = [
+        {"principal": "mallory"},
+        {"workspace": "/elsewhere"},
+        {"is_agent": not mine.is_agent},
+        {"parent_id": SessionId("parent")},
+    ]
+    for other in others:
+        claims: dict[str, Any] = {
+            "principal": mine.principal,
+            "workspace": mine.workspace,
+            "is_agent": mine.is_agent,
+            "parent_id": mine.parent_id,
+        }
+        with pytest.raises(Conflict, match="belongs to"):
+            await start_session(
+                office.desk, session_id=mine.id, name=mine.name, process=None, **(claims | other)
+            )
 
 
 async def test_a_session_name_that_cannot_be_stored_exactly_is_refused(office: Office) -> None:

@@ -8,6 +8,7 @@ from pml.cli.cards import print_card, short
 from pml.cli.exits import Exit, exit_of
 from pml.cli.output import complain, print_error, print_json, say
 from pml.core.approvals import Approval, ApprovalId, Scope, SessionId, State
+from pml.core.digest import digest
 from pml.core.errors import Invalid, PmlError
 from pml.core.names import parse_tool
 from pml.core.text import visible, visible_json
@@ -87,22 +88,20 @@ def _read_object(given: str, *, what: str) -> JsonObject:
 
 
 async def _script_session(desk: "Desk", place: "Place", session_id: str | None) -> "Session":
-    """Return the session that a script asks in: the one it names, or that of the shell that runs it."""
+    """Return the session that a script asks in; it lasts as long as the terminal or job that runs it."""
     from pml.app import principal
-    from pml.service.sessions import session_of, start_session
+    from pml.service.sessions import start_session
 
-    if session_id is not None and await desk.store.sessions.get(SessionId(session_id)) is not None:
-        return await session_of(desk, SessionId(session_id))
-    above = desk.processes.ancestors()[1:]
-    shell = above[0] if above else None
-    default = "script" if shell is None else f"shell-{shell.pid}-{int(shell.started) & 0xFFFF:04x}"
+    leader = desk.processes.leader()
+    mark = digest({"started": leader.started, "workspace": str(place.workspace)})[-6:]
+    name = session_id or f"shell-{leader.pid}-{mark}"
     return await start_session(
         desk,
-        session_id=SessionId(session_id or default),
-        name=session_id or default,
+        session_id=SessionId(name),
+        name=name,
         principal=principal(place),
         workspace=str(place.workspace),
-        process=None if session_id is not None else shell,
+        process=leader,
         is_agent=False,
     )
 

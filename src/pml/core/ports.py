@@ -56,6 +56,10 @@ class Processes(Protocol):
         """Return this process and all above it, nearest first."""
         ...
 
+    def leader(self) -> Process:
+        """Return the process that the terminal or job lasts as long as: its shell, as a rule."""
+        ...
+
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
     """One agent connection (or a script's), with a parent or none."""

@@ -26,6 +26,12 @@ class SystemProcesses:
             above.append(process)
         return above
 
+    def leader(self) -> Process:
+        """Return the leader of the terminal or job that this process belongs to; else its parent."""
+        found = None if sys.platform == "win32" else _look_up(os.getsid(0))
+        above = self.ancestors()
+        return found[0] if found is not None else above[min(1, len(above) - 1)]
+
 
 if sys.platform == "linux":
 
