@@ -7,12 +7,14 @@ SHELL := /bin/sh
 
 PYTHONS := python3.14 python3.13 python3.12 python3.11 python3
 PY := .venv/bin/python
+# Two stamps: the product alone is enough to run it, the rest needs the development tools as well.
+RUN := .venv/.run
 READY := .venv/.ready
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
 
-run: $(READY) ## see a first approval, end to end, in this terminal
+run: $(RUN) ## see a first approval, end to end, in this terminal
 	@PATH="$$PWD/.venv/bin:$$PATH" scripts/first-approval
 
 test: $(READY) ## run every test
@@ -36,8 +38,14 @@ clean: ## remove the virtual environment and every cache
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache build dist
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The stamp comes last, so that an interrupted setup is done again.
-$(READY): pyproject.toml constraints.txt
+# The stamps come last, so that an interrupted setup is done again.
+$(RUN): PACKAGE := .
+$(RUN): STAMPS := $(RUN)
+$(RUN): HOW_LONG := half a minute
+$(READY): PACKAGE := .[dev]
+$(READY): STAMPS := $(RUN) $(READY)
+$(READY): HOW_LONG := a minute or two
+$(RUN) $(READY): pyproject.toml constraints.txt
 	@set -e; found=; \
 	for python in $(if $(PYTHON),"$(PYTHON)",$(PYTHONS)); do \
 	  if "$$python" -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
@@ -48,8 +56,8 @@ $(READY): pyproject.toml constraints.txt
 	  echo 'install one, or name it: make PYTHON=/path/to/python' >&2; \
 	  exit 1; \
 	fi; \
-	echo "setting up .venv with $$found"; \
-	rm -f $(READY); \
+	echo "setting up .venv with $$found ($(HOW_LONG); installs nothing elsewhere)"; \
+	rm -f $(STAMPS); \
 	[ -x $(PY) ] || "$$found" -m venv .venv; \
-	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'; \
-	touch $(READY)
+	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '$(PACKAGE)'; \
+	touch $(STAMPS)

@@ -1,6 +1,8 @@
 """`pml audit`: what happened can be found again, and what was changed afterwards shows."""
 
+import uuid
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +84,18 @@ def test_entries_are_found_by_session_tool_approval_and_time(pml: Pml) -> None:
 
 
 @pytest.mark.usefixtures("history")
+def test_a_day_is_its_midnight_in_utc(pml: Pml, pml_home: Path) -> None:
+    midnight = round(datetime(2020, 1, 2, tzinfo=UTC).timestamp() * 1_000_000)
+    run_sql(
+        pml_home,
+        f"UPDATE audit SET at = {midnight} WHERE n = 1",
+        f"UPDATE audit SET at = {midnight - 1} WHERE n = 2",
+    )
+    assert kinds(pml, "--since", "2020-01-02", "--until", "2020-01-03") == ALL[:1]
+    assert kinds(pml, "--until", "2020-01-02") == ALL[1:2]
+
+
+@pytest.mark.usefixtures("history")
 def test_the_newest_come_first_to_hand_and_pages_lead_through_all(pml: Pml) -> None:
     every = kinds(pml)
     assert kinds(pml, "--limit", "2") == every[-2:]
@@ -98,13 +112,36 @@ def test_an_approval_that_was_cleaned_up_is_still_found_by_its_whole_id(pml: Pml
     entry = pml("audit", "list", "--tool", "db:drop", "--json").json["entries"][0]
     run_sql(pml_home, "DELETE FROM approvals")
     assert kinds(pml, "--approval", entry["approval"]) == ["approval.requested", "approval.denied"]
+    assert pml("audit", "list", "--approval", entry["approval"][:8]).code == 5
+
+
+class TwinIds:
+    """Ids that begin alike."""
+
+    def new(self) -> str:
+        return "abc" + str(uuid.uuid4())[3:]
+
+
+@pytest.mark.usefixtures("history")
+def test_an_approval_that_is_not_known_or_not_the_only_one_is_told(
+    pml: Pml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = pml("audit", "list", "--approval", "ffff")
+    assert (ran.code, ran.out) == (5, "")
+    assert "no approval `ffff`" in ran.err
+    monkeypatch.setattr("pml.app.RandomIds", TwinIds)
+    pml.ask("a:b")
+    pml.ask("a:c")
+    ran = pml("audit", "list", "--approval", "abc")
+    assert (ran.code, "several approvals begin with `abc`" in ran.err) == (1, True)
 
 
 @pytest.mark.parametrize(
     "argv",
     [
         ("--since", "yesterday"),
-        ("--since", "2027-01-31"),
+        ("--since", "2027-02-30"),
+        ("--since", "20270131"),
         ("--since", "2027-01-31T08:00:00"),
         ("--since", "-1h"),
         ("--since", "999999999w"),

@@ -137,6 +137,23 @@ def test_a_home_that_is_no_directory_fails(pml: Pml, pml_home: Path) -> None:
     assert found(pml, "database", code=1) == []
 
 
+@pytest.mark.parametrize("home", ["/proc/nope", "/dev/null/deep/er"])
+def test_a_home_that_cannot_be_created_fails(pml: Pml, monkeypatch: pytest.MonkeyPatch, home: str) -> None:
+    monkeypatch.setenv("PML_HOME", home)
+    status, message = one(pml, "home", code=1)
+    assert (status, message.startswith(f"{home} cannot be created: ")) == ("fail", True)
+    assert "set PML_HOME to a directory that this user can write" in pml("doctor").out
+
+
+def test_a_home_that_can_be_created_is_not_and_leaves_nothing_behind(
+    pml: Pml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = sorted(tmp_path.iterdir())
+    monkeypatch.setenv("PML_HOME", str(tmp_path / "far" / "away"))
+    assert one(pml, "home") == ("ok", f"{tmp_path}/far/away does not exist yet; first use creates it")
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def test_garbage_in_the_place_of_the_database_fails_and_is_kept(pml: Pml, pml_home: Path) -> None:
     pml_home.mkdir(mode=0o700)
     (pml_home / "pml.db").write_bytes(b"garbage " * 1000)

@@ -30,8 +30,9 @@ LOOSE = {
         "github": {
             "command": "npx",
             "args": ["-y", "gh\u202eserver"],
-            "env": {"GITHUB_TOKEN": "hunter2"},
+            "env": {"GITHUB_TOKEN": "hunter2", "PATH": "./bin"},
             "cwd": "tools",
+            "permissions": {"net": True},
         }
     },
     "idle_s": 5,
@@ -82,7 +83,7 @@ def test_init_leaves_an_existing_file_and_the_trust_in_it_as_they_are(
 def test_init_leaves_a_broken_file_as_it_is_and_says_where_it_is_broken(pml: Pml, workspace: Path) -> None:
     path = write(workspace, '{\n  "version": oops\n}')
     ran = pml("init")
-    assert ran.code == 2
+    assert ran.code == 1
     assert f"{path}:2:14" in ran.err
     assert path.read_text() == '{\n  "version": oops\n}'
 
@@ -119,7 +120,9 @@ def test_trust_shows_all_that_the_file_would_allow_start_and_change(pml: Pml, wo
                 "command": "npx",
                 "args": ["-y", "gh\u202eserver"],
                 "cwd": str(workspace / "tools"),
-                "env_names": ["GITHUB_TOKEN"],
+                "env_names": ["GITHUB_TOKEN", "PATH"],
+                "path": "./bin",
+                "permissions": {"net": True},
             }
         ],
         "settings": {"idle_s": 5},
@@ -137,6 +140,8 @@ def test_what_is_shown_hides_no_character_and_tells_no_secret(pml: Pml, workspac
         '["npx", "-y", "gh\\u202eserver"]',
         "GITHUB_TOKEN",
         str(workspace / "tools"),
+        'PATH "./bin"',
+        '{"net": true}',
         "idle_s",
     ):
         assert part in shown
@@ -183,6 +188,28 @@ def test_a_file_that_changed_since_it_was_shown_is_not_trusted(pml: Pml, workspa
     assert not is_trusted(pml)
 
 
+@promise("trust:exact-content")
+@pytest.mark.parametrize("prefix", ["", "sha256:"])
+def test_the_digest_that_was_shown_is_taken_with_and_without_its_prefix(
+    pml: Pml, workspace: Path, prefix: str
+) -> None:
+    write(workspace, LOOSE)
+    digits = pml("trust", "--show", "--json").json["digest"].removeprefix("sha256:")
+    other = digits[1:] + digits[0]
+    assert pml("trust", "--yes", "--digest", prefix + other).code == 1
+    assert not is_trusted(pml)
+    assert pml("trust", "--yes", "--digest", prefix + digits).code == 0
+    assert is_trusted(pml)
+
+
+@pytest.mark.parametrize("digest", ["", "abc", "sha256:", "g" * 64, "sha512:" + "a" * 64, "a" * 65])
+def test_what_is_no_digest_is_refused(pml: Pml, workspace: Path, digest: str) -> None:
+    write(workspace, LOOSE)
+    ran = pml("trust", "--yes", "--digest", digest)
+    assert (ran.code, "is not a digest" in ran.err) == (2, True)
+    assert not is_trusted(pml)
+
+
 def test_a_file_that_only_tightens_needs_no_trust(pml: Pml, workspace: Path) -> None:
     write(workspace, {"permissions": {"deny": ["Bash"], "ask": ["fs:*"]}})
     ran = pml("trust")
@@ -193,8 +220,9 @@ def test_a_file_that_only_tightens_needs_no_trust(pml: Pml, workspace: Path) -> 
 def test_trust_of_a_broken_file_says_where_it_is_broken(pml: Pml, workspace: Path) -> None:
     path = write(workspace, '{"permissions": {"allow": "fs:*"}}')
     ran = pml("trust", "--yes")
-    assert ran.code == 2
+    assert ran.code == 1
     assert f"{path}:1:27" in ran.err
+    assert "mend it there; `pml doctor` checks both files" in ran.err
 
 
 def test_trust_of_a_missing_file_says_how_to_create_it(pml: Pml) -> None:

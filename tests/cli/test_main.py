@@ -45,7 +45,7 @@ def test_every_kind_of_error_has_an_exit_code() -> None:
     [
         (PmlError("x"), 1),
         (Invalid("x"), 2),
-        (ConfigInvalid("f", 1, 1, "x"), 2),
+        (ConfigInvalid("f", 1, 1, "x"), 1),
         (Forbidden("x"), 1),
         (MayNotDecide("x"), 1),
         (TooManyPending("x"), 1),
@@ -107,8 +107,50 @@ def test_every_verb_has_help_and_takes_the_common_options(pml: Pml, command: str
     assert "--workspace" in ran.out
 
 
+@pytest.mark.parametrize(("command", "verb"), [(each, verb) for each in VERBS for verb in VERBS[each]])
+def test_every_verb_has_examples_of_itself(pml: Pml, command: str, verb: str) -> None:
+    examples = pml(command, verb, "--help").out.partition("examples:\n")[2]
+    lines = [line for line in examples.splitlines() if line.startswith("  pml ")]
+    assert lines
+    assert all(line.startswith(f"  pml {command} {verb}") for line in lines)
+
+
+@pytest.mark.parametrize("command", VERBS)
+def test_a_command_without_its_verb_shows_its_help(pml: Pml, command: str) -> None:
+    ran = pml(command)
+    assert (ran.code, ran.out) == (0, pml(command, "--help").out)
+
+
+def test_help_is_a_command_too(pml: Pml) -> None:
+    for words in ((), ("rules",), ("rules", "allow"), ("version",)):
+        ran = pml("help", *words)
+        assert (ran.code, ran.out) == (0, pml(*words, "--help").out)
+    assert pml("help", "rulez").code == Exit.USAGE
+
+
 @pytest.mark.parametrize(
-    "argv", [("aproove",), ("rules",), ("rules", "forbid"), ("trust", "--maybe"), ("approvals", "show")]
+    ("word", "meant"), [("approve", "approvals"), ("rule", "rules"), ("audits", "audit"), ("zzz", None)]
+)
+def test_an_unknown_command_names_the_one_it_resembles(pml: Pml, word: str, meant: str | None) -> None:
+    ran = pml(word, "list")
+    assert ran.code == Exit.USAGE
+    assert f"pml: no command `{word}`" in ran.err
+    assert ("did you mean" in ran.err) is (meant is not None)
+    assert meant is None or f"did you mean `{meant}`?" in ran.err
+
+
+def test_an_option_is_not_guessed_from_its_start(pml: Pml) -> None:
+    for argv in (
+        ("--vers",),
+        ("doctor", "--js"),
+        ("rules", "list", "--js"),
+        ("rules", "allow", "a:b", "--us"),
+    ):
+        assert pml(*argv).code == Exit.USAGE
+
+
+@pytest.mark.parametrize(
+    "argv", [("aproove",), ("rules", "forbid"), ("trust", "--maybe"), ("approvals", "show")]
 )
 def test_a_command_line_that_cannot_be_read_is_refused_with_the_usage(
     pml: Pml, argv: tuple[str, ...]

@@ -1,6 +1,7 @@
 """`pml rules`: what counts and why, and what a new rule means for what waits."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,19 @@ def test_rules_are_listed_in_the_order_they_are_tried_with_where_they_stand(
         ("ask", "a:ask", {"file": str(user), "line": 4}, True),
     ]
     assert (ran.code, ran.json["trusted"], ran.json["broken"]) == (0, False, [])
-    assert "`pml trust`" in pml("rules", "list").err
+    shown = pml("rules", "list")
+    assert "`pml trust`" in shown.err
+    assert [line.split() for line in shown.out.splitlines()[1:3]] == [
+        ["deny", "user", "config.json:7", "Bash"],
+        ["deny", "workspace", ".pml.json:7", "fs:rm"],
+    ]
+
+
+def test_without_rules_it_is_said_who_asks(pml: Pml, user: Path) -> None:
+    said = "no rules, so a person is asked, unless the client asks for it itself\n"
+    assert pml("rules", "list").out == said
+    write(user, {"approval": {"unlisted": "every_call"}})
+    assert pml("rules", "list").out == "no rules, so a person is asked\n"
 
 
 def test_a_rule_that_does_not_count_says_why(pml: Pml, workspace: Path) -> None:
@@ -87,17 +100,21 @@ def test_beside_a_broken_file_no_allow_counts(pml: Pml, workspace: Path, user: P
     write(user, {"permissions": {"allow": ["a:*"], "deny": ["b:*"]}})
     (workspace / ".pml.json").write_text("{")
     ran = pml("rules", "list", "--json")
-    assert ran.code == 0
+    assert ran.code == 1
     assert [(each["entry"], each["counts"]) for each in ran.json["rules"]] == [("b:*", True), ("a:*", False)]
     (broken,) = ran.json["broken"]
     assert broken.startswith(f"{workspace / '.pml.json'}:1:2: ")
-    assert "broken: " in pml("rules", "list").err
+    listed, explained = pml("rules", "list"), pml("rules", "explain", "b:x")
+    assert (listed.code, "a:*" in listed.out, "broken: " in listed.err) == (1, True, True)
+    assert (explained.code, "broken: " in explained.err) == (0, True)
     assert (verdict(pml, "a:x"), verdict(pml, "b:x")) == ("ask", "deny")
 
 
 def test_hidden_characters_of_a_rule_are_shown(pml: Pml, workspace: Path) -> None:
-    write(workspace / ".pml.json", {"permissions": {"deny": ["fs:\u202erm"]}})
-    assert '"fs:\\u202erm"' in pml("rules", "list").out
+    write(
+        workspace / ".pml.json", {"permissions": {"deny": [{"tool": "fs:rm", "args": {"path": "\u202ea"}}]}}
+    )
+    assert '{"path": "\\u202ea"}' in pml("rules", "list").out
 
 
 # --- explain
@@ -118,12 +135,42 @@ def test_a_verdict_is_explained_with_its_rule_and_all_that_matched(pml: Pml, loc
             matched | {"effect": "ask", "entry": "*", "source": {"file": str(local), "line": line}},
         ],
         "source": source,
+        "near": [],
         "trusted": True,
         "needs_trust": False,
         "asking_is_off": False,
         "broken": [],
+        "warnings": [],
     }
     assert verdict(pml, "fs:read", '{"path": "/etc/passwd"}') == "unlisted"
+
+
+def test_rules_that_name_the_tool_and_do_not_match_are_shown_with_the_reason(
+    pml: Pml, workspace: Path, user: Path
+) -> None:
+    under = {"tool": "fs:read", "args": {"path": {"under": "src"}}}
+    old = {"tool": "fs:*", "expires": "2020-01-01T00:00:00Z"}
+    write(user, {"permissions": {"deny": [{"tool": "*:read", "args": {"path": "/etc/shadow"}}]}})
+    local = write(workspace / ".pml.json", {"permissions": {"allow": [under, "read", old, "fs:write"]}})
+    shape = pml("rules", "explain", "fs:read", '{"path": "/etc/passwd"}', "--json").json
+    assert shape["matched"] == []
+    assert [(each["effect"], each["source"]["file"], each["note"]) for each in shape["near"]] == [
+        ("deny", str(user), "its arguments do not match"),
+        ("allow", str(local), "its arguments do not match; not trusted"),
+        ("allow", str(local), "not trusted"),
+        ("allow", str(local), "expired 2020-01-01T00:00:00Z; not trusted"),
+    ]
+    out = pml("rules", "explain", "fs:read", '{"path": "/etc/passwd"}').out
+    line = f"    allow {json.dumps(under)}  {local}:4  (its arguments do not match; not trusted)"
+    assert line in out.splitlines()
+    assert "fs:write" not in out
+
+
+def test_explaining_tells_of_keys_that_are_not_known(pml: Pml, workspace: Path) -> None:
+    write(workspace / ".pml.json", {"permisions": {"deny": ["Bash"]}})
+    assert "did you mean `permissions`?" in pml("rules", "explain", "Bash").err
+    (warning,) = pml("rules", "explain", "Bash", "--json").json["warnings"]
+    assert "`permisions` at line 2" in warning
 
 
 @pytest.mark.parametrize(
@@ -132,7 +179,7 @@ def test_a_verdict_is_explained_with_its_rule_and_all_that_matched(pml: Pml, loc
         ("a:deny", "deny", "never runs"),
         ("a:allow", "allow", "runs without asking"),
         ("a:ask", "ask", "asks on every call"),
-        ("a:else", "unlisted", "named by no rule"),
+        ("a:else", "unlisted", "is decided by no rule, so a person is asked, unless the client asks"),
     ],
 )
 @pytest.mark.usefixtures("local")
@@ -165,6 +212,12 @@ def test_asking_that_is_off_is_said_loudly(pml: Pml, user: Path) -> None:
 )
 def test_a_call_that_cannot_be_read_is_refused(pml: Pml, argv: tuple[str, ...]) -> None:
     assert pml("rules", "explain", *argv).code == 2
+
+
+def test_input_that_is_no_json_says_how_to_quote_it(pml: Pml) -> None:
+    ran = pml("rules", "explain", "a:b", "{a:")
+    assert ran.err.startswith("pml: the input is not JSON: line 1")
+    assert """put it in single quotes: '{"a": 1}'""" in ran.err
 
 
 # --- adding
@@ -241,7 +294,11 @@ def test_a_rule_with_a_time_to_live_ends(pml: Pml, local: Path) -> None:
         (["x:y", "--arg", "a=1", "--under", "a=."], "given twice"),
         (["x:y", "--ttl", "0"], "ttl_s"),
         (['{"tool": "x:y"}', "--id", "a"], "the options go with"),
-        (['{"tool": "x:y", "enable": true}'], "unknown key"),
+        (['{"tool": "x:y", "enable": true}'], "did you mean `enabled`?"),
+        (['{"tool": "x:y", "args": {"path": {"undr": "."}}}'], "did you mean `under`?"),
+        (["x: y"], "can never match"),
+        (["x:y\u200b"], "can never match"),
+        (["Bash", "--under", "command=."], "which is no path"),
         (['{"tool": "x:y"'], "not JSON"),
         (['{"tool": "x:y", "match": ["z:z"]}'], "does not match"),
         ([""], "needs the name of a tool"),
@@ -263,8 +320,9 @@ def test_a_broken_file_is_not_written_and_said_to_be_broken(pml: Pml, workspace:
     path = workspace / ".pml.json"
     path.write_text('{"permissions": {')
     ran = pml("rules", "deny", "Bash", "--json")
-    assert ran.code == 2
+    assert ran.code == 1
     assert ran.json["error"]["code"] == "invalid"
+    assert "`pml doctor` checks both files" in ran.json["error"]["hint"]
     assert path.read_text() == '{"permissions": {'
 
 
@@ -371,7 +429,27 @@ def test_removing_what_is_not_there_is_told(pml: Pml, local: Path) -> None:
     ran = pml("rules", "remove", "fs:*")
     assert ran.code == 5
     assert "no rule `fs:*`" in ran.err
+    assert "`pml rules list` shows all there are" in ran.err
     assert local.read_text() == text
+
+
+@pytest.mark.usefixtures("local")
+def test_removing_what_is_not_there_names_the_commands_for_what_is(pml: Pml) -> None:
+    entry = json.dumps({"tool": "fs:read", "args": {"path": {"is": "it's"}}})
+    pml("rules", "allow", "fs:*")
+    pml("rules", "deny", entry)
+    for rule in ("fs:read", "fs:r*"):
+        pml("rules", "ask", rule, "--user")
+    pml("rules", "allow", json.dumps({"tool": "fs:read", "args": {"path": "\\"}}))
+    hint = pml("rules", "remove", "fs:read", "--json").json["error"]["hint"]
+    commands = hint.removeprefix("perhaps `").removesuffix("`").split("` or `")
+    assert [shlex.split(command)[3:] for command in commands] == [
+        [entry],
+        ["fs:read", "--user"],
+        ["fs:*"],
+    ]
+    for command in commands:
+        assert pml(*shlex.split(command)[1:]).code == 0
 
 
 def test_changes_of_rules_are_in_the_audit_log(pml: Pml, local: Path) -> None:

@@ -14,7 +14,7 @@ from pml.core.approvals import (
     State,
 )
 from pml.core.audit import cleaned
-from pml.core.ports import ApprovalQuery, Store
+from pml.core.ports import ApprovalQuery, Held, Store
 from tests.builders import (
     NOW,
     TTL_S,
@@ -62,6 +62,19 @@ async def test_a_page_lists_the_oldest_first_and_only_what_was_asked_for(store: 
     )
     assert await page(ApprovalQuery(states=frozenset())) == []
     assert await page(ApprovalQuery(limit=1)) == [other]
+
+
+async def test_a_page_lists_the_questions_with_one_digest(store: Store) -> None:
+    same = [await ask(store, make_approval(n, tool_input={"n": 1})) for n in (1, 2)]
+    theirs = await ask(store, make_approval(3, tool_input={"n": 1}, session_id=SessionId("session-2")))
+    await ask(store, make_approval(4, tool_input={"n": 2}))
+    query = ApprovalQuery(digest=theirs.digest)
+
+    assert await store.approvals.page(query) == [*same, theirs]
+    assert await store.approvals.page(msgspec.structs.replace(query, session_id=theirs.session_id)) == [
+        theirs
+    ]
+    assert await store.approvals.page(ApprovalQuery(digest="sha256:other")) == []
 
 
 @pytest.mark.parametrize("limit", [1, 3, 7, 100])
@@ -130,7 +143,16 @@ async def test_held_is_what_runs_and_what_is_waited_for_without_a_workflow(store
     held = {record.id: record for record in await store.approvals.held()}
 
     expected = [records[State.PENDING], records[State.ALLOWED], records[State.EXECUTING], abandoned]
-    assert held == {record.id: record for record in expected}
+    assert held == {
+        record.id: Held(
+            id=record.id,
+            session_id=record.session_id,
+            status=record.status,
+            owner=record.owner,
+            abandoned_at=record.abandoned_at,
+        )
+        for record in expected
+    }
 
 
 # --- cleaning up

@@ -120,8 +120,7 @@ async def test_the_same_question_asked_again_attaches_to_the_one_that_waits(stor
 
     attached = await ask(store, second)
 
-    assert attached == advance(first, Attached(at=later(1), owner=OTHER_OWNER))
-    assert attached.id == first.id
+    assert attached == msgspec.structs.replace(first, version=2)
     assert await store.approvals.get(first.id) == attached
     assert await store.approvals.get(second.id) is None
 
@@ -135,13 +134,14 @@ async def test_the_same_question_asked_again_finds_the_answer_that_was_given(sto
     assert attached == advance(allowed, Attached(at=later(1), owner=first.owner))
 
 
-async def test_attaching_brings_an_abandoned_question_back(store: Store) -> None:
+async def test_attaching_brings_an_abandoned_question_back_to_its_new_asker(store: Store) -> None:
     first = make_approval(1, tool_use_id="use")
     await ask_and(store, first, Abandoned(at=later(1)))
 
-    attached = await ask(store, make_approval(2, tool_use_id="use", created_at=later(2)))
+    attached = await ask(store, make_approval(2, tool_use_id="use", owner=OTHER_OWNER, created_at=later(2)))
 
-    assert attached.abandoned_at is None
+    assert attached == msgspec.structs.replace(first, owner=OTHER_OWNER, version=3)
+    assert await store.approvals.get(first.id) == attached
     assert await store.approvals.due(now=later(1 + RECONNECT_S), limit=10) == []
 
 

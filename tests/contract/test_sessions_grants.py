@@ -1,12 +1,11 @@
 """What every store does with sessions and the grants that live as long as they do."""
 
-import msgspec
 import pytest
 
 from pml.core.approvals import ApprovalId, SessionId
 from pml.core.audit import entry_of, grant_added, grant_revoked, session_ended, session_started
 from pml.core.errors import AlreadyDecided, Conflict, NotFound, PmlError
-from pml.core.ports import Process, Store
+from pml.core.ports import Process, Session, Store
 from tests.builders import (
     NOW,
     PERSON,
@@ -21,17 +20,17 @@ from tests.builders import (
     uuid,
 )
 from tests.contract.steps import entries_of
+from tests.promises import promise
 
 TOOL = "github:create_issue"
+SHELL = Process(pid=4711, started=1762171200.123456)
 
 
 # --- sessions
 
 
 async def test_a_session_is_stored_as_it_started(store: Store) -> None:
-    session = make_session(
-        parent_id=SessionId("session-0"), process=Process(pid=4711, started=1762171200.123456)
-    )
+    session = make_session(parent_id=SessionId("session-0"), process=SHELL)
 
     assert await store.sessions.start(session) == session
     assert await store.sessions.get(SESSION) == session
@@ -43,23 +42,55 @@ async def test_a_live_session_started_again_is_the_one_that_lives(store: Store) 
     first = await store.sessions.start(make_session())
     before = await entries_of(store)
 
-    again = await store.sessions.start(make_session(name="another", is_agent=False, started_at=later(5)))
+    again = await store.sessions.start(make_session(name="another", process=SHELL, started_at=later(5)))
 
     assert again == first
     assert await store.sessions.get(SESSION) == first
     assert await entries_of(store) == before
 
 
-async def test_an_ended_session_does_not_come_back_to_life(store: Store) -> None:
-    session = await store.sessions.start(make_session())
-    await store.sessions.end(SESSION, at=later(1))
-    before = await entries_of(store)
+@promise("session:own-memory")
+@pytest.mark.parametrize("ended", [False, True])
+@pytest.mark.parametrize(
+    "other",
+    [
+        make_session(principal="mallory:/repo/shop"),
+        make_session(workspace="/repo/other"),
+        make_session(parent_id=SessionId("session-0")),
+        make_session(is_agent=False),
+    ],
+    ids=["principal", "workspace", "parent", "agent"],
+)
+async def test_a_session_is_not_joined_by_another_principal_workspace_parent_or_agent(
+    store: Store, other: Session, ended: bool
+) -> None:
+    await store.sessions.start(make_session())
+    if ended:
+        await store.sessions.end(SESSION, at=later(1))
+    session, before = await store.sessions.get(SESSION), await entries_of(store)
 
-    with pytest.raises(Conflict, match=SESSION):
-        await store.sessions.start(make_session(started_at=later(2)))
+    with pytest.raises(Conflict, match=f"`{SESSION}` belongs to ana"):
+        await store.sessions.start(other)
 
-    assert await store.sessions.get(SESSION) == msgspec.structs.replace(session, ended_at=later(1))
+    assert await store.sessions.get(SESSION) == session
     assert await entries_of(store) == before
+
+
+@promise("session:own-memory")
+async def test_an_ended_session_started_again_begins_anew_without_its_grants(store: Store) -> None:
+    await store.sessions.start(make_session())
+    await store.grants.add(make_grant(1))
+    await store.sessions.end(SESSION, at=later(1))
+    anew = make_session(name="again", process=SHELL, started_at=later(2))
+
+    assert await store.sessions.start(anew) == anew
+
+    assert await store.sessions.get(SESSION) == anew
+    assert await store.sessions.live() == [anew]
+    assert await store.grants.all() == []
+    assert (await entries_of(store))[-1] == session_started(SESSION, "again", at=later(2), parent_id=None)
+    await store.grants.add(make_grant(2))
+    assert await store.grants.of(SESSION, TOOL) == [make_grant(2)]
 
 
 async def test_ending_is_recorded_once_and_an_unknown_session_has_nothing_to_end(store: Store) -> None:
@@ -90,7 +121,12 @@ async def test_live_lists_the_sessions_that_have_not_ended_oldest_first(store: S
 async def test_a_grant_is_found_by_its_session_and_its_exact_tool(store: Store) -> None:
     whole = make_grant(1)
     exact = make_grant(
-        2, digest="sha256:d", artefact="sha256:a", approval_id=ApprovalId(uuid(9)), created_at=later(1)
+        2,
+        digest="sha256:1",
+        definition="sha256:d",
+        artefact="sha256:a",
+        approval_id=ApprovalId(uuid(9)),
+        created_at=later(1),
     )
     elsewhere = make_grant(3, session_id=SessionId("session-2"), created_at=later(2))
     other_tool = make_grant(4, tool="github:*", created_at=later(3))
@@ -138,6 +174,22 @@ async def test_a_session_that_ends_forgets_its_grants_and_only_its_own(store: St
 
     assert await store.grants.of(SESSION, TOOL) == []
     assert await store.grants.all() == [kept]
+
+
+@promise("session:own-memory")
+async def test_a_session_that_has_ended_gets_no_grant(store: Store) -> None:
+    record = await store.approvals.ask(make_approval(), max_pending=20)
+    await store.sessions.start(make_session())
+    await store.sessions.end(SESSION, at=later(1))
+    before = await entries_of(store)
+
+    await store.grants.add(make_grant(1))
+    assert await entries_of(store) == before
+    allowed = await store.approvals.advance(record.id, allow(record), remember=make_grant(2))
+
+    assert await store.grants.all() == []
+    assert await store.approvals.get(record.id) == allowed
+    assert await entries_of(store) == [*before, entry_of(allowed, allow(record))]
 
 
 # --- a decision and what it remembers

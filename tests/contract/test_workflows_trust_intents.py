@@ -13,6 +13,8 @@ from tests.builders import NOW, PATH, PERSON, WORKSPACE, later, make_intent, mak
 from tests.contract.steps import entries_of
 from tests.promises import promise
 
+OTHER = "/repo/other/.pml.json"
+
 # --- workflows
 
 
@@ -69,36 +71,63 @@ async def test_a_workflow_issued_again_stays_as_it_is_also_when_it_was_continued
 
 
 async def test_trust_holds_for_exactly_one_content_at_exactly_one_path(store: Store) -> None:
-    await store.trusts.add(make_trust(PATH, "sha256:1"))
+    await store.trusts.add(make_trust(PATH, "sha256:1"), alone=False)
 
     assert await store.trusts.holds(PATH, "sha256:1")
     assert not await store.trusts.holds(PATH, "sha256:2")
     assert not await store.trusts.holds(PATH, "SHA256:1")
-    assert not await store.trusts.holds("/repo/other/.pml.json", "sha256:1")
+    assert not await store.trusts.holds(OTHER, "sha256:1")
     assert not await store.trusts.holds(PATH.upper(), "sha256:1")
 
 
+@promise("trust:exact-content")
+async def test_content_trusted_alone_ends_the_trust_in_every_other_content_of_the_file(store: Store) -> None:
+    for trust in (make_trust(PATH, "sha256:1"), make_trust(PATH, "sha256:2"), make_trust(OTHER, "sha256:1")):
+        await store.trusts.add(trust, alone=False)
+
+    await store.trusts.add(make_trust(PATH, "sha256:3", trusted_at=later(1)), alone=True)
+
+    assert await store.trusts.holds(PATH, "sha256:3")
+    assert not await store.trusts.holds(PATH, "sha256:1")
+    assert not await store.trusts.holds(PATH, "sha256:2")
+    assert await store.trusts.holds(OTHER, "sha256:1")
+    assert (await entries_of(store))[3:] == [workspace_trusted(PATH, "sha256:3", at=later(1), by=PERSON)]
+
+
+@promise("trust:exact-content")
+async def test_forgotten_content_is_trusted_no_longer_and_only_that(store: Store) -> None:
+    for trust in (make_trust(PATH, "sha256:1"), make_trust(PATH, "sha256:2"), make_trust(OTHER, "sha256:1")):
+        await store.trusts.add(trust, alone=False)
+
+    await store.trusts.forget(PATH, "sha256:1")
+    await store.trusts.forget(PATH, "sha256:unknown")
+
+    assert not await store.trusts.holds(PATH, "sha256:1")
+    assert await store.trusts.holds(PATH, "sha256:2")
+    assert await store.trusts.holds(OTHER, "sha256:1")
+
+
 async def test_removed_trust_is_gone_for_every_content_of_that_path_only(store: Store) -> None:
-    other = "/repo/other/.pml.json"
-    for trust in (make_trust(PATH, "sha256:1"), make_trust(PATH, "sha256:2"), make_trust(other, "sha256:1")):
-        await store.trusts.add(trust)
+    for trust in (make_trust(PATH, "sha256:1"), make_trust(PATH, "sha256:2"), make_trust(OTHER, "sha256:1")):
+        await store.trusts.add(trust, alone=False)
 
     assert await store.trusts.remove(PATH, at=later(1), by=PERSON) == 2
 
     assert not await store.trusts.holds(PATH, "sha256:1")
     assert not await store.trusts.holds(PATH, "sha256:2")
-    assert await store.trusts.holds(other, "sha256:1")
+    assert await store.trusts.holds(OTHER, "sha256:1")
 
 
 async def test_trust_given_twice_is_one_trust(store: Store) -> None:
-    await store.trusts.add(make_trust())
-    await store.trusts.add(make_trust(trusted_at=later(1)))
+    await store.trusts.add(make_trust(), alone=False)
+    await store.trusts.add(make_trust(trusted_at=later(1)), alone=False)
+    await store.trusts.add(make_trust(trusted_at=later(1)), alone=True)
 
     assert await store.trusts.remove(PATH, at=later(2), by=PERSON) == 1
 
 
 async def test_giving_and_taking_trust_is_recorded_and_taking_none_is_not(store: Store) -> None:
-    await store.trusts.add(make_trust(PATH, "sha256:1"))
+    await store.trusts.add(make_trust(PATH, "sha256:1"), alone=False)
     await store.trusts.remove(PATH, at=later(1), by=PERSON)
 
     assert await store.trusts.remove(PATH, at=later(2), by=PERSON) == 0
@@ -135,3 +164,15 @@ async def test_closing_an_intent_again_or_an_unknown_one_changes_nothing(store: 
     await store.intents.close(uuid(2), at=later(2))
 
     assert await entries_of(store) == before
+
+
+async def test_a_forgotten_intent_is_gone_and_nothing_is_recorded_for_it(store: Store) -> None:
+    for n in (1, 2):
+        await store.intents.add(make_intent(n))
+
+    await store.intents.forget(uuid(1))
+    await store.intents.forget(uuid(3))
+    await store.intents.close(uuid(1), at=later(1))
+
+    assert await store.intents.open() == [make_intent(2)]
+    assert await entries_of(store) == []

@@ -205,6 +205,15 @@ def test_an_abandoned_question_is_as_before_once_somebody_attaches(state: State)
     )
 
 
+@pytest.mark.parametrize("state", [State.PENDING, State.ALLOWED])
+def test_a_question_that_is_not_abandoned_stays_with_its_first_asker_when_somebody_attaches(
+    state: State,
+) -> None:
+    record = in_state(state)
+    attached = advance(record, Attached(at=later(1), owner=OTHER_OWNER))
+    assert attached == msgspec.structs.replace(record, version=record.version + 1)
+
+
 def test_claiming_an_abandoned_answer_takes_it_back() -> None:
     abandoned = advance(in_state(State.ALLOWED), Abandoned(at=later(1)))
     assert advance(abandoned, claim(abandoned)).abandoned_at is None
@@ -389,6 +398,8 @@ def test_no_sequence_of_events_leaves_the_table(events: list[Event], deciders: f
         assert (after.resolved_at is None) == (after.status is State.PENDING)
         assert record.resolved_at in (None, after.resolved_at)
         assert (after.ended_at is None) == (after.status in LIVE)
+        if after.owner != record.owner:
+            assert isinstance(event, Claimed) or record.abandoned_at is not None
         if record.decided_by is not None:
             assert (after.decided_by, after.scope, after.updated_input) == (
                 record.decided_by,

@@ -293,13 +293,25 @@ def test_what_is_wrong_is_refused_with_its_place_its_key_and_what_was_expected(
 
 @pytest.mark.parametrize(
     "name",
-    ["LD_PRELOAD", "LD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES", "NODE_OPTIONS", "PYTHONPATH", "pythonhome"],
+    "LD_PRELOAD LD_LIBRARY_PATH DYLD_INSERT_LIBRARIES GCONV_PATH BASH_ENV SHELLOPTS BASHOPTS "
+    "NODE_OPTIONS NODE_PATH PYTHONPATH pythonhome RUBYOPT RUBYLIB PERL5OPT PERL5LIB PERL5DB "
+    "JAVA_TOOL_OPTIONS _JAVA_OPTIONS JDK_JAVA_OPTIONS DOTNET_STARTUP_HOOKS "
+    "GIT_SSH GIT_SSH_COMMAND GIT_PROXY_COMMAND GIT_EXTERNAL_DIFF GIT_EXEC_PATH "
+    "GIT_CONFIG GIT_CONFIG_GLOBAL GIT_CONFIG_COUNT GIT_CONFIG_KEY_0".split(),
 )
 def test_a_variable_that_would_load_other_code_into_a_server_is_refused_without_its_value(name: str) -> None:
     text = json.dumps({"mcpServers": {"a": {"command": "x", "env": {name: "secret"}}}})
     line, column, problem = refusal(text)
     expected = f"`mcpServers.a.env.{name}` changes which code the server runs, and is refused"
-    assert (line, column, problem) == (1, text.index(name), expected)
+    assert (line, column, problem) == (1, text.index(f'"{name}"') + 1, expected)
+
+
+def test_variables_that_load_no_code_are_the_servers_own_affair() -> None:
+    env = dict.fromkeys(
+        ["PATH", "HOME", "ENV", "NODE_ENV", "APP_ENV", "GIT_AUTHOR_NAME", "JAVA_HOME", "GITHUB_TOKEN"], "x"
+    )
+    text = json.dumps({"mcpServers": {"a": {"command": "x", "env": env}}})
+    assert read(text).servers["a"].env == env
 
 
 @promise("config:duplicate-keys-refused")

@@ -30,16 +30,18 @@ from tests.builders import (
     deny,
     make_approval,
 )
+from tests.promises import promise
 
 EVERYONE: Final = {Role.PERSON, Role.FORM, Role.MODEL, Role.PARENT}
 MAY_ALLOW: Final[dict[tuple[Subject, bool], set[Role]]] = {
     (Subject.TOOL_CALL, True): EVERYONE,
+    (Subject.TOOL_CALL, False): {Role.PERSON},
     (Subject.DEPENDENCY_INSTALL, True): EVERYONE,
-    (Subject.DEPENDENCY_INSTALL, False): {Role.PERSON, Role.PARENT},
+    (Subject.DEPENDENCY_INSTALL, False): {Role.PERSON},
     (Subject.API_KEY_REQUIRED, True): EVERYONE,
-    (Subject.INTEGRITY_CHANGED, True): {Role.PERSON, Role.PARENT},
+    (Subject.INTEGRITY_CHANGED, True): {Role.PERSON},
     (Subject.TOOL_CHANGED, True): {Role.PERSON, Role.FORM, Role.PARENT},
-    (Subject.WORKSPACE_TRUST, True): {Role.PERSON, Role.FORM, Role.PARENT},
+    (Subject.WORKSPACE_TRUST, True): {Role.PERSON, Role.FORM},
 }
 SPEAKERS: Final = {Role.PERSON: PERSON, Role.FORM: FORM, Role.MODEL: MODEL, Role.PARENT: PARENT}
 
@@ -54,6 +56,7 @@ def test_a_client_speaks_as_the_model_only_through_the_model_channel() -> None:
         assert role_of(by) is (Role.MODEL if channel is Channel.MODEL else Role.FORM)
 
 
+@promise("agent:nothing-unapproved")
 @pytest.mark.parametrize(("subject", "verified"), list(MAY_ALLOW))
 @pytest.mark.parametrize("has_form", [True, False])
 @pytest.mark.parametrize("model", [True, False])
@@ -101,6 +104,21 @@ def test_a_parent_allows_once_or_for_the_session_but_never_always() -> None:
         assert advance(record, allow(record, by=PARENT, scope=scope)).scope is scope
     with pytest.raises(MayNotDecide, match="never always"):
         advance(record, allow(record, by=PARENT, scope=Scope.ALWAYS))
+
+
+@promise("agent:nothing-unapproved")
+def test_a_model_may_confirm_the_call_it_made_but_not_change_it() -> None:
+    record = make_approval(deciders=ANYONE)
+    for edited in ({"title": "edited"}, {}, record.tool_input):
+        with pytest.raises(MayNotDecide, match="not change it"):
+            advance(record, allow(record, by=MODEL, updated_input=edited))
+    assert advance(record, allow(record, by=MODEL)).decided_by == MODEL
+
+
+@pytest.mark.parametrize("by", [PERSON, FORM, PARENT])
+def test_everybody_else_who_may_allow_a_call_may_edit_it(by: Decider) -> None:
+    record = make_approval(deciders=ANYONE)
+    assert advance(record, allow(record, by=by, updated_input={"n": 1})).run_input == {"n": 1}
 
 
 def test_a_parent_that_may_not_decide_may_not_deny_either() -> None:

@@ -1,8 +1,10 @@
 """Uniting the two files: what a workspace may change before it is trusted, and after."""
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from pml.core.config import ConfigFile, FileKind, ModelMayApprove, OffUntil, Unlisted, parse_config
@@ -54,7 +56,8 @@ USER = user("""{
 }""")
 WORKSPACE = workspace("""{
   "permissions": {"allow": ["a:2"], "deny": ["d:2"], "ask": ["k:2"]},
-  "mcpServers": {"theirs": {"command": "t", "args": ["-x"], "env": {"TOKEN": "secret"}, "cwd": "sub"}},
+  "mcpServers": {"theirs": {"command": "t", "args": ["-x"], "env": {"TOKEN": "secret", "PATH": "/w/bin"},
+                            "cwd": "sub", "permissions": {"net": ["x.test"]}}},
   "expose": ["both:*", "theirs:*"], "prespawn": ["theirs"], "idle_s": 20,
   "registry": "https://w.test", "cloud": "https://wc.test", "registry_prefix": "w.w",
   "approval": {"enabled": true}
@@ -107,7 +110,7 @@ def test_a_trusted_workspace_unites_with_the_users_file_and_wins_where_only_one_
         rules=USER.rules + WORKSPACE.rules,
         servers={**USER.servers, **WORKSPACE.servers},
         expose=("mine:*", "both:*", "theirs:*"),
-        prespawn=("theirs",),
+        prespawn=("mine", "theirs"),
         idle_s=20,
         registry="https://w.test",
         cloud="https://wc.test",
@@ -130,16 +133,33 @@ def test_an_untrusted_workspace_cannot_take_a_server_away_by_its_name() -> None:
     assert unite(mine, theirs, trusted=False) == unite(mine, None, trusted=False)
 
 
-def test_an_empty_list_of_a_file_is_a_setting() -> None:
+def test_an_empty_list_of_a_file_is_a_setting_and_takes_nothing_away() -> None:
     mine, theirs = user('{"prespawn": ["a"]}'), workspace('{"expose": [], "prespawn": []}')
-    assert unite(mine, theirs, trusted=True) == replace(DEFAULTS, expose=())
+    assert unite(mine, theirs, trusted=True) == replace(DEFAULTS, expose=(), prespawn=("a",))
+
+
+def test_what_both_lists_name_is_there_once_where_the_user_has_it() -> None:
+    mine = user('{"expose": ["a", "b"], "prespawn": ["a", "b"]}')
+    theirs = workspace('{"expose": ["c", "a"], "prespawn": ["c", "a"]}')
+    expected = replace(DEFAULTS, expose=("a", "b", "c"), prespawn=("a", "b", "c"))
+    assert unite(mine, theirs, trusted=True) == expected
 
 
 def test_loosening_shows_what_trusting_would_allow_start_and_change_but_no_secret() -> None:
     found = loosening(WORKSPACE)
     assert found == Loosening(
         allows=('"a:2"',),
-        launches=(Launch(name="theirs", command="t", args=("-x",), cwd="/w/sub", env_names=("TOKEN",)),),
+        launches=(
+            Launch(
+                name="theirs",
+                command="t",
+                args=("-x",),
+                cwd="/w/sub",
+                env_names=("TOKEN", "PATH"),
+                path="/w/bin",
+                permissions={"net": ["x.test"]},
+            ),
+        ),
         settings={
             "prespawn": ("theirs",),
             "idle_s": 20,
@@ -149,6 +169,35 @@ def test_loosening_shows_what_trusting_would_allow_start_and_change_but_no_secre
         },
     )
     assert "secret" not in repr(found)
+
+
+def test_what_trusting_would_start_can_be_told_as_json() -> None:
+    bare = workspace('{"mcpServers": {"bare": {"command": "b"}}}')
+    told = [msgspec.to_builtins(loosening(each))["launches"] for each in (WORKSPACE, bare)]
+    assert json.loads(json.dumps(told)) == [
+        [
+            {
+                "name": "theirs",
+                "command": "t",
+                "args": ["-x"],
+                "cwd": "/w/sub",
+                "env_names": ["TOKEN", "PATH"],
+                "path": "/w/bin",
+                "permissions": {"net": ["x.test"]},
+            }
+        ],
+        [
+            {
+                "name": "bare",
+                "command": "b",
+                "args": [],
+                "cwd": None,
+                "env_names": [],
+                "path": None,
+                "permissions": None,
+            }
+        ],
+    ]
 
 
 def test_loosening_spells_an_entry_with_everything_visible() -> None:

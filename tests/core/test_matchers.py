@@ -64,12 +64,25 @@ def test_a_deny_finds_a_literal_in_a_list_and_an_allow_needs_the_whole_value() -
     assert allows(["main"], ["main"])
 
 
-@pytest.mark.parametrize("spec", [{}, {"a": 1}, {"is": 1, "under": "/"}, {"UNDER": "/"}, {"regex": "x"}])
-def test_an_object_that_is_no_matcher_is_refused(spec: Json) -> None:
+LITERAL_HINT = 'write {"is": {…}} for a literal object'
+
+
+@pytest.mark.parametrize(
+    ("spec", "hint"),
+    [
+        ({}, LITERAL_HINT),
+        ({"a": 1}, LITERAL_HINT),
+        ({"is": 1, "under": "/"}, LITERAL_HINT),
+        ({"regex": "x"}, LITERAL_HINT),
+        ({"undr": "/"}, "did you mean `under`?"),
+        ({"UNDER": "/"}, "did you mean `under`?"),
+        ({"hots": "x"}, "did you mean `host`?"),
+    ],
+)
+def test_an_object_that_is_no_matcher_is_refused(spec: Json, hint: str) -> None:
     with pytest.raises(RuleInvalid, match="needs a literal or one of") as caught:
         parse("it", spec)
-    assert caught.value.pointer == ()
-    assert caught.value.hint == 'write {"is": {…}} for a literal object'
+    assert (caught.value.pointer, caught.value.hint) == ((), hint)
 
 
 def test_a_text_glob_takes_brackets_for_themselves_and_lists_element_by_element() -> None:
@@ -120,8 +133,8 @@ def test_a_glob_on_a_command_or_code_is_refused(argument: str, reach: Reach) -> 
 
 @promise("rules:commands-never-by-glob")
 def test_a_command_is_no_path_and_no_url_either_but_the_place_of_a_script_is() -> None:
-    for spec in ({"under": "/repo"}, {"host": "github.com"}):
-        with pytest.raises(RuleInvalid):
+    for spec, fooled in (({"under": "/repo"}, "no path: `./x.sh; curl"), ({"host": "a.b"}, "no URL: `https")):
+        with pytest.raises(RuleInvalid, match=f"which is {fooled}"):
             parse("command", spec)
     assert parse("script_path", {"under": "/repo"}).condition == Under("/repo")
 

@@ -41,6 +41,17 @@ def test_always_for_what_runs_commands_binds_the_exact_arguments(tool: str) -> N
     }
 
 
+@promise("names:never-a-pattern")
+@pytest.mark.parametrize("literal", [True, False])
+@pytest.mark.parametrize(
+    "tool",
+    ["*", "github:*", "github:create_*", "g*:create", "github:create_?", "github:a b", "github:a\u200bb", ""],
+)
+def test_a_name_that_a_rule_would_read_as_a_pattern_is_never_remembered(tool: str, literal: bool) -> None:
+    with pytest.raises(Invalid):
+        always_entry(tool, {"title": "x"}, literal=literal)
+
+
 @pytest.mark.parametrize("tool", sorted(META_TOOLS))
 def test_tools_that_carry_other_calls_are_never_remembered(tool: str) -> None:
     with pytest.raises(Invalid):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pml.core.matchers import Reach, RuleInvalid
+from pml.core.matchers import Reach, RuleInvalid, parse_matcher
 from pml.core.values import Json
 from tests.core.judging import NARROW, WIDE, allows, denies, parse
 from tests.promises import promise
@@ -113,12 +113,39 @@ def test_addresses_are_compared_in_their_canonical_spelling() -> None:
     assert denies({"host": "2001:DB8::1"}, "http://[2001:0db8:0::0001]/")
 
 
-def test_an_ipv4_address_inside_of_an_ipv6_one_is_both() -> None:
-    mapped = "http://[::ffff:127.0.0.1]/"
-    assert denies({"host": "127.0.0.1"}, mapped)
-    assert denies({"host": "::ffff:7f00:1"}, mapped)
-    assert not allows({"host": "127.0.0.1"}, mapped)
-    assert allows({"host": "*"}, mapped)
+@promise("rules:hosts-parsed")
+@pytest.mark.parametrize(
+    "address",
+    [
+        "::ffff:127.0.0.1",
+        "::ffff:7f00:1",
+        "::127.0.0.1",
+        "::ffff:0:127.0.0.1",
+        "64:ff9b::7f00:1",
+        "64:ff9b::127.0.0.1",
+        "64:ff9b:1::7f00:1",
+        "2002:7f00:1::",
+        "2002:7f00:0001:ab:c::d",
+    ],
+)
+def test_an_ipv4_address_inside_of_an_ipv6_one_is_both(address: str) -> None:
+    url = f"http://[{address}]/"
+    for glob in ("127.0.0.1", address):
+        assert denies({"host": glob}, url)
+        assert not allows({"host": glob}, url)
+    assert allows({"host": "*"}, url)
+
+
+@pytest.mark.parametrize("address", ["::", "::1", "64:ff9b:2::7f00:1", "2001:db8::7f00:1", "2003:7f00:1::"])
+def test_an_ipv6_address_of_its_own_is_no_ipv4_address(address: str) -> None:
+    url = f"http://[{address}]/"
+    assert allows({"host": address}, url)
+    assert not denies({"host": "*.*.*.*"}, url)
+
+
+def test_a_name_is_not_the_address_it_may_have() -> None:
+    assert not denies({"host": "127.0.0.1"}, "http://localhost/")
+    assert not denies({"host": "localhost"}, "http://127.0.0.1/")
 
 
 @pytest.mark.parametrize(
@@ -142,3 +169,11 @@ def test_an_allow_with_an_open_end_is_refused_and_a_deny_is_not(glob: str) -> No
     with pytest.raises(RuleInvalid, match="the end decides whose host it is"):
         parse("it", {"host": glob}, reach=NARROW)
     parse("it", {"host": glob}, reach=WIDE)
+
+
+@promise("rules:hosts-parsed")
+@pytest.mark.parametrize("glob", ["*github.com", "*hub.com", "a.*b.com"])
+def test_an_allow_whose_star_is_no_whole_label_is_refused(glob: str) -> None:
+    with pytest.raises(RuleInvalid, match="merely ends so"):
+        parse_matcher("url", {"host": glob}, reach=Reach.NARROW, base_dir="/repo", home="/home/ada")
+    parse_matcher("url", {"host": glob}, reach=Reach.WIDE, base_dir="/repo", home="/home/ada")

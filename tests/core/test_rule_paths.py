@@ -81,6 +81,10 @@ UNTELLABLE_PATHS: list[Json] = [
     "/repo\\..\\x",
     " /repo/x",
     "/repo/x ",
+    "\u00a0/repo/x",
+    "\ufefffile:///repo/x",
+    "/repo/x\u200b",
+    "file:///repo/x%20",
     "/repo/" + "x/" * 4096,
     None,
     True,
@@ -95,6 +99,79 @@ def test_a_value_that_is_no_certain_path_is_never_allowed_and_always_denied(valu
     for each in (value, ["/repo/ok", value]):
         assert not allows({"under": "/repo"}, each)
         assert denies({"under": "/etc"}, each)
+
+
+WRAPPED_PATHS = [
+    "view-source:file:///etc/passwd",
+    "jar:file:/etc/passwd",
+    "local_file:/etc/passwd",
+    "URL:file:///etc/passwd",
+    "file+x:/etc/passwd",
+    "file.x:/etc/passwd",
+    "x:",
+    "C:\\x",
+    "c:/x",
+    "C:x",
+    "host:/etc/passwd",
+    "notes:v2.txt",
+]
+
+
+@promise("rules:doubt-denies")
+@pytest.mark.parametrize("value", WRAPPED_PATHS)
+def test_a_scheme_or_drive_that_a_tool_might_know_is_never_allowed_and_always_denied(value: str) -> None:
+    for each in (value, ["/repo/ok", value]):
+        assert not allows({"under": "/repo"}, each)
+        assert denies({"under": "/etc"}, each)
+
+
+EXPANDED_PATHS = [
+    "/repo/*/x",
+    "*",
+    "/repo/x?",
+    "/repo/$HOME",
+    "/repo/x$(id)",
+    "/repo/`id`",
+    "/repo/{x,../etc/passwd}",
+    "{/etc/passwd,x}",
+    "/repo/${x}",
+    "/repo/{{x}}",
+    "file:///repo/%2A",
+    "file:///repo/%7Bx,y%7D",
+    "/[!a]tc",
+    "/[^a]tc",
+    "/[a-z]tc",
+    "/[[:alpha:]]tc",
+    "/[]e]tc",
+    "/[e/]tc",
+    "/repo/[" + "ab][" * 6 + "ab]",
+]
+
+
+@promise("rules:doubt-denies")
+@pytest.mark.parametrize("value", EXPANDED_PATHS)
+def test_a_path_that_a_tool_might_expand_is_never_allowed_and_always_denied(value: str) -> None:
+    for each in (value, ["/repo/ok", value]):
+        assert not allows({"under": "/repo"}, each)
+        assert denies({"under": "/etc"}, each)
+
+
+@promise("rules:paths-by-real-path")
+@pytest.mark.parametrize("value", ["/[e]tc/passwd", "/[xe][t]c/passwd", "[.][.]/[e]tc", "file:///%5Be%5Dtc"])
+def test_brackets_count_as_written_and_as_the_characters_a_glob_takes_them_for(value: str) -> None:
+    assert denies({"under": "/etc"}, value)
+    assert not allows({"under": "/repo"}, value)
+    assert not allows({"under": "/etc"}, value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["app/[id].tsx", "/repo/[...slug]/[category]", "notes/a:b.txt", "a b:c", "./a:b", "1:2", "a]b", "a b"],
+)
+@pytest.mark.parametrize("cwd", ["/repo", "/repo/[a-z]", "/repo/$x {y}"])
+def test_an_ordinary_name_is_no_doubt_because_of_its_brackets_colons_or_blanks(value: str, cwd: str) -> None:
+    assert allows({"under": "/repo"}, value, cwd=cwd)
+    assert not denies({"under": "/etc"}, value, cwd=cwd)
 
 
 @promise("rules:doubt-denies")
@@ -230,7 +307,11 @@ def test_a_path_is_followed_once_for_all_rules_of_a_judgement() -> None:
 
 
 @pytest.mark.parametrize(
-    "directory", ["/repo/*", "src/**", "*", "~root", "$HOME", "file:///repo", "/a\0", " /a", 7, ""]
+    "directory",
+    [
+        *("/repo/*", "src/**", "*", "/r*/src", "/{a,b}", "/[a-z]", "~root", "$HOME", "/a/$HOME"),
+        *("file:///repo", "C:/repo", "/a\0", " /a", 7, ""),
+    ],
 )
 def test_what_is_no_certain_directory_is_refused(directory: Json) -> None:
     with pytest.raises(RuleInvalid) as caught:

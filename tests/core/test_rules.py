@@ -173,6 +173,12 @@ def test_an_exact_allow_of_no_arguments_admits_none() -> None:
     assert judge(bare, "t:stop", {"force": True}).kind is VerdictKind.UNLISTED
 
 
+def test_an_exact_allow_names_whole_arguments() -> None:
+    refused = refuse({"tool": "t:set", "args": {"/options/mode": "safe"}, "exact": True})
+
+    assert refused.problem == "`exact` needs whole arguments: a pointer into one leaves its rest open"
+
+
 @pytest.mark.parametrize("effect", [DENY, ASK])
 def test_a_deny_or_ask_cannot_be_exact(effect: Effect) -> None:
     refused = refuse({"tool": "Bash", "args": {"command": "ls"}, "exact": True}, effect=effect)
@@ -216,6 +222,11 @@ WRONG: list[tuple[Json, tuple[str | int, ...]]] = [
     ({"args": {}}, ()),
     ({"tool": ""}, ("tool",)),
     ({"tool": 7}, ("tool",)),
+    ("Bash ", ()),
+    ("git hub:*", ()),
+    ("fs:\u202erm", ()),
+    ({"tool": "fs:\tread"}, ("tool",)),
+    ({"tool": "fs:\u00a0read"}, ("tool",)),
     ({"tool": "a", "arguments": {}}, ("arguments",)),
     ({"tool": "a", "args": []}, ("args",)),
     ({"tool": "a", "args": {"x": {"y": 1}}}, ("args", "x")),
@@ -257,9 +268,31 @@ def test_a_refusal_says_what_is_wrong_and_what_is_known() -> None:
     refusal = refuse({"tool": "a", "argz": {}})
     assert (refusal.problem, refusal.hint) == (
         "unknown key `argz`",
-        "known are `tool`, `args`, `exact`, `id`, `enabled`, `expires`, `created_at`, `ttl_s`, "
-        "`match`, `not_match`",
+        "did you mean `args`? known are `tool`, `args`, `exact`, `id`, `enabled`, `expires`, `created_at`, "
+        "`ttl_s`, `match`, `not_match`",
     )
+    unlike = refuse({"tool": "a", "match": [{"tool": "a", "zzz": 1}]})
+    assert unlike.hint == "known are `tool`, `args`"
+
+
+def test_a_pattern_that_no_name_can_match_is_refused_as_such() -> None:
+    refusal = refuse("fs:\u200bread")
+    assert (refusal.problem, refusal.hint) == (
+        r"`fs:\u{200b}read` can never match: no tool's name has blanks or hidden characters",
+        "take them out; a name looks like `github:create_issue`",
+    )
+
+
+# Rules that name a tool
+
+
+def test_the_rules_that_name_a_tool_are_found_whatever_their_arguments_and_expiry() -> None:
+    old: Json = {"tool": "fs:*", "expires": "2000-01-01T00:00:00Z"}
+    deny, allow, ask, _ = found = rules(
+        deny=[{"tool": "fs:read", "args": {"path": "/etc"}}], allow=[old], ask=["read", "fs:write"]
+    )
+    assert RuleSet(reversed(found), paths=PATHS).naming("fs:read") == [deny, allow, ask]
+    assert RuleSet(found, paths=PATHS).naming("git:push") == []
 
 
 # Expiry

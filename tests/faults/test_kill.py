@@ -1,6 +1,7 @@
 """`kill -9` at any moment, with real processes on one database: what was reported is there, and only once."""
 
 import asyncio
+import os
 import random
 import subprocess
 import time
@@ -9,13 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pml.app import open_desk, person
-from pml.core.approvals import Approval, ApprovalId, State
+from pml.core.approvals import Approval, ApprovalId, OwnerId, State
 from pml.core.audit import Link
 from pml.core.ports import ApprovalQuery, AuditQuery
 from pml.service.approvals import Decision, Question, ask, claim, decide, get
 from pml.service.desk import Desk
 from pml.service.upkeep import sweep
 from pml.store.database import Database
+from pml.store.owners import OwnerLocks
 from tests.chains import verify
 from tests.faults.workers import place_of, session_in, spawn
 from tests.promises import promise
@@ -202,3 +204,29 @@ async def test_what_a_killed_process_ran_becomes_unknown_also_while_its_child_li
         assert (await get(desk, ApprovalId(mine.id))).status is State.EXECUTING
         end_of(owner)
         assert "completed" in end_of(sibling)
+
+
+async def test_what_a_killed_process_left_in_the_run_directory_is_gone_once_another_starts(
+    tmp_path: Path,
+) -> None:
+    run = tmp_path / "run"
+    async with open_desk(place_of(tmp_path)) as desk:
+        session = await session_in(desk, tmp_path, "s")
+        record = await ask(desk, Question(session=session, tool="test:work", arguments={}))
+        mine = set(os.listdir(run))
+        killed, living = spawn("wait-for", tmp_path, record.id), spawn("wait-for", tmp_path, record.id)
+        assert [line_of(killed), line_of(living)] == ["waiting", "waiting"]
+        killed.kill()
+        end_of(killed)
+        left = set(os.listdir(run)) - mine
+        assert sorted(Path(name).suffix for name in left) == [".lock", ".lock", ".sock", ".sock"]
+        for name in os.listdir(run):
+            os.utime(run / name, (0, 0))
+
+        with OwnerLocks(tmp_path, OwnerId("next")):
+            kept = set(os.listdir(run)) - mine - {"next.lock"}
+
+        assert sorted(Path(name).suffix for name in kept) == [".lock", ".sock"]
+        assert len({Path(name).stem for name in kept}) == 1
+        await decide(desk, record.id, Decision(by=person(), digest=record.digest, allow=False))
+        assert end_of(living) == "denied\n"

@@ -1,5 +1,7 @@
 """A desk with all that stands around it: real files, a store in memory, a clock that stands still."""
 
+import asyncio
+import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +13,7 @@ from pml.core.approvals import (
     Channel,
     Decider,
     DeciderKind,
+    OwnerId,
     Role,
     Scope,
     SessionId,
@@ -33,6 +36,8 @@ from tests.fakes import FakeClock, FakeOwners, FakeProcesses, SequentialIds
 TOOL = "github:create_issue"
 ARGUMENTS: JsonObject = {"title": "it is broken"}
 SESSION = SessionId("session-1")
+BOUND_S = 5.0
+_TURNS = 20  # of the event loop; each wake-up and each new task costs one or two
 
 
 class Office:
@@ -46,13 +51,25 @@ class Office:
         self.workspace = root / "shop"
         self.home.mkdir()
         self.workspace.mkdir()
+        self.place = Place(home=self.home, workspace=self.workspace, user_home=root)
         self.desk = Desk(
             store=store,
             clock=self.clock,
             ids=SequentialIds(),
             owners=self.owners,
             processes=self.processes,
-            configs=DiskConfigs(Place(home=self.home, workspace=self.workspace, user_home=root)),
+            configs=DiskConfigs(self.place),
+        )
+
+    def desk_of(self, owner: OwnerId, store: Store | None = None) -> Desk:
+        """Return the desk of another process, which is alive; on a store of its own if it has one."""
+        self.owners.others.add(owner)
+        return dataclasses.replace(
+            self.desk,
+            store=store or self.desk.store,
+            owners=FakeOwners(owner, {self.owners.me}),
+            configs=DiskConfigs(self.place),
+            policies={},
         )
 
     def path(self, which: FileKind) -> Path:
@@ -166,10 +183,22 @@ class Office:
         return (await approvals.decide(self.desk, record.id, decision)).record
 
     async def judge(
-        self, tool: str = TOOL, arguments: JsonObject = ARGUMENTS, *, session: Session | None = None
+        self,
+        tool: str = TOOL,
+        arguments: JsonObject = ARGUMENTS,
+        *,
+        session: Session | None = None,
+        definition: str | None = None,
+        artefact: str | None = None,
     ) -> Judged:
         asking = session or await self.session()
-        call = Call(tool=tool, arguments=arguments, cwd=asking.workspace)
+        call = Call(
+            tool=tool,
+            arguments=arguments,
+            cwd=asking.workspace,
+            definition=definition,
+            artefact=artefact,
+        )
         return await judge_in_session(self.desk, asking, call)
 
     async def stored(self, record: Approval) -> Approval:
@@ -181,6 +210,31 @@ class Office:
     async def kinds(self) -> list[str]:
         """Return the kinds of all audit entries, oldest first."""
         return [link.entry.kind for link in await self.desk.store.audit.list(AuditQuery(limit=10_000))]
+
+
+class Asked:
+    """Keeps what `on_asked` was given."""
+
+    def __init__(self) -> None:
+        self.records: list[Approval] = []
+        self._given = asyncio.Semaphore(0)
+
+    def __call__(self, record: Approval) -> None:
+        self.records.append(record)
+        self._given.release()
+
+    async def wait_for(self, count: int) -> None:
+        """Return once `count` more approvals were given, in time."""
+        async with asyncio.timeout(BOUND_S):
+            for _ in range(count):
+                await self._given.acquire()
+
+
+async def until_idle(task: "asyncio.Task[object]") -> None:
+    """Let `task` go as far as it gets by itself on a store in memory."""
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
+    assert not task.done()
 
 
 def parent(session_id: str) -> Decider:

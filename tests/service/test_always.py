@@ -7,15 +7,16 @@ import pytest
 
 from pml.core.approvals import Approval, Scope, SessionId, State
 from pml.core.config import FileKind
-from pml.core.errors import ConfigInvalid
+from pml.core.errors import ConfigInvalid, Unavailable
 from pml.core.memory import always_entry
 from pml.core.ports import Intent
 from pml.core.rules import Effect, VerdictKind
 from pml.core.values import Json, JsonObject
 from pml.service.policy import current_policy
-from pml.service.remembering import Remembered
+from pml.service.remembering import INTENT_S, Remembered, init_workspace, redo_intents
+from pml.service.rulebook import drop_rule
 from pml.service.upkeep import Swept, sweep
-from tests.builders import NOW
+from tests.builders import NOW, PERSON
 from tests.promises import promise
 from tests.service.offices import ARGUMENTS, TOOL, Office, rules_of
 
@@ -27,12 +28,16 @@ async def always(office: Office, tool: str = TOOL, arguments: JsonObject = ARGUM
     return (await office.allow(await office.ask(tool, arguments), scope=Scope.ALWAYS)).record
 
 
+def file_of(office: Office) -> str:
+    return str(office.path(FileKind.WORKSPACE))
+
+
 async def test_always_creates_the_file_with_defaults_and_the_entry_that_was_shown(office: Office) -> None:
     record = await office.ask()
 
     decided = await office.allow(record, scope=Scope.ALWAYS)
 
-    assert decided.remembered == Remembered(scope=Scope.ALWAYS, entry=TOOL)
+    assert decided.remembered == Remembered(scope=Scope.ALWAYS, entry=TOOL, file=file_of(office))
     assert office.read() == DEFAULTS
     assert (await office.judge(arguments={"title": "another"})).kind is VerdictKind.ALLOW
     assert await office.desk.store.intents.open() == []
@@ -125,7 +130,7 @@ async def test_a_trusted_file_stays_trusted_when_pml_writes_it(office: Office) -
 
     decided = await office.allow(await office.ask(), scope=Scope.ALWAYS)
 
-    assert decided.remembered == Remembered(scope=Scope.ALWAYS, entry=TOOL)
+    assert decided.remembered == Remembered(scope=Scope.ALWAYS, entry=TOOL, file=file_of(office))
     assert (await office.judge("fs:read")).kind is VerdictKind.ALLOW
     assert (await office.judge()).kind is VerdictKind.ALLOW
 
@@ -136,7 +141,9 @@ async def test_an_untrusted_file_does_not_become_trusted_when_pml_writes_it(offi
 
     decided = await office.allow(await office.ask(), scope=Scope.ALWAYS)
 
-    assert decided.remembered == Remembered(scope=Scope.ALWAYS, entry=TOOL, counts=False)
+    assert decided.remembered == Remembered(
+        scope=Scope.ALWAYS, entry=TOOL, file=file_of(office), counts=False
+    )
     assert rules_of(office.read(), "allow") == ["fs:read", TOOL]
     for tool in ("fs:read", TOOL):
         assert (await office.judge(tool)).kind is not VerdictKind.ALLOW
@@ -154,6 +161,67 @@ async def test_a_file_edited_since_it_was_trusted_does_not_become_trusted_when_p
 
     assert not (await current_policy(office.desk, str(office.workspace))).trusted
     assert (await office.judge("fs:write")).kind is not VerdictKind.ALLOW
+
+
+@promise("trust:exact-content")
+async def test_a_trusted_file_that_pml_replaced_is_not_trusted_when_it_is_put_back(office: Office) -> None:
+    file = office.path(FileKind.WORKSPACE)
+    office.write_rules(FileKind.WORKSPACE, allow=["fs:read", "fs:write"])
+    await office.trust()
+    with_both = file.read_bytes()
+
+    await drop_rule(
+        office.desk, str(office.workspace), Effect.ALLOW, "fs:write", which=FileKind.WORKSPACE, by=PERSON
+    )
+    without = file.read_bytes()
+    assert (await office.judge("fs:read")).kind is VerdictKind.ALLOW
+    file.write_bytes(with_both)
+    assert not (await current_policy(office.desk, str(office.workspace))).trusted
+    assert (await office.judge("fs:write")).kind is not VerdictKind.ALLOW
+
+    file.write_bytes(without)
+    assert (await office.judge("fs:read")).kind is VerdictKind.ALLOW
+    await always(office)
+    file.write_bytes(without)
+    assert (await office.judge("fs:read")).kind is not VerdictKind.ALLOW
+
+
+@promise("trust:exact-content")
+@pytest.mark.parametrize("by_init", [True, False])
+async def test_a_file_that_pml_creates_ends_the_trust_in_the_one_that_stood_there(
+    office: Office, by_init: bool
+) -> None:
+    file = office.path(FileKind.WORKSPACE)
+    office.write_rules(FileKind.WORKSPACE, allow=["fs:read"])
+    await office.trust()
+    before = file.read_bytes()
+    file.unlink()
+
+    if by_init:
+        assert await init_workspace(office.desk, str(office.workspace))
+    else:
+        await always(office)
+    assert (await current_policy(office.desk, str(office.workspace))).trusted
+
+    file.write_bytes(before)
+    assert (await office.judge("fs:read")).kind is not VerdictKind.ALLOW
+
+
+async def test_a_file_that_could_not_be_replaced_stays_trusted(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(28, "no space left on device")
+
+    office.write_rules(FileKind.WORKSPACE, allow=["fs:read"])
+    await office.trust()
+    monkeypatch.setattr("pml.settings.files.replace_file", refuse)
+
+    decided = await office.allow(await office.ask(), scope=Scope.ALWAYS)
+
+    assert decided.remembered is not None
+    assert isinstance(decided.remembered.problem, Unavailable)
+    assert (await office.judge("fs:read")).kind is VerdictKind.ALLOW
 
 
 # --- what cannot be written now
@@ -186,6 +254,24 @@ async def test_what_a_broken_file_held_up_is_written_once_it_is_mended(office: O
     assert rules_of(office.read(), "allow") == ["a:b", TOOL]
     assert await sweep(office.desk) == Swept()
     assert (await office.kinds()).count("rule.added") == 1
+
+
+async def test_what_could_not_be_written_for_a_day_is_forgotten_and_not_before(office: Office) -> None:
+    record = await office.ask()
+    office.path(FileKind.WORKSPACE).write_text(BROKEN)
+    await office.allow(record, scope=Scope.ALWAYS)
+    office.clock.advance(INTENT_S)
+    await redo_intents(office.desk)
+    assert len(await office.desk.store.intents.open()) == 1
+
+    office.clock.advance(1)
+    office.write_rules(FileKind.WORKSPACE, allow=["a:b"])
+    before = await office.kinds()
+
+    assert await redo_intents(office.desk) == 0
+    assert rules_of(office.read(), "allow") == ["a:b"]
+    assert await office.desk.store.intents.open() == []
+    assert await office.kinds() == before
 
 
 async def test_a_decision_whose_process_died_before_writing_is_written_by_the_next_sweep(

@@ -7,17 +7,28 @@ from contextlib import AbstractContextManager, contextmanager
 import msgspec
 import pytest
 
-from pml.core.approvals import Approval, ApprovalId, MatchedRule, OwnerId, SessionId, State
+from pml.core.approvals import Abandoned, Approval, ApprovalId, MatchedRule, OwnerId, SessionId, State
 from pml.core.config import FileKind
 from pml.core.errors import Invalid, NotFound, TooManyPending
 from pml.core.ports import Subscription
-from pml.service.approvals import MAX_PENDING, all_pending, ask, cancel, find, pending, wait
-from pml.service.policy import current_policy
+from pml.service.approvals import (
+    MAX_PENDING,
+    RECHECK_S,
+    all_pending,
+    ask,
+    cancel,
+    claim,
+    find,
+    finish,
+    pending,
+    wait,
+)
+from pml.service.policy import current_policy, matched_rule
 from tests.builders import NOW, later
 from tests.promises import promise
-from tests.service.offices import ARGUMENTS, SESSION, TOOL, Office
+from tests.service.offices import ARGUMENTS, BOUND_S, SESSION, TOOL, Office
 
-BOUND_S = 5.0
+OTHER = OwnerId("owner-2")
 
 
 class ScriptedChanges:
@@ -25,6 +36,7 @@ class ScriptedChanges:
 
     def __init__(self) -> None:
         self.steps: list[Callable[[], object]] = []
+        self.timeouts_s: list[float] = []
         self.on_watch: Callable[[], None] = lambda: None
 
     @contextmanager
@@ -36,6 +48,7 @@ class ScriptedChanges:
         return self._watch()
 
     async def wait(self, timeout_s: float) -> bool:
+        self.timeouts_s.append(timeout_s)
         step = self.steps.pop(0)
         result = step()
         if asyncio.iscoroutine(result):
@@ -55,9 +68,8 @@ async def test_a_question_is_stored_with_all_that_was_asked(office: Office) -> N
     office.write(FileKind.USER, {"permissions": {"ask": ["github:*"]}, "approval": {"ttl_s": 60}})
     question = await office.question(tool_use_id="use-1", definition="sha256:d", artefact="sha256:a")
     policy = await current_policy(office.desk, str(office.workspace))
-    judged = await office.judge()
 
-    record = await ask(office.desk, question, judged)
+    record = await ask(office.desk, question, matched_rule(await office.judge()))
 
     assert record == Approval(
         id=record.id,
@@ -78,13 +90,32 @@ async def test_a_question_is_stored_with_all_that_was_asked(office: Office) -> N
     assert await office.stored(record) == record
 
 
-async def test_the_same_question_asked_again_is_the_same_record_with_its_new_asker(office: Office) -> None:
+async def test_the_same_question_asked_again_is_the_same_record_and_stays_with_its_asker(
+    office: Office,
+) -> None:
     first = await office.ask()
-    office.owners.me = OwnerId("owner-2")
+    office.owners.me = OTHER
     second = await office.ask()
 
-    assert second == msgspec.structs.replace(first, owner=OwnerId("owner-2"), version=2)
+    assert second == msgspec.structs.replace(first, version=2)
     assert await pending(office.desk) == [second]
+
+
+@promise("names:never-a-pattern")
+@pytest.mark.parametrize(
+    "tool", ["*", "github:*", "github:create_?", "*:create", "a b", "github:a\u200bb", "github:\u202ea", ""]
+)
+async def test_a_tool_whose_name_is_a_pattern_or_hides_something_is_not_asked_about(
+    office: Office, tool: str
+) -> None:
+    question = await office.question(tool)
+    before = await office.kinds()
+
+    with pytest.raises(Invalid):
+        await ask(office.desk, question)
+
+    assert await pending(office.desk) == []
+    assert await office.kinds() == before
 
 
 async def test_the_twenty_first_question_of_a_session_is_refused_and_another_session_is_free(
@@ -237,6 +268,40 @@ async def test_a_wake_up_that_brings_nothing_new_goes_on_waiting(
 
     assert (await wait(office.desk, record.id)).status is State.ALLOWED
     assert changes.steps == []
+
+
+@pytest.mark.parametrize("timeout_s", [None, 0])
+async def test_whoever_waits_takes_over_a_question_that_was_left(
+    office: Office, changes: ScriptedChanges, timeout_s: float | None
+) -> None:
+    record = await office.ask()
+    office.owners.me = OTHER
+    await office.desk.store.approvals.advance(record.id, Abandoned(at=NOW))
+    taken: list[Approval] = []
+
+    async def look() -> None:
+        taken.append(await office.stored(record))
+        await office.allow(record)
+
+    changes.steps = [look]
+
+    ended = await wait(office.desk, record.id, timeout_s=timeout_s)
+
+    assert (taken or [ended]) == [msgspec.structs.replace(record, owner=OTHER, version=3)]
+
+
+async def test_waiting_for_a_call_that_runs_beyond_its_time_looks_now_and_then_and_not_all_the_time(
+    office: Office, changes: ScriptedChanges
+) -> None:
+    record = (await office.allow(await office.ask())).record
+    await claim(office.desk, record.id)
+    office.clock.advance(record.ttl_s)
+    changes.steps = [lambda: None, lambda: finish(office.desk, record.id)]
+
+    ended = await wait(office.desk, record.id, during=frozenset({State.EXECUTING}))
+
+    assert ended.status is State.COMPLETED
+    assert changes.timeouts_s == [RECHECK_S, RECHECK_S]
 
 
 async def test_waiting_for_what_does_not_exist_says_so(office: Office) -> None:

@@ -3,41 +3,35 @@
 import asyncio
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from pml.core.approvals import RECONNECT_S, Approval, ApprovalId, OwnerId, Scope, State
+from pml.core.approvals import RECONNECT_S, Abandoned, OwnerId, Scope, State
 from pml.core.errors import AlreadyClaimed, ToolDenied
 from pml.core.ports import AuditQuery
-from pml.service.approvals import Question, claim, pending
+from pml.service.approvals import Question, ask, claim, pending, wait
 from pml.service.consent import Consent, seek_consent
+from pml.service.desk import Desk
 from pml.service.upkeep import Swept, sweep
 from pml.store.sqlite import SqliteStore
-from tests.builders import OWNER
+from tests.builders import NOW, OWNER
 from tests.promises import promise
-from tests.service.offices import ARGUMENTS, TOOL, Office
+from tests.service.offices import ARGUMENTS, BOUND_S, TOOL, Asked, Office, until_idle
 
-BOUND_S = 5.0
-
-
-class Asked:
-    """Keeps what `on_asked` was given."""
-
-    def __init__(self) -> None:
-        self.records: list[Approval] = []
-        self.event = asyncio.Event()
-
-    def __call__(self, record: Approval) -> None:
-        self.records.append(record)
-        self.event.set()
+OTHER = OwnerId("owner-2")
 
 
 async def seek(office: Office, question: Question | None = None) -> Consent:
     return await seek_consent(office.desk, question or await office.question(), wait_s=0, on_asked=Asked())
 
 
-def waiter(office: Office, question: Question, asked: Asked) -> "asyncio.Task[Consent]":
-    return asyncio.create_task(seek_consent(office.desk, question, wait_s=None, on_asked=asked))
+def waiter(desk: Desk, question: Question, asked: Asked) -> "asyncio.Task[Consent]":
+    return asyncio.create_task(seek_consent(desk, question, wait_s=None, on_asked=asked))
+
+
+async def interrupt(waiting: "asyncio.Task[Consent]") -> None:
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
 
 
 @promise("agent:nothing-unapproved")
@@ -76,9 +70,9 @@ async def test_a_deny_rule_refuses_without_a_question_whatever_was_remembered(of
 
 async def test_an_answer_given_while_waiting_is_delivered_with_the_edited_arguments(office: Office) -> None:
     asked = Asked()
-    waiting = waiter(office, await office.question(), asked)
+    waiting = waiter(office.desk, await office.question(), asked)
     async with asyncio.timeout(BOUND_S):
-        await asked.event.wait()
+        await asked.wait_for(1)
         await office.allow(asked.records[0], updated_input={"title": "edited"})
         consent = await waiting
 
@@ -89,9 +83,9 @@ async def test_an_answer_given_while_waiting_is_delivered_with_the_edited_argume
 @promise("expiry:not-denial")
 async def test_a_denial_is_delivered_as_a_denial(office: Office) -> None:
     asked = Asked()
-    waiting = waiter(office, await office.question(), asked)
+    waiting = waiter(office.desk, await office.question(), asked)
     async with asyncio.timeout(BOUND_S):
-        await asked.event.wait()
+        await asked.wait_for(1)
         await office.deny(asked.records[0], message="not today")
         consent = await waiting
 
@@ -137,10 +131,10 @@ async def test_a_denial_not_waited_for_is_told_once_and_then_the_question_is_new
 async def test_two_that_wait_for_one_answer_do_not_both_get_it(office: Office) -> None:
     question = await office.question()
     asked = [Asked(), Asked()]
-    waiting = [waiter(office, question, each) for each in asked]
+    waiting = [waiter(office.desk, question, each) for each in asked]
     async with asyncio.timeout(BOUND_S):
         for each in asked:
-            await each.event.wait()
+            await each.wait_for(1)
         await office.allow(asked[0].records[0])
         outcomes = await asyncio.gather(*waiting, return_exceptions=True)
 
@@ -151,9 +145,9 @@ async def test_two_that_wait_for_one_answer_do_not_both_get_it(office: Office) -
 @promise("run:at-most-once")
 async def test_an_answer_that_somebody_else_uses_is_not_given_out(office: Office) -> None:
     asked = Asked()
-    waiting = waiter(office, await office.question(), asked)
+    waiting = waiter(office.desk, await office.question(), asked)
     async with asyncio.timeout(BOUND_S):
-        await asked.event.wait()
+        await asked.wait_for(1)
         record = (await office.allow(asked.records[0])).record
         await claim(office.desk, record.id)  # before the waiter gets to run
 
@@ -179,12 +173,10 @@ async def test_an_answer_is_not_given_out_when_a_deny_rule_came_after_it(office:
 @promise("expiry:not-denial")
 async def test_an_asker_that_stops_waiting_withdraws_its_question(office: Office) -> None:
     asked = Asked()
-    waiting = waiter(office, await office.question(), asked)
-    await asked.event.wait()
-    waiting.cancel()
+    waiting = waiter(office.desk, await office.question(), asked)
+    await asked.wait_for(1)
 
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
+    await interrupt(waiting)
 
     stored = await office.stored(asked.records[0])
     assert (stored.status, stored.decided_by) == (State.CANCELLED, None)
@@ -194,15 +186,13 @@ async def test_an_asker_interrupted_before_it_knows_of_its_question_withdraws_it
     store = await SqliteStore.open(tmp_path / "store", OWNER)
     try:
         office, asked = Office(store, tmp_path), Asked()
-        waiting = waiter(office, await office.question(), asked)
+        waiting = waiter(office.desk, await office.question(), asked)
         async with asyncio.timeout(BOUND_S):
             while not (stored := await pending(office.desk)):  # noqa: ASYNC110 - the turn after the commit
                 await asyncio.sleep(0)
         assert asked.records == []
-        waiting.cancel()
 
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
+        await interrupt(waiting)
 
         assert await office.status(stored[0]) is State.CANCELLED
     finally:
@@ -239,17 +229,118 @@ async def test_a_verdict_that_a_rule_gives_at_once_is_recorded_with_the_rule(off
     ]
 
 
-async def test_an_asker_that_stops_does_not_withdraw_the_question_another_has_taken_up(
+# --- several that ask the same
+
+
+@pytest.mark.parametrize("second_owner", [OTHER, OWNER], ids=["another process", "the same process"])
+@promise("approval:decision-never-lost")
+async def test_one_that_asks_the_same_and_stops_leaves_the_question_to_the_first(
+    office: Office, second_owner: OwnerId
+) -> None:
+    question, asked, joined = await office.question(), Asked(), Asked()
+    first = waiter(office.desk, question, asked)
+    await asked.wait_for(1)
+    second = waiter(office.desk_of(second_owner), question, joined)
+    await joined.wait_for(1)
+
+    await interrupt(second)
+    await until_idle(first)
+
+    record = await office.stored(asked.records[0])
+    assert (record.status, record.owner, record.abandoned_at) == (State.PENDING, OWNER, None)
+    await office.allow(record)
+    async with asyncio.timeout(BOUND_S):
+        assert (await first).granted
+
+
+async def test_one_that_asks_the_same_in_another_process_and_stops_changes_nothing(office: Office) -> None:
+    question, joined = await office.question(), Asked()
+    await office.ask()
+    second = waiter(office.desk_of(OTHER), question, joined)
+    await joined.wait_for(1)
+
+    await interrupt(second)
+
+    assert await pending(office.desk) == joined.records
+
+
+@pytest.mark.parametrize("second_owner", [OTHER, OWNER], ids=["another process", "the same process"])
+@promise("approval:decision-never-lost")
+async def test_when_the_first_asker_stops_one_that_asked_the_same_takes_the_question_over(
+    office: Office, second_owner: OwnerId
+) -> None:
+    question, asked, joined = await office.question(), Asked(), Asked()
+    first = waiter(office.desk, question, asked)
+    await asked.wait_for(1)
+    second = waiter(office.desk_of(second_owner), question, joined)
+    await joined.wait_for(1)
+
+    await interrupt(first)
+    await until_idle(second)
+
+    record = await office.stored(asked.records[0])
+    assert (record.status, record.owner, record.abandoned_at) == (State.PENDING, second_owner, None)
+    office.clock.advance(RECONNECT_S)
+    assert await sweep(office.desk) == Swept()
+    await office.allow(record)
+    async with asyncio.timeout(BOUND_S):
+        assert (await second).granted
+
+
+@promise("approval:decision-never-lost")
+async def test_one_that_took_a_question_over_and_stops_leaves_it_to_those_who_asked_before(
     office: Office,
 ) -> None:
+    record = await office.ask()
+    before = office.desk_of(OwnerId("owner-3"))
+    await ask(before, await office.question())
+    await office.desk.store.approvals.advance(record.id, Abandoned(at=NOW))
+    joined = Asked()
+    taken_over = waiter(office.desk_of(OTHER), await office.question(), joined)
+    await joined.wait_for(1)
+    assert joined.records[0].owner == OTHER
+
+    await interrupt(taken_over)
+
+    waiting = asyncio.create_task(wait(before, record.id))
+    await until_idle(waiting)
+    await office.allow(record)
+    async with asyncio.timeout(BOUND_S):
+        assert (await waiting).status is State.ALLOWED
+
+
+@promise("approval:decision-never-lost")
+async def test_when_the_first_asker_has_died_one_that_asked_the_same_takes_the_question_over(
+    office: Office,
+) -> None:
+    await ask(office.desk_of(OwnerId("dead")), await office.question())
+    office.owners.others.clear()
     asked = Asked()
-    task = waiter(office, await office.question(), asked)
-    await asyncio.wait_for(asked.event.wait(), BOUND_S)
-    other = msgspec.structs.replace(asked.records[0], id=ApprovalId("other"), owner=OwnerId("another"))
-    await office.desk.store.approvals.ask(other, max_pending=20)
+    waiting = waiter(office.desk, await office.question(), asked)
+    await asked.wait_for(1)
+    assert asked.records[0].owner == OwnerId("dead")
 
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    assert await sweep(office.desk) == Swept()
+    await until_idle(waiting)
 
-    assert [record.status for record in await pending(office.desk)] == [State.PENDING]
+    assert (await office.stored(asked.records[0])).owner == OWNER
+    office.clock.advance(RECONNECT_S)
+    assert await sweep(office.desk) == Swept()
+    await office.allow(asked.records[0])
+    async with asyncio.timeout(BOUND_S):
+        assert (await waiting).granted
+
+
+async def test_a_question_that_all_have_stopped_waiting_for_is_cancelled_in_the_end(office: Office) -> None:
+    question, asked, joined = await office.question(), Asked(), Asked()
+    first = waiter(office.desk, question, asked)
+    await asked.wait_for(1)
+    second = waiter(office.desk_of(OTHER), question, joined)
+    await joined.wait_for(1)
+
+    await interrupt(second)
+    await interrupt(first)
+
+    office.clock.advance(RECONNECT_S)
+    assert await sweep(office.desk) == Swept(cancelled=1)
+    assert await office.status(asked.records[0]) is State.CANCELLED

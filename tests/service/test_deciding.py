@@ -132,8 +132,15 @@ def roles(
     model: bool = False,
     parent_may: bool = False,
     subject: Subject = Subject.TOOL_CALL,
+    verified: bool = True,
 ) -> frozenset[Role]:
-    return who_may_allow(subject, has_form=has_form, model_may_approve=model, parent_may_decide=parent_may)
+    return who_may_allow(
+        subject,
+        has_form=has_form,
+        model_may_approve=model,
+        parent_may_decide=parent_may,
+        verified=verified,
+    )
 
 
 @promise("agent:nothing-unapproved")
@@ -148,6 +155,9 @@ def roles(
         (roles(model=True, has_form=True, subject=Subject.INTEGRITY_CHANGED), MODEL),
         (roles(model=True, has_form=True, subject=Subject.INTEGRITY_CHANGED), FORM),
         (roles(model=True, subject=Subject.WORKSPACE_TRUST), MODEL),
+        (roles(parent_may=True, subject=Subject.WORKSPACE_TRUST), PARENT),
+        (roles(parent_may=True, subject=Subject.INTEGRITY_CHANGED), PARENT),
+        (roles(parent_may=True, verified=False), PARENT),
         (ANYONE, RULE),
     ],
 )
@@ -250,6 +260,16 @@ async def test_edited_arguments_that_cannot_be_stored_exactly_decide_nothing(off
 
     with pytest.raises(Invalid, match="the edited arguments"):
         await office.allow(record, updated_input={"title": "\ud800"})
+
+    assert await office.stored(record) == record
+
+
+@promise("agent:nothing-unapproved")
+async def test_a_model_may_not_edit_the_call_it_made(office: Office) -> None:
+    record = await office.ask(deciders=ANYONE)
+
+    with pytest.raises(MayNotDecide, match="not change it"):
+        await office.allow(record, by=MODEL, updated_input={"title": "edited"})
 
     assert await office.stored(record) == record
 

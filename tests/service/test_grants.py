@@ -75,6 +75,38 @@ async def test_what_runs_commands_or_code_is_remembered_by_its_exact_arguments(
 
 
 @promise("always:only-what-was-shown")
+@pytest.mark.parametrize(
+    "others", [{"sql": "DROP TABLE users"}, {"name": "daily", "options": {"shell": "rm -rf /"}}]
+)
+async def test_a_tool_remembered_by_its_name_is_asked_about_when_it_is_to_run_code(
+    office: Office, others: JsonObject
+) -> None:
+    decided = await office.allow(await office.ask("db:run", {"name": "daily"}), scope=Scope.SESSION)
+
+    assert decided.remembered == Remembered(scope=Scope.SESSION, entry="db:run")
+    assert (await office.judge("db:run", {"name": "weekly"})).kind is VerdictKind.ALLOW
+    assert (await office.judge("db:run", others)).kind is not VerdictKind.ALLOW
+
+
+@promise("always:only-what-was-shown")
+@pytest.mark.parametrize(("tool", "arguments"), [(TOOL, ARGUMENTS), ("Bash", {"command": "ls"})])
+@pytest.mark.parametrize(
+    ("definition", "artefact"),
+    [("sha256:other", "sha256:a"), ("sha256:d", "sha256:other"), (None, "sha256:a"), ("sha256:d", None)],
+)
+async def test_a_tool_or_artefact_that_changed_is_not_the_one_that_is_remembered(
+    office: Office, tool: str, arguments: JsonObject, definition: str | None, artefact: str | None
+) -> None:
+    record = await office.ask(tool, arguments, definition="sha256:d", artefact="sha256:a")
+    await office.allow(record, scope=Scope.SESSION)
+
+    same = await office.judge(tool, arguments, definition="sha256:d", artefact="sha256:a")
+    changed = await office.judge(tool, arguments, definition=definition, artefact=artefact)
+
+    assert (same.kind, changed.kind) == (VerdictKind.ALLOW, VerdictKind.UNLISTED)
+
+
+@promise("always:only-what-was-shown")
 async def test_a_tool_remembered_with_its_arguments_is_allowed_with_those_only(office: Office) -> None:
     await office.allow(await office.ask(), scope=Scope.SESSION, literal=True)
 
@@ -131,6 +163,21 @@ async def test_grants_end_with_their_session(office: Office) -> None:
     await end_session(office.desk, session)
 
     assert (await office.judge(session=session)).kind is not VerdictKind.ALLOW
+
+
+@promise("session:own-memory")
+async def test_a_decision_for_a_session_that_has_ended_remembers_nothing_for_the_next_of_its_id(
+    office: Office,
+) -> None:
+    session = await office.session(is_agent=False)
+    record = await office.ask(session=session)
+    await end_session(office.desk, session)
+
+    assert (await office.allow(record, scope=Scope.SESSION)).record.status is State.ALLOWED
+
+    anew = await office.session(is_agent=False)
+    assert await office.desk.store.grants.all() == []
+    assert (await office.judge(session=anew)).kind is not VerdictKind.ALLOW
 
 
 @promise("deny:beats-grants")

@@ -2,11 +2,11 @@
 
 import pytest
 
-from pml.core.approvals import Scope
+from pml.core.approvals import MatchedRule, Scope
 from pml.core.config import FileKind
 from pml.core.errors import ConfigInvalid
 from pml.core.rules import VerdictKind
-from pml.service.policy import matched_rule
+from pml.service.policy import kept_rule, matched_rule
 from tests.builders import later
 from tests.promises import promise
 from tests.service.offices import TOOL, Office
@@ -46,6 +46,19 @@ async def test_an_untrusted_workspace_only_tightens(office: Office) -> None:
     await office.trust()
     assert (await office.judge("a:x")).kind is VerdictKind.DENY
     assert (await office.judge("c:x")).kind is VerdictKind.ALLOW
+
+
+async def test_the_rule_that_trust_would_bring_into_force_is_named(office: Office) -> None:
+    office.write_rules(FileKind.WORKSPACE, allow=["github:*"], ask=["fs:*"])
+
+    judged, other = await office.judge(), await office.judge("fs:read")
+
+    assert judged.if_trusted is not None
+    assert (judged.kind, judged.needs_trust) == (VerdictKind.UNLISTED, True)
+    assert kept_rule(judged.if_trusted, VerdictKind.ALLOW) == MatchedRule(
+        verdict="allow", entry='"github:*"', file=str(office.path(FileKind.WORKSPACE)), line=1
+    )
+    assert (other.if_trusted, other.needs_trust) == (None, False)
 
 
 @promise("trust:exact-content")
@@ -88,9 +101,9 @@ async def test_while_a_file_is_broken_nothing_is_allowed_and_the_other_still_den
 
     assert judged.kind is VerdictKind.ASK
     assert [type(error) for error in judged.broken] == [ConfigInvalid]
-    why = matched_rule(judged)
-    assert why is not None
-    assert (why.verdict, why.file, why.line) == ("ask", str(office.path(broken)), 1)
+    assert matched_rule(judged) == MatchedRule(
+        verdict="broken", entry=judged.broken[0].problem, file=str(office.path(broken)), line=1
+    )
     assert denied.kind is VerdictKind.DENY
 
 

@@ -2,14 +2,16 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from pml.core.approvals import SessionId
+from pml.core.approvals import Scope, SessionId
 from pml.core.errors import Conflict, Invalid, MayNotDecide, NotFound
 from pml.core.ports import Process
+from pml.core.rules import VerdictKind
 from pml.service.sessions import descends_from, guard_person, session_of, start_session
 from pml.service.upkeep import end_session
-from tests.builders import NOW
+from tests.builders import NOW, later
 from tests.promises import promise
 from tests.service.offices import Office
 
@@ -28,11 +30,18 @@ async def test_a_session_started_again_is_the_live_one(office: Office) -> None:
         await session_of(office.desk, SessionId("nobody"))
 
 
-async def test_a_session_that_ended_is_not_started_again(office: Office) -> None:
-    await end_session(office.desk, await office.session())
+@promise("session:own-memory")
+async def test_a_session_that_ended_begins_anew_without_what_it_remembered(office: Office) -> None:
+    first = await office.session(process=SHELL)
+    await office.allow(await office.ask(session=first), scope=Scope.SESSION)
+    await end_session(office.desk, first)
+    office.clock.advance(5)
 
-    with pytest.raises(Conflict, match="ended"):
-        await office.session()
+    anew = await office.session(process=AGENT)
+
+    assert anew == msgspec.structs.replace(first, process=AGENT, started_at=later(5))
+    assert await office.desk.store.sessions.live() == [anew]
+    assert (await office.judge(session=anew)).kind is not VerdictKind.ALLOW
 
 
 @promise("session:own-memory")

@@ -1,26 +1,40 @@
 """Trust in a workspace's file: asked when it would help, for exactly the content that was shown."""
 
+import asyncio
+import contextlib
+import hashlib
+from pathlib import Path
+
 import pytest
 
-from pml.core.approvals import Approval, Decider, State, Subject
+from pml.core.approvals import (
+    Approval,
+    ApprovalId,
+    Decider,
+    MatchedRule,
+    OwnerId,
+    SessionId,
+    State,
+    Subject,
+)
 from pml.core.config import FileKind
 from pml.core.errors import Changed, ConfigInvalid, MayNotDecide, NotFound
 from pml.core.rules import VerdictKind
-from pml.service.approvals import Question
+from pml.service.approvals import Question, claim, finish
 from pml.service.consent import Consent, seek_consent
+from pml.service.desk import Desk
 from pml.service.policy import current_policy
 from pml.service.trusting import TRUST_TOOL, apply_trust, trust_workspace, untrust_workspace
-from tests.builders import FORM, MODEL, PERSON
+from pml.store.sqlite import SqliteStore
+from tests.builders import FORM, MODEL, OWNER, PERSON
 from tests.promises import promise
-from tests.service.offices import TOOL, Office
+from tests.service.offices import BOUND_S, TOOL, Asked, Office, parent, until_idle
 
-
-def ignore(record: Approval) -> None:
-    pass
+OTHER = OwnerId("owner-2")
 
 
 async def seek(office: Office, question: Question) -> Consent:
-    return await seek_consent(office.desk, question, wait_s=0, on_asked=ignore)
+    return await seek_consent(office.desk, question, wait_s=0, on_asked=Asked())
 
 
 async def asked_to_trust(office: Office, question: Question) -> Approval:
@@ -42,13 +56,24 @@ async def test_a_call_that_trust_would_allow_asks_for_trust_first(office: Office
 
     record = await asked_to_trust(office, await office.question())
 
-    policy = await current_policy(office.desk, str(office.workspace))
+    file = office.path(FileKind.WORKSPACE)
     assert (record.tool_name, record.status) == (TRUST_TOOL, State.PENDING)
+    assert record.rule == MatchedRule(verdict="allow", entry=f'"{TOOL}"', file=str(file), line=1)
     assert record.tool_input == {
-        "path": str(office.path(FileKind.WORKSPACE)),
-        "digest": policy.loaded.workspace.digest,
+        "path": str(file),
+        "digest": f"sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}",
         "allows": [f'"{TOOL}"'],
-        "launches": [{"name": "db", "command": "run-db", "args": ["-x"], "cwd": None, "env_names": ["KEY"]}],
+        "launches": [
+            {
+                "name": "db",
+                "command": "run-db",
+                "args": ["-x"],
+                "cwd": None,
+                "env_names": ["KEY"],
+                "path": None,
+                "permissions": None,
+            }
+        ],
         "settings": {},
     }
 
@@ -83,12 +108,65 @@ async def test_a_file_that_changed_since_it_was_shown_is_not_trusted(office: Off
     await office.allow(record)
     office.write_rules(FileKind.WORKSPACE, allow=["*"])
 
+    with pytest.raises(Changed, match="nothing was trusted"):
+        await apply_trust(office.desk, record, question.session)
+
+    assert await office.status(record) is State.CANCELLED
+    assert not (await current_policy(office.desk, str(office.workspace))).trusted
+    assert (await office.judge()).kind is not VerdictKind.ALLOW
+
+
+@promise("trust:exact-content")
+async def test_a_file_that_changes_while_the_answer_is_carried_out_is_not_trusted(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    office.write_rules(FileKind.WORKSPACE, allow=[TOOL])
+    question = await office.question()
+    record = await asked_to_trust(office, question)
+    await office.allow(record)
+
+    async def claim_and_be_overtaken(desk: Desk, approval_id: ApprovalId) -> Approval:
+        claimed = await claim(desk, approval_id)
+        office.write_rules(FileKind.WORKSPACE, allow=["*"])
+        return claimed
+
+    monkeypatch.setattr("pml.service.trusting.claim", claim_and_be_overtaken)
+
     with pytest.raises(Changed, match="has changed since it was shown"):
         await apply_trust(office.desk, record, question.session)
 
     assert await office.status(record) is State.FAILED
-    assert not (await current_policy(office.desk, str(office.workspace))).trusted
     assert (await office.judge()).kind is not VerdictKind.ALLOW
+
+
+@promise("trust:exact-content")
+@pytest.mark.parametrize("gone", [True, False])
+async def test_a_file_that_changed_since_the_question_cannot_be_allowed_and_ends_the_question(
+    office: Office, gone: bool
+) -> None:
+    office.write_rules(FileKind.WORKSPACE, allow=[TOOL])
+    record = await asked_to_trust(office, await office.question())
+    if gone:
+        office.path(FileKind.WORKSPACE).unlink()
+    else:
+        office.write_rules(FileKind.WORKSPACE, allow=["*"])
+
+    with pytest.raises(Changed, match="nothing was trusted"):
+        await office.allow(record)
+
+    stored = await office.stored(record)
+    assert (stored.status, stored.decided_by) == (State.CANCELLED, None)
+    assert stored.reason is not None
+    assert "has changed since the question was asked" in stored.reason
+    assert "workspace.trusted" not in await office.kinds()
+
+
+async def test_a_question_whose_file_changed_can_still_be_denied(office: Office) -> None:
+    office.write_rules(FileKind.WORKSPACE, allow=[TOOL])
+    record = await asked_to_trust(office, await office.question())
+    office.write_rules(FileKind.WORKSPACE, allow=["*"])
+
+    assert (await office.deny(record)).status is State.DENIED
 
 
 @promise("trust:exact-content")
@@ -106,10 +184,12 @@ async def test_a_changed_file_is_a_new_question_that_the_old_answer_does_not_ans
 
 
 @promise("trust:exact-content")
-@pytest.mark.parametrize("by", [MODEL, FORM])
+@pytest.mark.parametrize("by", [MODEL, FORM, parent("top")])
 async def test_only_a_person_can_trust_a_file(office: Office, by: Decider) -> None:
     office.write_rules(FileKind.WORKSPACE, allow=[TOOL])
-    record = await asked_to_trust(office, await office.question())
+    top = await office.session(SessionId("top"))
+    child = await office.session(parent_id=top.id)
+    record = await asked_to_trust(office, await office.question(session=child))
 
     with pytest.raises(MayNotDecide):
         await office.allow(record, by=by)
@@ -141,6 +221,62 @@ async def test_trusting_needs_the_digest_of_what_is_there(office: Office) -> Non
         await trust_workspace(office.desk, workspace, digest="", by=PERSON)
 
     assert "workspace.trusted" not in await office.kinds()
+
+
+@promise("trust:exact-content")
+async def test_trusting_the_present_content_ends_the_trust_in_what_was_there_before(office: Office) -> None:
+    office.write_rules(FileKind.WORKSPACE, allow=["*"])
+    await office.trust()
+    before = office.path(FileKind.WORKSPACE).read_bytes()
+    office.write_rules(FileKind.WORKSPACE, allow=[TOOL])
+    await office.trust()
+
+    office.path(FileKind.WORKSPACE).write_bytes(before)
+
+    assert not (await current_policy(office.desk, str(office.workspace))).trusted
+    assert (await office.judge("fs:read")).kind is not VerdictKind.ALLOW
+
+
+async def test_two_that_wait_for_one_answer_to_trust_are_both_granted_by_the_rule(tmp_path: Path) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        here = await SqliteStore.open(tmp_path / "store", OWNER)
+        stack.push_async_callback(here.close)
+        there = await SqliteStore.open(tmp_path / "store", OTHER)
+        stack.push_async_callback(there.close)
+        await stack.enter_async_context(asyncio.timeout(BOUND_S))
+        office = Office(here, tmp_path)
+        office.write_rules(FileKind.WORKSPACE, allow=[TOOL])
+        question, asked = await office.question(), Asked()
+        waiting = [
+            asyncio.create_task(seek_consent(desk, question, wait_s=None, on_asked=asked))
+            for desk in (office.desk, office.desk_of(OTHER, there))
+        ]
+        await asked.wait_for(2)
+
+        await office.allow(asked.records[0])
+        consents = await asyncio.gather(*waiting)
+
+        assert {record.id for record in asked.records} == {asked.records[0].id}
+        assert [(consent.granted, consent.record) for consent in consents] == [(True, None)] * 2
+        assert await office.status(asked.records[0]) is State.COMPLETED
+        assert (await office.kinds()).count("workspace.trusted") == 1
+
+
+async def test_an_answer_to_trust_that_another_carries_out_is_waited_for(office: Office) -> None:
+    office.write_rules(FileKind.WORKSPACE, allow=[TOOL])
+    question, asked = await office.question(), Asked()
+    async with asyncio.timeout(BOUND_S):
+        waiting = asyncio.create_task(seek_consent(office.desk, question, wait_s=None, on_asked=asked))
+        await asked.wait_for(1)
+        record = (await office.allow(asked.records[0])).record
+        await claim(office.desk, record.id)  # before the waiter gets to run
+        await until_idle(waiting)
+        await office.trust()
+        await finish(office.desk, record.id)
+        consent = await waiting
+
+    assert (consent.granted, consent.record) == (True, None)
+    assert [each.id for each in asked.records] == [record.id]
 
 
 async def test_trust_can_be_taken_back(office: Office) -> None:

@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from pml.core.approvals import RECONNECT_S, Approval, OwnerId, Scope, SessionId, State
+from pml.core.config import FileKind
 from pml.core.errors import ApprovalExpired, IllegalEvent
-from pml.core.ports import Process, Workflow
+from pml.core.ports import Process, Session, Workflow
 from pml.service.approvals import claim, finish
-from pml.service.upkeep import Swept, end_session, sweep
+from pml.service.upkeep import Swept, clean_up, end_session, sweep
 from tests.builders import NOW, later
 from tests.promises import promise
 from tests.service.offices import Office
@@ -17,12 +18,13 @@ from tests.service.offices import Office
 ME = OwnerId("owner-1")
 SIBLING = OwnerId("sibling")
 SHELL = Process(pid=41, started=1.0)
+DAY_S = 24 * 3600
 
 
-async def ask_as(office: Office, owner: OwnerId, n: int) -> Approval:
+async def ask_as(office: Office, owner: OwnerId, n: int, session: Session | None = None) -> Approval:
     """Ask the `n`-th question as another process would."""
     office.owners.me = owner
-    record = await office.ask(arguments={"n": n})
+    record = await office.ask(arguments={"n": n}, session=session)
     office.owners.me = ME
     return record
 
@@ -169,6 +171,28 @@ async def test_another_process_with_the_same_number_is_not_the_sessions(office: 
     assert session.process == SHELL
 
 
+@pytest.mark.parametrize("is_agent", [True, False])
+async def test_what_a_script_still_waits_for_outlives_its_session_and_what_an_agent_asked_does_not(
+    office: Office, is_agent: bool
+) -> None:
+    office.owners.others.add(SIBLING)
+    session = await office.session(is_agent=is_agent)
+    waited_for = await ask_as(office, SIBLING, 1, session)
+    left = await ask_as(office, OwnerId("dead"), 2, session)
+    with_workflow = await ask_as(office, OwnerId("dead"), 3, session)
+    await office.desk.store.workflows.issue(
+        Workflow(id="w", approval_id=with_workflow.id, principal="ana", created_at=NOW)
+    )
+    allowed = (await office.allow(await ask_as(office, OwnerId("dead"), 4, session))).record
+
+    assert await end_session(office.desk, session) == (2 if is_agent else 1)
+
+    assert await office.status(waited_for) is (State.CANCELLED if is_agent else State.PENDING)
+    assert await office.status(left) is State.CANCELLED
+    for record in (with_workflow, allowed):
+        assert await office.stored(record) == record
+
+
 async def test_ending_a_session_counts_what_it_withdrew(office: Office) -> None:
     session = await office.session()
     for n in range(3):
@@ -189,6 +213,29 @@ async def test_sweeping_from_many_places_at_once_does_everything_once(office: Of
     assert sum(each.lost for each in swept) == 1
     assert await office.status(lost) is State.UNKNOWN
     assert (await office.kinds()).count("approval.expired") == 5
+
+
+# --- what is kept
+
+
+async def test_what_ended_longer_ago_than_it_is_kept_is_deleted_and_nothing_that_lives(
+    office: Office,
+) -> None:
+    office.write(FileKind.USER, {"audit": {"keep_days": 2}})
+    denied = await office.deny(await office.ask(arguments={"n": 1}))
+    running = await run_as(office, ME, 2)
+    office.clock.advance(1)
+    younger = await office.deny(await office.ask(arguments={"n": 3}))
+    office.clock.advance(2 * DAY_S)
+    before = await office.kinds()
+
+    assert await clean_up(office.desk, str(office.workspace)) == 1
+    assert await clean_up(office.desk, str(office.workspace)) == 0
+
+    assert await office.desk.store.approvals.get(denied.id) is None
+    for record in (running, younger):
+        assert await office.stored(record) == record
+    assert await office.kinds() == [*before, "approvals.cleaned"]
 
 
 # --- a clock that jumps

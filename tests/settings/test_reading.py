@@ -30,7 +30,7 @@ def test_a_file_is_read_with_its_rules_and_the_digest_of_its_bytes(
 ) -> None:
     (workspace / ".pml.json").write_bytes(ODD.encode())
     state = files.read().workspace
-    assert (state.digest, state.error) == (hashlib.sha256(ODD.encode()).hexdigest(), None)
+    assert (state.digest, state.error) == (f"sha256:{hashlib.sha256(ODD.encode()).hexdigest()}", None)
     assert state.config is not None
     assert [(rule.tool, rule.source and rule.source.line) for rule in state.config.rules] == [
         ("Bash", 2),

@@ -1,5 +1,7 @@
 """Audit chains on disk: one writer each, taken over when free, never continued when they do not fit."""
 
+import errno
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest_asyncio
 
 from pml.core.approvals import OwnerId
 from pml.core.audit import GENESIS, Head, session_ended
+from pml.core.errors import Unavailable
 from pml.store.chains import Chain, heads_kept, take_chain
 from pml.store.connection import open_database
 from pml.store.database import Database
@@ -115,3 +118,53 @@ async def test_a_new_chain_begins_at_nothing(tmp_path: Path, database: Database)
     assert heads_kept(tmp_path) == [taken.head, beside.head]
     taken.close()
     beside.close()
+
+
+async def test_a_chain_that_was_taken_but_never_written_keeps_a_head_for_who_writes_it(
+    tmp_path: Path, database: Database
+) -> None:
+    take_chain(tmp_path, database).close()
+    again = take_chain(tmp_path, database)
+    head = Head(chain="0001", n=1, hash="ab" * 32)
+
+    again.keep(head)
+
+    assert heads_kept(tmp_path) == [head]
+    again.close()
+
+
+async def test_writes_that_fail_for_want_of_a_chain_leave_nothing_open_and_begin_no_more_chains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(fd: int, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    store = await SqliteStore.open(tmp_path, OwnerId("a"))
+    before = len(os.listdir("/dev/fd"))
+    for _ in range(5):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", full)
+            with pytest.raises(Unavailable, match="No space left"):
+                await record(store)
+
+    assert len(os.listdir("/dev/fd")) == before
+    assert os.listdir(tmp_path / "audit") == ["0001"]
+    await record(store)
+    assert [(head.chain, head.n) for head in heads_kept(tmp_path)] == [("0001", 1)]
+    await store.close()
+
+
+@pytest.mark.parametrize("unreadable", ["audit/0001", "audit"])
+async def test_a_head_that_cannot_be_read_is_told_of_by_name(tmp_path: Path, unreadable: str) -> None:
+    store = await SqliteStore.open(tmp_path, OwnerId("a"))
+    if unreadable == "audit":
+        (tmp_path / "audit").write_text("a file where a directory should be")
+    else:
+        (tmp_path / unreadable).mkdir(parents=True)
+
+    with pytest.raises(Unavailable) as refused:
+        await store.audit.heads_kept()
+
+    assert refused.value.message.startswith(f"{tmp_path / unreadable}: ")
+    assert refused.value.hint is not None
+    await store.close()

@@ -11,6 +11,7 @@ import apsw
 import pytest
 
 from pml.core.approvals import Approval, OwnerId
+from pml.core.errors import Unavailable
 from pml.store.database import Database, Row, Value
 from pml.store.sqlite import SqliteStore
 from tests.builders import allow, make_approval
@@ -115,6 +116,23 @@ async def test_a_database_that_does_not_answer_for_a_while_is_looked_at_again(
 
             assert await watch.wait(BOUND_S)
     assert caplog.records == []
+
+
+async def test_watching_a_database_that_does_not_answer_is_refused_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(database: Database, statement: str, values: Sequence[Value] = ()) -> list[Row]:
+        raise apsw.IOError("gone")
+
+    async with two_stores(tmp_path) as (waiting, _, record):
+        with monkeypatch.context() as patch:
+            patch.setattr(Database, "run", fail)
+            with pytest.raises(Unavailable) as refused, waiting.changes.watch(record.id):
+                pass
+
+        assert refused.value.message == f"{tmp_path}/pml.db: the disk does not answer (gone)"
+        with waiting.changes.watch(record.id):
+            pass
 
 
 async def test_the_socket_of_a_dead_process_is_tidied_up(tmp_path: Path) -> None:

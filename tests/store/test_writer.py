@@ -1,8 +1,9 @@
 """The writer: batches in one transaction, one refused operation disturbs no other, sync where it matters."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -19,6 +20,7 @@ from tests.builders import NOW, allow, make_approval, make_grant, uuid
 from tests.chains import verify
 
 OWNER = OwnerId("a")
+BOUND_S = 10.0
 
 
 @pytest_asyncio.fixture
@@ -94,6 +96,29 @@ async def test_one_that_is_refused_changes_nothing_and_disturbs_no_other(store: 
     assert verify(links, {head.chain: head for head in await store.audit.heads_kept()}) == []
 
 
+async def test_one_that_is_refused_after_it_was_recorded_leaves_no_gap_in_the_log_and_wakes_nobody(
+    store: SqliteStore,
+) -> None:
+    await store.grants.add(make_grant(1))
+    record = await store.approvals.ask(make_approval(1), max_pending=20)
+    other = make_approval(2)
+    with store.changes.watch(record.id) as refused, store.changes.watch(other.id) as asked:
+        outcomes = await asyncio.gather(
+            store.approvals.advance(record.id, allow(record), remember=make_grant(1)),
+            store.approvals.ask(other, max_pending=20),
+            return_exceptions=True,
+        )
+
+        assert [type(outcome) for outcome in outcomes] == [Conflict, type(other)]
+        assert await asked.wait(0)
+        assert not await refused.wait(0)
+    assert await store.approvals.get(record.id) == record
+    links = [link async for link in store.audit.links()]
+    kinds = [(link.n, link.entry.kind) for link in links]
+    assert kinds == [(1, "grant.added"), (2, "approval.requested"), (3, "approval.requested")]
+    assert verify(links, {head.chain: head for head in await store.audit.heads_kept()}) == []
+
+
 async def test_a_writer_that_is_cancelled_before_its_turn_writes_nothing(store: SqliteStore) -> None:
     asking = asyncio.create_task(store.approvals.ask(make_approval(1), max_pending=20))
     await asyncio.sleep(0)
@@ -136,3 +161,48 @@ async def test_a_batch_that_fails_leaves_nothing_of_any_of_its_operations(
     await writer.write(note)
     assert await store.audit.last_seq() == 1
     writer.close()
+
+
+async def test_what_is_queued_when_the_writer_closes_is_refused_and_never_tried(
+    tmp_path: Path, recording: Recording
+) -> None:
+    writer = Writer(tmp_path, recording, lambda touched: None)
+    queued = [asyncio.create_task(writer.write(note)) for _ in range(2)]
+    await asyncio.sleep(0)
+
+    writer.close()
+
+    outcomes = await asyncio.gather(*queued, return_exceptions=True)
+    assert [str(outcome) for outcome in outcomes] == ["the store was closed; nothing was changed"] * 2
+    assert {type(outcome) for outcome in outcomes} == {Unavailable}
+    assert recording.scripts == []
+
+
+async def test_what_waits_for_a_busy_database_when_the_store_closes_is_refused_and_no_timer_is_left(
+    tmp_path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    timers: list[asyncio.TimerHandle] = []
+    waiting = asyncio.Event()
+    call_later = loop.call_later
+
+    def recorded(delay: float, callback: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
+        timers.append(call_later(delay, callback, *args))
+        waiting.set()
+        return timers[-1]
+
+    monkeypatch.setattr(loop, "call_later", recorded)
+    closing = await SqliteStore.open(tmp_path, OwnerId("b"))
+    other = Database(str(tmp_path / "pml.db"))
+    other.script("BEGIN IMMEDIATE")
+    asking = asyncio.create_task(closing.approvals.ask(make_approval(1), max_pending=20))
+    async with asyncio.timeout(BOUND_S):
+        await waiting.wait()
+
+    await closing.close()
+
+    with pytest.raises(Unavailable, match="the store was closed"):
+        await asking
+    assert timers[-1].cancelled()
+    other.close()
+    assert await store.approvals.page(ApprovalQuery()) == []

@@ -1,18 +1,23 @@
 """`pml approvals`: what waits, what became of it, and answering it from a plain terminal."""
 
 import argparse
+from typing import TYPE_CHECKING, Final
 
-from pml.cli.approving import ask, configure_ask, configure_decide, decide_each
+from pml.cli.approving import ask, configure_ask, configure_decide, decide_each, workspace_of
 from pml.cli.cards import print_card, print_lines, short
 from pml.cli.exits import Exit
+from pml.cli.opening import opened
 from pml.cli.output import print_json, say
 from pml.cli.verbs import Verbs, run_verb
 from pml.cli.watching import watch
-from pml.core.approvals import Approval, SessionId, State, Subject
+from pml.core.approvals import Approval, Scope, SessionId, State, Subject
 from pml.core.memory import META_TOOLS, always_entry
 from pml.core.ports import ApprovalQuery
 from pml.core.values import Json
 from pml.core.wire import approval_json
+
+if TYPE_CHECKING:
+    from pml.service.desk import Desk
 
 EXAMPLES = """examples:
   pml approvals list                       what waits for an answer
@@ -24,34 +29,57 @@ EXAMPLES = """examples:
   pml approvals ask github:create_issue '{"title": "Hi"}' --wait
 
 exit codes: 0 ok, 1 failed, 2 usage, 3 denied, 4 pending, 5 expired or not found, 6 already decided"""
+_LIST: Final = """examples:
+  pml approvals list
+  pml approvals list --all --limit 20
+  pml approvals list --session nightly --json"""
+_SHOW: Final = """examples:
+  pml approvals show 3f2a
+  pml approvals show 3f2a --json"""
+_ALLOW: Final = """examples:
+  pml approvals allow 3f2a 77b0
+  pml approvals allow 3f2a --remember session
+  pml approvals allow 3f2a --remember always --literal      only with these arguments
+  pml approvals allow 3f2a --input '{"title": "Hello"}'     with other arguments"""
+_DENY: Final = """examples:
+  pml approvals deny 3f2a
+  pml approvals deny 3f2a 77b0 --message 'use the staging database'"""
+_WATCH: Final = """examples:
+  pml approvals watch
+  pml approvals watch --json | jq .kind"""
+MAX_PAGE: Final = 10_000
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     verbs = Verbs(parser)
-    listing = verbs.add("list", "list what waits for an answer, oldest first", list_approvals)
+    listing = verbs.add(
+        "list", "list what waits for an answer in any workspace, oldest first", list_approvals, epilog=_LIST
+    )
     listing.add_argument("--all", action="store_true", help="also what is decided, expired or cancelled")
     listing.add_argument("--session", metavar="ID", help="only of this session")
-    listing.add_argument("--limit", type=int, default=100, metavar="N", help="at most N (default: 100)")
+    listing.add_argument("--limit", type=page_size, default=100, metavar="N", help="at most N (default: 100)")
     listing.add_argument("--after", metavar="ID", help="only those after this approval: the next page")
-    showing = verbs.add("show", "show one approval, whole", show_approval)
+    showing = verbs.add("show", "show one approval, whole", show_approval, epilog=_SHOW)
     showing.add_argument("id", metavar="ID", help="an id, or the start of one")
     configure_ask(verbs.add("ask", "ask for approval of a call that a script will make", ask))
-    configure_decide(verbs.add("allow", "let calls run", decide_each), allow=True)
-    configure_decide(verbs.add("deny", "refuse calls", decide_each), allow=False)
-    verbs.add("watch", "print a line for everything that happens", watch)
+    configure_decide(verbs.add("allow", "let calls run", decide_each, epilog=_ALLOW), allow=True)
+    configure_decide(verbs.add("deny", "refuse calls", decide_each, epilog=_DENY), allow=False)
+    verbs.add(
+        "watch",
+        "print a line for everything that happens, with --json an object a line",
+        watch,
+        epilog=_WATCH,
+    )
 
 
 run = run_verb
 
 
 async def list_approvals(args: argparse.Namespace) -> int:
-    from pml.app import find_place, open_desk
     from pml.service.approvals import find
-    from pml.service.upkeep import sweep
 
-    async with open_desk(find_place(args.workspace)) as desk:
-        await sweep(desk)
+    async with opened(args) as desk:
         after = await find(desk, args.after) if args.after else None
         query = ApprovalQuery(
             states=None if args.all else frozenset({State.PENDING}),
@@ -60,56 +88,61 @@ async def list_approvals(args: argparse.Namespace) -> int:
             limit=args.limit,
         )
         found = await desk.store.approvals.page(query)
+        workspaces = {str(record.session_id): await workspace_of(desk, record) for record in found}
         now = desk.clock.now()
     if args.json:
-        print_json({"approvals": [approval_json(record) for record in found]})
+        shapes = [approval_json(record) | {"workspace": workspaces[record.session_id]} for record in found]
+        print_json({"approvals": shapes})
     elif not found:
         say("nothing here yet" if args.all else "nothing waits for an answer")
     else:
-        print_lines(found, now=now)
+        print_lines(found, workspaces, now=now)
         if len(found) == args.limit:
             say(f"there may be more: --after {short(found[-1].id)}")
     return Exit.OK
 
 
 async def show_approval(args: argparse.Namespace) -> int:
-    from pml.app import find_place, open_desk
-    from pml.core.approvals import Scope
-    from pml.service.approvals import all_pending, find
-    from pml.service.remembering import covered_by, memory_of
-    from pml.service.sessions import session_of
-    from pml.service.upkeep import sweep
+    from pml.service.approvals import find
 
-    async with open_desk(find_place(args.workspace)) as desk:
-        await sweep(desk)
+    async with opened(args) as desk:
         record = await find(desk, args.id)
         always = _always(record)
-        covered: list[Approval] = []
-        if always is not None and record.status is State.PENDING:
-            from pml.app import person
-
-            session = await session_of(desk, record.session_id)
-            memory = memory_of(
-                desk,
-                record,
-                session,
-                person(),
-                Scope.ALWAYS,
-                arguments=record.tool_input,
-                literal=False,
-            )
-            if memory is not None:
-                covered = await covered_by(desk, memory, all_pending(desk))
+        covered = [] if always is None else await _covered(desk, record)
+        workspace = await workspace_of(desk, record)
         now = desk.clock.now()
     if args.json:
-        print_json(approval_json(record) | {"always": always, "covers": [other.id for other in covered]})
+        more: dict[str, Json] = {"workspace": workspace, "always": always}
+        print_json(approval_json(record) | more | {"covers": [other.id for other in covered]})
     else:
-        print_card(record, now=now, always=always, covered=covered)
+        print_card(record, workspace=workspace, now=now, always=always, covered=covered)
     return Exit.OK
+
+
+async def _covered(desk: "Desk", record: Approval) -> list[Approval]:
+    """Return those of the waiting that "always" would cover too."""
+    from pml.app import person
+    from pml.service.approvals import all_pending
+    from pml.service.remembering import covered_by, memory_of
+    from pml.service.sessions import session_of
+
+    session = await session_of(desk, record.session_id)
+    memory = memory_of(
+        desk, record, session, person(), Scope.ALWAYS, arguments=record.tool_input, literal=False
+    )
+    return [] if memory is None else await covered_by(desk, memory, all_pending(desk))
+
+
+def page_size(text: str) -> int:
+    """Return how many to list at the most, for argparse."""
+    number = int(text)
+    if not 1 <= number <= MAX_PAGE:
+        raise argparse.ArgumentTypeError(f"must be from 1 to {MAX_PAGE}")
+    return number
 
 
 def _always(record: Approval) -> Json:
     """Return the entry that "always" would write, or None where there is nothing to remember."""
-    if record.subject is not Subject.TOOL_CALL or record.tool_name in META_TOOLS:
+    if record.status is not State.PENDING or record.subject is not Subject.TOOL_CALL:
         return None
-    return always_entry(record.tool_name, record.tool_input)
+    return None if record.tool_name in META_TOOLS else always_entry(record.tool_name, record.tool_input)

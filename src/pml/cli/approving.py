@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from pml.cli.cards import print_card, short
 from pml.cli.exits import Exit, exit_of
+from pml.cli.opening import opened
 from pml.cli.output import complain, print_error, print_json, say
-from pml.core.approvals import Approval, ApprovalId, Scope, SessionId, State
+from pml.core.approvals import Approval, ApprovalId, Scope, SessionId, State, Subject
 from pml.core.digest import digest
 from pml.core.errors import Invalid, PmlError
 from pml.core.names import parse_tool
@@ -28,6 +29,7 @@ def configure_ask(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "arguments", metavar="JSON", nargs="?", default="{}", help="the call's arguments; - reads stdin"
     )
+    parser.set_defaults(late="arguments")
     parser.add_argument("--wait", action="store_true", help="wait for the answer (default: exit 4 if asked)")
     parser.add_argument("--session", metavar="ID", help="ask in this session (default: that of the shell)")
     parser.add_argument("--tool-use-id", metavar="ID", default="", help="tells repeated questions apart")
@@ -35,7 +37,8 @@ def configure_ask(parser: argparse.ArgumentParser) -> None:
 
 examples:
   pml approvals ask db:drop_table '{"name": "old"}' --wait && ./drop old
-  pml approvals ask deploy:prod '{"version": "1.4"}'     asks; run it again to collect the answer"""
+  pml approvals ask deploy:prod '{"version": "1.4"}'     asks; run it again to collect the answer
+  pml approvals ask deploy:prod --session nightly        collects from another shell: cron, CI"""
 
 
 def configure_decide(parser: argparse.ArgumentParser, *, allow: bool) -> None:
@@ -60,31 +63,40 @@ def configure_decide(parser: argparse.ArgumentParser, *, allow: bool) -> None:
 
 
 async def ask(args: argparse.Namespace) -> int:
-    from pml.app import find_place, open_desk
+    from pml.app import find_place
     from pml.service.approvals import Question
     from pml.service.consent import seek_consent
-    from pml.service.upkeep import sweep
 
     tool = str(parse_tool(args.tool))
-    arguments = _read_object(args.arguments, what="the arguments")
+    arguments = _read_object(args.arguments, what="the input")
     place = find_place(args.workspace)
-    async with open_desk(place) as desk:
-        await sweep(desk)
+    async with opened(args) as desk:
         session = await _script_session(desk, place, args.session)
         question = Question(session=session, tool=tool, arguments=arguments, tool_use_id=args.tool_use_id)
 
         def announce(record: Approval) -> None:
             if args.wait and record.status is State.PENDING and not args.json:
-                print_card(record, now=desk.clock.now(), to_stderr=True)
+                print_card(record, workspace=session.workspace, now=desk.clock.now(), to_stderr=True)
                 complain("\nwaiting for an answer from another terminal; Ctrl-C withdraws the question")
 
         consent = await seek_consent(desk, question, wait_s=None if args.wait else 0, on_asked=announce)
     return _tell_consent(consent, as_json=args.json)
 
 
+async def workspace_of(desk: "Desk", record: Approval) -> str:
+    """Return the workspace whose agent or script asks."""
+    from pml.service.sessions import session_of
+
+    return (await session_of(desk, record.session_id)).workspace
+
+
 def _read_object(given: str, *, what: str) -> JsonObject:
     """Return the JSON object given on the command line, or on stdin for `-`: a command line is bounded."""
-    return loads_object(sys.stdin.buffer.read(MAX_BYTES + 1) if given == "-" else given, what=what)
+    try:
+        return loads_object(sys.stdin.buffer.read(MAX_BYTES + 1) if given == "-" else given, what=what)
+    except Invalid as exc:
+        hint = None if given == "-" else """quote it for the shell: '{"title": "Hi"}'"""
+        raise Invalid(exc.message, hint=hint) from exc
 
 
 async def _script_session(desk: "Desk", place: "Place", session_id: str | None) -> "Session":
@@ -132,30 +144,37 @@ def _tell_consent(consent: "Consent", *, as_json: bool) -> int:
     elif record is None:
         say(f"allowed: {visible(why(consent.judged))}")
     elif record.status is State.PENDING:
-        say(f"pending: answer with `pml approvals allow {short(record.id)}`, then run this again")
+        _tell_pending(record)
     else:
         by = "" if record.decided_by is None else f" by {visible(str(record.decided_by))}"
         edited = (
             "" if record.updated_input is None else f" as {visible_json(record.updated_input, indent=None)}"
         )
-        words = record.response_message or record.reason
-        message = "" if words is None else f": {visible(words)}"
-        say(f"{word}{by}{edited}{message}")
+        nobody = "nobody answered in time" if record.status is State.EXPIRED else None
+        words = record.response_message or record.reason or nobody
+        say(f"{word}{by}{edited}" + ("" if words is None else f": {visible(words)}"))
+    for error in consent.judged.broken:
+        complain(f"warning: {visible(error.message)}; until it is mended its denies are unknown")
     return code
+
+
+def _tell_pending(record: Approval) -> None:
+    look = f"look at it with `pml approvals show {short(record.id)}`"
+    if record.subject is Subject.WORKSPACE_TRUST:
+        say(f"pending: this workspace's .pml.json must be trusted first; {look}, then run this again")
+    else:
+        say(f"pending: {look}, answer with `pml approvals allow {short(record.id)}`, then run this again")
 
 
 async def decide_each(args: argparse.Namespace) -> int:
     """Answer each id; one that fails does not keep the others from being answered."""
-    from pml.app import find_place, open_desk
     from pml.service.sessions import guard_person
-    from pml.service.upkeep import sweep
 
     _check_options(args)
     results: list[Json] = []
     code: int = Exit.OK
-    async with open_desk(find_place(args.workspace)) as desk:
+    async with opened(args) as desk:
         await guard_person(desk)
-        await sweep(desk)
         for prefix in args.ids:
             try:
                 decided = await _decide_one(desk, prefix, args)
@@ -196,7 +215,7 @@ def _decision(args: argparse.Namespace, digest: str, release: list[ApprovalId]) 
 
     return Decision(
         by=person(),
-        digest=args.digest or digest,
+        digest=digest if args.digest is None else f"sha256:{args.digest.removeprefix('sha256:')}",
         allow=args.allow,
         scope=Scope(args.remember or Scope.ONCE),
         literal=args.literal,
@@ -229,7 +248,8 @@ def _tell_decided(decided: "Decided") -> None:
     say(f"{word} {short(record.id)} {visible(record.tool_name)}")
     if memory is not None:
         entry = visible_json(memory.entry, indent=None)
-        say(f"  remembered for {'this session' if memory.scope is Scope.SESSION else 'always'}: {entry}")
+        where = "for this session" if memory.file is None else f"in {visible(memory.file)}"
+        say(f"  remembered {where}: {entry}")
         if memory.problem is not None:
             complain(f"  not in the file yet: {visible(memory.problem.message)}; PML writes it once it can")
         elif not memory.counts:

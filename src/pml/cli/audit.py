@@ -20,13 +20,19 @@ from pml.core.wire import link_json
 if TYPE_CHECKING:
     from pml.service.desk import Desk
 
-EXAMPLES = """examples:
+LIST_EXAMPLES = """examples:
   pml audit list                                   the newest entries, oldest of them first
   pml audit list --since 2h --tool github:create_issue
+  pml audit list --since 2027-01-31                from the start of that day, UTC
   pml audit list --since 2027-01-31T08:00:00Z --until 2027-01-31T18:00:00Z --decider ana
-  pml audit list --after 0 --limit 1000 --json     everything, page by page
+  pml audit list --after 0 --limit 1000 --json     everything, page by page"""
+VERIFY_EXAMPLES = """examples:
+  pml audit verify                                 exit 1 if an entry was edited, removed or moved
+  pml audit verify --json | jq '.problems[]'"""
+EXAMPLES = f"""{LIST_EXAMPLES}
   pml audit verify                                 exit 1 if an entry was edited, removed or moved"""
 
+_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _AGO: Final = re.compile(r"(\d{1,9})(s|m|h|d|w)")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _TOLD: Final = ("name", "path", "effect", "entry", "reason", "why", "scope", "count")  # of an entry's details
@@ -35,8 +41,8 @@ _TOLD: Final = ("name", "path", "effect", "entry", "reason", "why", "scope", "co
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     verbs = Verbs(parser)
-    listing = verbs.add("list", "list what happened", list_entries, epilog=EXAMPLES)
-    time = "a time like 2027-01-31T08:00:00Z, or how long ago: 30m, 2h, 7d"
+    listing = verbs.add("list", "list what happened", list_entries, epilog=LIST_EXAMPLES)
+    time = "a time like 2027-01-31T08:00:00Z, a day like 2027-01-31 (UTC), or how long ago: 30m, 2h, 7d"
     listing.add_argument("--since", metavar="T", help=f"from then on: {time}")
     listing.add_argument("--until", metavar="T", help="before then")
     listing.add_argument("--session", metavar="ID", help="only of this session")
@@ -45,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--approval", metavar="ID", help="only about this approval")
     listing.add_argument("--limit", type=int, default=100, metavar="N", help="at most N (default: 100)")
     listing.add_argument("--after", type=int, metavar="SEQ", help="the first ones after this place")
-    verbs.add("verify", "find entries that were changed afterwards", verify_entries, epilog=EXAMPLES)
+    verbs.add("verify", "find entries that were changed afterwards", verify_entries, epilog=VERIFY_EXAMPLES)
 
 
 run = run_verb
@@ -113,24 +119,27 @@ def _time(text: str, *, now: datetime) -> datetime:
     try:
         if ago is not None:
             return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-        found = datetime.fromisoformat(text)
+        found = datetime.fromisoformat(f"{text}T00:00Z" if _DAY.fullmatch(text) else text)
     except (ValueError, OverflowError):
         found = None
     if found is None or found.tzinfo is None:
         raise Invalid(
-            f"{quote(text)} is no time", hint="like 2027-01-31T08:00:00Z with its zone, or 30m, 2h, 7d ago"
+            f"{quote(text)} is no time",
+            hint="like 2027-01-31, 2027-01-31T08:00:00Z with its zone, or 30m, 2h, 7d ago",
         )
     return found
 
 
 async def _approval_id(desk: "Desk", prefix: str) -> str:
-    """Return the whole id; one that was cleaned up since is taken as it is."""
+    """Return the whole id; of an approval that was cleaned up only the log knows it. Raises: NotFound, …"""
     from pml.service.approvals import find
 
     try:
         return (await find(desk, prefix)).id
     except NotFound:
-        return prefix
+        if not await desk.store.audit.list(AuditQuery(approval_id=prefix.lower(), limit=1)):
+            raise
+        return prefix.lower()
 
 
 def _row(link: Link) -> list[str]:

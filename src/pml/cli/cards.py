@@ -1,13 +1,13 @@
 """An approval as a person reads it in the terminal: whole, with hidden characters made visible."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from pml.cli.output import console
-from pml.core.approvals import Approval, State, Subject, instant, told
+from pml.cli.output import console, count
+from pml.core.approvals import Approval, DeciderKind, State, Subject, instant, told
 from pml.core.text import visible, visible_json
-from pml.core.values import Json
+from pml.core.values import Json, JsonObject
 from pml.core.wire import headline
 
 SHORT_ID: Final = 8
@@ -19,10 +19,17 @@ def short(approval_id: str) -> str:
 
 
 def left(record: Approval, now: datetime) -> str:
-    """Return how long there is to decide, or what became of it."""
-    if record.status is not State.PENDING:
-        return told(record)
-    return f"{span((record.expires_at - now).total_seconds())} left"
+    """Return in a few words how long there is to decide, or what became of it and how long ago."""
+    if record.status is State.PENDING:
+        return f"{span((record.expires_at - now).total_seconds())} left"
+    ago = "" if record.resolved_at is None else f" {span((now - record.resolved_at).total_seconds())} ago"
+    if record.decided_by is None:
+        return f"{record.status}{ago}"
+    verb = "denied" if record.status is State.DENIED else "allowed"
+    by = record.decided_by
+    who = visible(by.id) if by.kind is not DeciderKind.RULE else "a rule"
+    after = "" if record.status in (State.DENIED, State.ALLOWED) else f", {record.status}"
+    return f"{verb} by {who}{ago}{after}"
 
 
 def span(seconds: float) -> str:
@@ -38,6 +45,7 @@ def span(seconds: float) -> str:
 def print_card(
     record: Approval,
     *,
+    workspace: str,
     now: datetime,
     always: Json = None,
     covered: Sequence[Approval] = (),
@@ -47,45 +55,86 @@ def print_card(
     from rich.text import Text
 
     out = console(to_stderr=to_stderr)
-    title = Text(visible(headline(record)), style="bold")
-    out.print(title.append(f"  {visible(left(record, now))}", style="not bold dim"))
-    for name, value in _facts(record, always, covered):
+    waits = record.status is State.PENDING
+    title = Text(visible(headline(record) if waits else record.tool_name), style="bold")
+    out.print(title.append(f"  {left(record, now)}", style="not bold dim"))
+    facts = [*_about(record, workspace), *_asked(record), *_outcome(record)]
+    if waits:
+        facts += _memory(record, workspace, always, covered)
+    for name, value in facts:
         first, *rest = value.split("\n")
         out.print(Text(f"  {name:<10}", style="dim").append(first, style="not dim"))
         for line in rest:
             out.print(Text(" " * 12 + line))
-    if record.status is State.PENDING:
+    if waits:
         out.print(Text(f"\n  pml approvals allow {short(record.id)}"))
         out.print(Text(f"  pml approvals deny {short(record.id)} --message 'why not'"))
 
 
-def _facts(record: Approval, always: Json, covered: Sequence[Approval]) -> list[tuple[str, str]]:
-    facts = [
+def _about(record: Approval, workspace: str) -> list[tuple[str, str]]:
+    return [
         ("id", record.id),
+        ("workspace", visible(workspace)),
         ("session", visible(record.session_id)),
         ("asked", instant(record.created_at)),
-    ]
-    if record.subject is Subject.TOOL_CALL:
-        facts.append(("why", _why(record)))
-    facts += [
+        ("why", _why(record)),
         ("may allow", ", ".join(sorted(record.deciders))),
-        ("digest", record.digest),
-        ("input", visible_json(record.tool_input)),
+        ("sha256", record.digest.removeprefix("sha256:")),
     ]
+
+
+def _asked(record: Approval) -> list[tuple[str, str]]:
+    """Return what is asked: the arguments, or what trusting a file means."""
+    if record.subject is Subject.WORKSPACE_TRUST:
+        return _trust_facts(record.tool_input)
+    facts = [("input", visible_json(record.tool_input))]
     if record.updated_input is not None:
         facts.append(("edited to", visible_json(record.updated_input)))
+    return facts
+
+
+def _trust_facts(asked: JsonObject) -> list[tuple[str, str]]:
+    facts = [
+        ("file", visible(str(asked.get("path")))),
+        ("content", visible(str(asked.get("digest")))),
+        ("allows", _lines(asked.get("allows"))),
+        ("starts", _lines(asked.get("launches"))),
+    ]
+    return [*facts, ("sets", visible_json(asked["settings"]))] if asked.get("settings") else facts
+
+
+def _lines(values: Json) -> str:
+    """Return one line for each value; texts are JSON already, as they stand in the file."""
+    if not isinstance(values, list | tuple) or not values:
+        return "nothing"
+    return "\n".join(
+        visible(value) if isinstance(value, str) else visible_json(value, indent=None) for value in values
+    )
+
+
+def _outcome(record: Approval) -> list[tuple[str, str]]:
+    facts = [] if record.status is State.PENDING else [("outcome", visible(told(record)))]
     if record.response_message is not None:
         facts.append(("message", visible(record.response_message)))
     if record.reason is not None:
         facts.append(("reason", visible(record.reason)))
-    if always is not None and record.status is State.PENDING:
-        entry = visible_json(always, indent=None)
-        facts.append(("always", f"would add {entry} to the workspace's .pml.json"))
+    return facts
+
+
+def _memory(
+    record: Approval, workspace: str, always: Json, covered: Sequence[Approval]
+) -> list[tuple[str, str]]:
+    """Return what "always" would write and release, shown before it does."""
+    if always is None:
+        return []
+    line = f"would add {visible_json(always, indent=None)} to {visible(workspace)}/.pml.json"
+    if isinstance(always, str) and ":" not in always:
+        line += f",\nwhich also allows an action named {visible(always)} of every server"
+    facts = [("always", line)]
     if covered:
         ids = " ".join(short(other.id) for other in covered)
-        facts.append(
-            ("covers", f"{len(covered)} more that wait; `--remember always --release {ids}` frees them")
-        )
+        more = f"{count(len(covered), 'more question')} that wait"
+        facts.append(("covers", f"{more}; `--remember always --release {ids}` lets them run"))
     return facts
 
 
@@ -93,13 +142,21 @@ def _why(record: Approval) -> str:
     rule = record.rule
     if rule is None:
         return "no rule names this tool"
-    where = f" ({visible(rule.file)}:{rule.line})" if rule.file else ""
-    word = "no rule names this tool, only" if rule.verdict == "unlisted" else rule.verdict
-    return f"{word} {visible(rule.entry)}{where}"
+    where = f"{visible(rule.file)}:{rule.line}" if rule.file else ""
+    entry = visible(rule.entry)
+    if record.subject is Subject.WORKSPACE_TRUST:
+        return f"it would allow a call that waits, by {entry} ({where})"
+    match rule.verdict:
+        case "broken":
+            return f"{where} is broken: {entry}\nuntil it is mended its denies are unknown: look closely"
+        case "unlisted":
+            return f"no rule names this tool, only {entry} ({where})"
+        case verdict:
+            return f"{verdict} {entry} ({where})"
 
 
-def print_lines(records: Sequence[Approval], *, now: datetime) -> None:
-    """Print two lines for each approval: what and how long, then as much of the input as fits."""
+def print_lines(records: Sequence[Approval], workspaces: Mapping[str, str], *, now: datetime) -> None:
+    """Print for each approval what and how long, as much of the input as fits, and where it comes from."""
     from rich.text import Text
 
     out = console()
@@ -107,12 +164,18 @@ def print_lines(records: Sequence[Approval], *, now: datetime) -> None:
     for record in records:
         line = Text(f"{short(record.id)}  ", style="bold cyan")
         line.append(f"{visible(record.tool_name):<{widest}}  ", style="bold not cyan")
-        line.append(f"{visible(left(record, now))}  ", style="not bold not cyan")
-        out.print(line.append(visible(record.session_id), style="not bold not cyan dim"))
+        out.print(line.append(left(record, now), style="not bold not cyan"))
         out.print(Text(f"          {_glimpse(record)}", style="dim"))
+        place = visible(workspaces.get(record.session_id, ""))
+        out.print(Text(f"          {place} · {visible(record.session_id)}", style="dim"))
 
 
 def _glimpse(record: Approval) -> str:
     """Return the start of the input; `show` has all of it."""
+    if record.subject is Subject.WORKSPACE_TRUST:
+        allows, starts = (record.tool_input.get(key) for key in ("allows", "launches"))
+        rules = count(len(allows) if isinstance(allows, list | tuple) else 0, "rule")
+        commands = count(len(starts) if isinstance(starts, list | tuple) else 0, "command")
+        return f"trust this workspace's .pml.json: {rules} to allow, {commands} to start"
     text = visible_json(record.tool_input, indent=None)
     return text if len(text) <= GLIMPSE else f"{text[:GLIMPSE]}… {len(text):,} characters; `show` has all"

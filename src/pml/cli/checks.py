@@ -1,7 +1,9 @@
 """The checks of `pml doctor`: each looks at one thing and says what to do about it. None changes anything."""
 
+import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from pml.core.audit import Verification
 
 SHOWN: Final = 5  # of a long list; the hint names the command that shows all
+
+_OTHER_HOME: Final = "set PML_HOME to a directory that this user can write"
 
 
 class Status(StrEnum):
@@ -122,9 +126,7 @@ def check_home(home: Path) -> Iterator[Check]:
     shown = visible(str(home))
     try:
         if not home.exists():
-            yield Check(
-                name="home", status=Status.OK, message=f"{shown} does not exist yet; first use creates it"
-            )
+            yield _check_parent(home)
             return
         if not home.is_dir():
             hint = "move that file away, or set PML_HOME to a directory"
@@ -137,12 +139,25 @@ def check_home(home: Path) -> Iterator[Check]:
             yield Check(name="home", status=Status.OK, message=f"{shown}, only for this user")
         open_files = [path for path in _files(home) if too_open(path)]
     except OSError as exc:
-        yield Check(name="home", status=Status.FAIL, message=f"{shown}: {exc.strerror}")
+        yield Check(name="home", status=Status.FAIL, message=f"{shown}: {exc.strerror}", hint=_OTHER_HOME)
         return
     if open_files:
         names = _some([visible(str(path.relative_to(home))) for path in open_files])
         hint = f"chmod -R go-rwx {shown}"
         yield Check(name="home", status=Status.WARN, message=f"others may read {names}", hint=hint)
+
+
+def _check_parent(home: Path) -> Check:
+    """Tell whether `home` could be created. Permissions alone do not say, so it is tried, and undone."""
+    shown = visible(str(home))
+    parent = next(path for path in home.parents if path.exists())
+    try:
+        with tempfile.TemporaryDirectory(prefix=".pml-", dir=parent):
+            pass
+    except OSError as exc:
+        problem = f"{shown} cannot be created: {visible(str(parent))}: {exc.strerror}"
+        return Check(name="home", status=Status.FAIL, message=problem, hint=_OTHER_HOME)
+    return Check(name="home", status=Status.OK, message=f"{shown} does not exist yet; first use creates it")
 
 
 def _files(home: Path) -> list[Path]:
@@ -152,7 +167,7 @@ def _files(home: Path) -> list[Path]:
 def check_database(path: Path) -> Check:
     from pml.store.health import OLDEST_SQLITE, inspect_database
 
-    if not path.exists():
+    if not os.path.exists(path):
         return Check(name="database", status=Status.OK, message="none yet; the first approval creates it")
     try:
         health = inspect_database(path)

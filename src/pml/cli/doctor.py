@@ -1,6 +1,8 @@
 """`pml doctor`: one line for everything that could be wrong, with the next step. Looks, and mends nothing."""
 
 import argparse
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -84,22 +86,28 @@ async def _examine_store(place: "Place", path: str, digest: str | None) -> tuple
     from pml.service.approvals import all_pending
     from pml.service.auditing import verify_audit
 
-    if place.home.exists() and not place.home.is_dir():
-        return False, []
-    database = check_database(place.home / "pml.db")
-    if database.status is Status.FAIL or not (place.home / "pml.db").exists():
-        return False, [database]
+    checks, is_sound = _look_at_database(place.home)
+    if not is_sound:
+        return False, checks
     try:
         async with open_desk(place) as desk:
             trusted = digest is not None and await desk.store.trusts.holds(path, digest)
             return trusted, [
-                database,
+                *checks,
                 check_audit(await verify_audit(desk)),
                 check_remembered(await desk.store.intents.open()),
                 check_waiting([record async for record in all_pending(desk)]),
             ]
     except Unavailable as exc:
         return False, [failed("database", exc)]
+
+
+def _look_at_database(home: Path) -> tuple[list[Check], bool]:
+    """Return what is to be said of the database, and whether there is one that can be opened."""
+    if os.path.exists(home) and not os.path.isdir(home):  # unlike those of Path, they never raise
+        return [], False
+    check = check_database(home / "pml.db")
+    return [check], check.status is not Status.FAIL and os.path.exists(home / "pml.db")
 
 
 def _print(checks: list[Check]) -> None:

@@ -3,7 +3,15 @@
 from enum import IntEnum
 from typing import Final
 
-from pml.core.errors import AlreadyClaimed, AlreadyDecided, ErrorCode, NotFound, PmlError, ToolDenied
+from pml.core.errors import (
+    AlreadyClaimed,
+    AlreadyDecided,
+    ConfigInvalid,
+    ErrorCode,
+    NotFound,
+    PmlError,
+    ToolDenied,
+)
 
 
 class Exit(IntEnum):
@@ -26,6 +34,7 @@ EXIT_OF_CODE: Final[dict[ErrorCode, Exit]] = {
     ErrorCode.INTERNAL: Exit.FAILED,
 }
 _EXIT_OF_ERROR: Final[tuple[tuple[type[PmlError], Exit], ...]] = (
+    (ConfigInvalid, Exit.FAILED),  # the command line was right, the file is not
     (ToolDenied, Exit.DENIED),
     (NotFound, Exit.GONE),
     (AlreadyDecided, Exit.DECIDED),

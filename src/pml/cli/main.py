@@ -7,12 +7,15 @@ import io
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from difflib import get_close_matches
 from typing import Any, Final, Protocol, cast
 
 from pml import __version__
 from pml.cli.exits import Exit, exit_of
 from pml.cli.output import complain, print_error
-from pml.core.errors import PmlError
+from pml.cli.parsing import Parser, parse
+from pml.core.errors import ConfigInvalid, PmlError
+from pml.core.text import quote
 
 COMMANDS: Final[dict[str, str]] = {
     "init": "create the workspace's .pml.json",
@@ -43,10 +46,15 @@ def entry() -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
-    name = next((word for word in argv if not word.startswith("-")), None)
+    words = [*argv]
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
+    name = next((word for word in words if not word.startswith("-")), None)
     parser = _parser(name)
+    if name is not None and name not in COMMANDS and words[0] == name:
+        return _refuse_command(parser, name)
     try:
-        args = parser.parse_args(argv)
+        args = parse(parser, words)
     except SystemExit as exc:  # argparse has printed the usage
         return exc.code if isinstance(exc.code, int) else Exit.USAGE
     if args.command is None:
@@ -57,10 +65,10 @@ def main(argv: Sequence[str]) -> int:
         outcome = run(args)
         return outcome if isinstance(outcome, int) else asyncio.run(_until_done(outcome))
     except PmlError as exc:
-        print_error(exc, as_json=getattr(args, "json", False))
+        print_error(_with_hint(exc), as_json=getattr(args, "json", False))
         return exit_of(exc)
     except (KeyboardInterrupt, asyncio.CancelledError):
-        complain("pml: interrupted")
+        complain(("\n" if sys.stderr.isatty() else "") + "pml: interrupted")  # the terminal has echoed ^C
         return Exit.INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone; there is nobody left to tell
@@ -83,11 +91,28 @@ async def _until_done(work: Coroutine[Any, Any, int]) -> int:
     return await task
 
 
-def _parser(name: str | None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _refuse_command(parser: argparse.ArgumentParser, name: str) -> int:
+    near = get_close_matches(name, COMMANDS, n=1)
+    parser.print_usage(sys.stderr)
+    complain(f"pml: no command {quote(name)}" + (f"; did you mean `{near[0]}`?" if near else ""))
+    complain(f"  → there are {', '.join(COMMANDS)}")
+    return Exit.USAGE
+
+
+def _with_hint(error: PmlError) -> PmlError:
+    """Return the error with a next step; what reads a configuration file does not know of one."""
+    if not isinstance(error, ConfigInvalid) or error.hint is not None:
+        return error
+    hint = "mend it there; `pml doctor` checks both files"
+    return ConfigInvalid(error.path, error.line, error.column, error.problem, hint=hint)
+
+
+def _parser(name: str | None) -> Parser:
+    parser = Parser(
         prog="pml",
         description="Permissioned MCP Loader: decide what the tools of your AI agents may do.",
-        epilog="`pml COMMAND --help` shows a command's options and examples.",
+        epilog="`pml help COMMAND` shows a command's options and examples.",
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"pml {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
@@ -97,6 +122,7 @@ def _parser(name: str | None) -> argparse.ArgumentParser:
             help=summary,
             description=summary[0].upper() + summary[1:] + ".",
             formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
         )
         if command == name:
             module = cast(Command, importlib.import_module(f"pml.cli.{command}"))

@@ -1,7 +1,7 @@
 """`pml rules`: which rules there are and whether they count, and what they say of a call."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,17 +11,19 @@ from pml.cli.output import Shown, complain, print_json, print_table, say
 from pml.cli.ruling import add_entry, configure_add, configure_remove, entry_text, remove_entry
 from pml.cli.verbs import Verbs, run_verb
 from pml.core.approvals import instant
-from pml.core.config import FileKind
+from pml.core.config import FileKind, Unlisted
+from pml.core.errors import Invalid
 from pml.core.names import parse_tool
 from pml.core.rules import ORDER, Call, Effect, Rule, VerdictKind
 from pml.core.text import visible
-from pml.core.values import Json, loads_object
+from pml.core.values import Json, JsonObject, loads_object
 from pml.core.wire import rule_json, verdict_json
 
 if TYPE_CHECKING:
     from pml.service.policy import Judged, Policy
 
-EXAMPLES = """One order: deny, allow, ask. What no rule names, or only the default ask "*", is unlisted.
+EXAMPLES = """One order: deny, allow, ask. What no rule decides, or only the default ask "*", is unlisted:
+a person is asked, unless the client asks for it itself.
 
 examples:
   pml rules list
@@ -32,12 +34,24 @@ examples:
   pml rules ask 'github:create_*'                   on every call
   pml rules remove 'github:get_*'
   pml rules explain fs:read '{"path": "/etc/passwd"}'"""
+LIST_EXAMPLES = """examples:
+  pml rules list
+  pml rules list --json | jq '.rules[] | select(.counts | not)'    those that do not count, and why
+
+exit codes: 0 ok, 1 a file is broken"""
+EXPLAIN_EXAMPLES = """Judges by the rules alone: what is remembered for a session does not show here.
+
+examples:
+  pml rules explain github:create_issue
+  pml rules explain fs:read '{"path": "/etc/passwd"}'
+  pml rules explain Bash '{"command": "git status"}' --json"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     verbs = Verbs(parser)
-    verbs.add("list", "list the rules of both files in the order they are tried", list_rules, epilog=EXAMPLES)
+    summary = "list the rules of both files in the order they are tried"
+    verbs.add("list", summary, list_rules, epilog=LIST_EXAMPLES)
     summaries = {
         Effect.ALLOW: "let calls run without asking",
         Effect.DENY: "never let calls run",
@@ -46,14 +60,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for effect, summary in summaries.items():
         configure_add(verbs.add(effect, summary, add_entry), effect)
     configure_remove(verbs.add("remove", "remove rules", remove_entry))
-    explain = verbs.add("explain", "say what the rules make of a call, and why", explain_call)
-    explain.epilog = """Judges by the rules alone: what is remembered for a session does not show here.
-
-examples:
-  pml rules explain github:create_issue
-  pml rules explain fs:read '{"path": "/etc/passwd"}' --json"""
+    summary = "say what the rules make of a call, and why"
+    explain = verbs.add("explain", summary, explain_call, epilog=EXPLAIN_EXAMPLES)
     explain.add_argument("tool", metavar="TOOL", help="namespace:action, or a client's built-in name")
     explain.add_argument("arguments", metavar="JSON", nargs="?", default="{}", help="the call's arguments")
+    explain.set_defaults(late="arguments")
 
 
 run = run_verb
@@ -68,25 +79,22 @@ async def list_rules(args: argparse.Namespace) -> int:
         policy = await current_policy(desk, str(place.workspace))
         now = desk.clock.now()
     listed = list(_listed(policy, now))
-    warnings = [*_warnings(policy)]
     if args.json:
-        print_json(
-            {
-                "rules": [rule_json(rule) | {"counts": not note, "note": note} for rule, note in listed],
-                "trusted": policy.trusted,
-                "broken": [error.message for error in policy.broken],
-                "warnings": [*warnings],
-            }
-        )
-        return Exit.OK
-    if listed:
-        print_table(["EFFECT", "FROM", "RULE"], [_row(rule, note) for rule, note in listed])
+        rules = [rule_json(rule) | {"counts": not note, "note": note} for rule, note in listed]
+        print_json({"rules": rules, "trusted": policy.trusted, **_state_json(policy)})
     else:
-        say("no rules: PML asks whenever nobody else can")
-    for line in warnings:
-        complain(f"warning: {visible(line)}")
-    _complain_of_state(policy)
-    return Exit.OK
+        _tell_rules(listed, policy)
+    return Exit.FAILED if policy.broken else Exit.OK
+
+
+def _tell_rules(listed: Sequence[tuple[Rule, str | None]], policy: "Policy") -> None:
+    if listed:
+        print_table(["EFFECT", "FROM", "RULE"], [_row(rule, note, policy) for rule, note in listed])
+    else:
+        say(f"no rules, {_who_asks(policy)}")
+    _complain_of_files(policy)
+    if policy.untrusted is not None and not policy.broken:
+        complain("  → `pml trust` shows what this workspace's .pml.json would allow, and trusts it")
 
 
 def _listed(policy: "Policy", now: datetime) -> Iterator[tuple[Rule, str | None]]:
@@ -110,8 +118,11 @@ def _listed(policy: "Policy", now: datetime) -> Iterator[tuple[Rule, str | None]
             yield from ((rule, "disabled") for rule in file.disabled if rule.effect is effect)
 
 
-def _row(rule: Rule, note: str | None) -> list[str]:
-    where = "" if rule.source is None else f"{Path(rule.source.file).name}:{rule.source.line}"
+def _row(rule: Rule, note: str | None, policy: "Policy") -> list[str]:
+    where = ""
+    if rule.source is not None:
+        kind = FileKind.USER if rule.source.file == policy.loaded.user.path else FileKind.WORKSPACE
+        where = f"{kind} {Path(rule.source.file).name}:{rule.source.line}"
     return [rule.effect, where, Shown(entry_text(rule.entry) + (f"  ({note})" if note else ""))]
 
 
@@ -122,13 +133,23 @@ def _warnings(policy: "Policy") -> Iterator[str]:
     yield from policy.settings.problems
 
 
-def _complain_of_state(policy: "Policy") -> None:
+def _state_json(policy: "Policy") -> JsonObject:
+    return {"broken": [error.message for error in policy.broken], "warnings": [*_warnings(policy)]}
+
+
+def _complain_of_files(policy: "Policy") -> None:
+    for line in _warnings(policy):
+        complain(f"warning: {visible(line)}")
     for error in policy.broken:
         complain(f"broken: {visible(error.message)}")
     if policy.broken:
         complain("  → while a file is broken no file allows anything; mend it")
-    elif policy.untrusted is not None:
-        complain("  → `pml trust` shows what this workspace's .pml.json would allow, and trusts it")
+
+
+def _who_asks(policy: "Policy") -> str:
+    if policy.settings.approval.unlisted is Unlisted.EVERY_CALL:
+        return "so a person is asked"
+    return "so a person is asked, unless the client asks for it itself"
 
 
 async def explain_call(args: argparse.Namespace) -> int:
@@ -138,25 +159,51 @@ async def explain_call(args: argparse.Namespace) -> int:
     place = find_place(args.workspace)
     call = Call(
         tool=str(parse_tool(args.tool)),
-        arguments=loads_object(args.arguments, what="the arguments"),
+        arguments=_arguments(args.arguments),
         cwd=str(place.workspace),
     )
     async with open_desk(place) as desk:
         policy = await current_policy(desk, str(place.workspace))
         judged = await judge(desk, policy, call, session_id=None)
+        near = list(_near_misses(policy, call, judged, desk.clock.now()))
     if args.json:
-        print_json(_judged_json(judged, policy))
+        print_json(_judged_json(judged, near, policy))
     else:
-        _tell_judged(call.tool, judged)
+        _tell_judged(call.tool, judged, near, policy)
     return Exit.OK
 
 
-def _judged_json(judged: "Judged", policy: "Policy") -> dict[str, Json]:
+def _arguments(text: str) -> JsonObject:
+    try:
+        return loads_object(text, what="the input")
+    except Invalid as exc:
+        raise Invalid(exc.message, hint="""put it in single quotes: '{"a": 1}'""") from exc
+
+
+def _near_misses(policy: "Policy", call: Call, judged: "Judged", now: datetime) -> Iterator[tuple[Rule, str]]:
+    """Yield the rules that name the tool and yet do not match the call, each with the reason."""
+    matched = {id(rule) for rule in judged.verdict.matched}
+    if_trusted = {id(rule) for rule in policy.rules_if_trusted.judge(call, now=now).matched}
+    in_force = {id(rule) for rule in policy.rules.naming(call.tool)}
+    for rule in policy.rules_if_trusted.naming(call.tool):
+        notes: list[str] = []
+        if rule.expires_at is not None and rule.expires_at <= now:
+            notes.append(f"expired {instant(rule.expires_at)}")
+        elif id(rule) not in if_trusted:
+            notes.append("its arguments do not match")
+        if id(rule) not in in_force:
+            notes.append("not trusted")
+        if id(rule) not in matched:
+            yield rule, "; ".join(notes)
+
+
+def _judged_json(judged: "Judged", near: Sequence[tuple[Rule, str]], policy: "Policy") -> dict[str, Json]:
     shape = verdict_json(judged.verdict) | {
+        "near": [rule_json(rule) | {"note": note} for rule, note in near],
         "trusted": policy.trusted,
         "needs_trust": judged.needs_trust,
         "asking_is_off": judged.asking_is_off,
-        "broken": [error.message for error in policy.broken],
+        **_state_json(policy),
     }
     if judged.broken:  # the rules of a sound file may say allow, but then they do not count
         shape["verdict"] = judged.kind
@@ -167,20 +214,26 @@ _MEANING = {
     VerdictKind.DENY: "never runs, and no approval lifts that",
     VerdictKind.ALLOW: "runs without asking",
     VerdictKind.ASK: "asks on every call",
-    VerdictKind.UNLISTED: "is named by no rule, so PML asks whenever nobody else can",
+    VerdictKind.UNLISTED: "is decided by no rule",
 }
 
 
-def _tell_judged(tool: str, judged: "Judged") -> None:
+def _tell_judged(tool: str, judged: "Judged", near: Sequence[tuple[Rule, str]], policy: "Policy") -> None:
     kind = judged.kind if judged.broken else judged.verdict.kind
-    say(f"{kind}: {visible(tool)} {_MEANING[kind]}")
+    then = f", {_who_asks(policy)}" if kind is VerdictKind.UNLISTED else ""
+    say(f"{kind}: {visible(tool)} {_MEANING[kind]}{then}")
     for rule in judged.verdict.matched:
         mark = "→" if rule is judged.verdict.rule else " "
-        where = "" if rule.source is None else f"  {visible(rule.source.file)}:{rule.source.line}"
-        say(f"  {mark} {rule.effect:<5} {entry_text(rule.entry)}{where}")
-    for error in judged.broken:
-        complain(f"  while a file is broken no file allows anything: {visible(error.message)}")
+        say(f"  {mark} {_rule_line(rule)}" + ("  (the default)" if rule.is_default else ""))
+    for rule, note in near:
+        say(f"    {_rule_line(rule)}  ({note})")
+    _complain_of_files(policy)
     if judged.asking_is_off:
         complain("  ASKING IS OFF (`approval.enabled`): it runs without asking")
     if judged.needs_trust:
         complain("  the workspace's .pml.json would allow it, but is not trusted: `pml trust`")
+
+
+def _rule_line(rule: Rule) -> str:
+    where = "" if rule.source is None else f"  {visible(rule.source.file)}:{rule.source.line}"
+    return f"{rule.effect:<5} {entry_text(rule.entry)}{where}"

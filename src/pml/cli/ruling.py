@@ -2,7 +2,7 @@
 
 import argparse
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -13,13 +13,15 @@ from pml.cli.output import complain, print_json, say
 from pml.core.approvals import Approval, ApprovalId, Channel, Decider, DeciderKind, instant
 from pml.core.config import FileKind
 from pml.core.errors import Invalid, MayNotDecide, NotFound
-from pml.core.rules import Effect
+from pml.core.rules import Effect, Rule, names_tool
 from pml.core.text import has_hidden, quote, visible, visible_json
 from pml.core.values import Json, JsonObject, loads
 
 if TYPE_CHECKING:
     from pml.service.desk import Desk
     from pml.service.policy import Policy
+
+MAX_REMOVALS: Final = 3  # in a hint, which is one line
 
 _OPENS_JSON: Final = ("{", "[", '"')
 
@@ -53,6 +55,7 @@ def configure_remove(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--effect", choices=[effect.value for effect in Effect], help="only of this list")
     parser.epilog = """examples:
   pml rules remove 'github:*'
+  pml rules remove '{"tool": "fs:read", "args": {"path": {"under": "."}}}'
   pml rules remove nightly --user --effect allow"""
 
 
@@ -127,6 +130,7 @@ async def _add(desk: "Desk", workspace: str, args: argparse.Namespace) -> _Outco
 
 async def remove_entry(args: argparse.Namespace) -> int:
     from pml.app import find_place, open_desk, person
+    from pml.service.policy import current_policy
     from pml.service.rulebook import drop_rule
     from pml.service.sessions import guard_person
 
@@ -136,16 +140,45 @@ async def remove_entry(args: argparse.Namespace) -> int:
     async with open_desk(place) as desk:
         await guard_person(desk)
         count = await drop_rule(desk, str(place.workspace), effect, entry, which=which, by=person())
+        policy = await current_policy(desk, str(place.workspace))
     if not count:
+        near = _removals(policy, entry, args.workspace)
         raise NotFound(
             f"no rule {quote(entry_text(entry))} in the {which}'s file",
-            hint="`pml rules list` shows all there are; --user removes from the user's file",
+            hint="perhaps " + " or ".join(f"`{command}`" for command in near)
+            if near
+            else "`pml rules list` shows all there are; --user removes from the user's file",
         )
     if args.json:
         print_json({"entry": entry, "removed": count})
     else:
         say(f"removed {entry_text(entry)}" + ("" if count == 1 else f" ({count} times)"))
     return Exit.OK
+
+
+def _removals(policy: "Policy", entry: Json, workspace: str | None) -> list[str]:
+    """Return the commands that would remove rules which name the same tool, the likeliest first."""
+    tool = entry.get("tool") if isinstance(entry, Mapping) else entry
+    if not isinstance(tool, str):
+        return []
+    files = [file.config for file in (policy.loaded.workspace, policy.loaded.user) if file.config is not None]
+    found = [
+        (rule, file.kind)
+        for file in files
+        for rule in (*file.rules, *file.disabled)
+        if names_tool(rule, tool) and not rule.is_default
+    ]
+    found.sort(key=lambda each: each[0].tool != tool)
+    commands = [_removal(rule, kind, workspace) for rule, kind in found]
+    # an error is printed with its backslashes doubled, and a command must work as it is shown
+    return [command for command in dict.fromkeys(commands) if "\\" not in command][:MAX_REMOVALS]
+
+
+def _removal(rule: Rule, kind: FileKind, workspace: str | None) -> str:
+    command = ["pml", "rules", "remove", entry_text(rule.entry)]
+    command += ["--user"] if kind is FileKind.USER else []
+    command += [] if workspace is None else ["--workspace", visible(workspace)]
+    return shlex.join(command)
 
 
 def entry_text(entry: Json) -> str:

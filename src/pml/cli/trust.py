@@ -1,14 +1,15 @@
 """`pml trust`: a person looks at what the workspace's file would loosen, and trusts that very content."""
 
 import argparse
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 from pml.cli.exits import Exit
 from pml.cli.output import complain, console, count, print_json, say
 from pml.cli.prompts import confirm, is_interactive
 from pml.cli.verbs import add_common
-from pml.core.errors import Changed, NotFound
-from pml.core.text import visible, visible_json
+from pml.core.errors import Changed, Invalid, NotFound
+from pml.core.text import quote, visible, visible_json
 from pml.core.values import JsonObject
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ examples:
 
 exit codes: 0 trusted, or no trust needed; 3 answered no; 4 nobody there to answer"""
 
+_DIGEST: Final = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
@@ -44,13 +47,14 @@ async def run(args: argparse.Namespace) -> int:
     from pml.service.sessions import guard_person
 
     place = find_place(args.workspace)
+    expected = None if args.digest is None else _hex(args.digest)
     async with open_desk(place) as desk:
         if not args.show:
             await guard_person(desk)
         if args.remove:
             return await _remove(desk, str(place.workspace), as_json=args.json)
         policy = await current_policy(desk, str(place.workspace))
-        digest = _sound_digest(policy, args.digest)
+        digest = _sound_digest(policy, expected)
         if policy.trusted or policy.untrusted is None or args.show:
             _show(policy, as_json=args.json)
             return Exit.OK
@@ -66,6 +70,14 @@ async def run(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
+def _hex(digest: str) -> str:
+    """Return the digits of a digest, which may have the prefix that is shown. Raises: Invalid."""
+    found = _DIGEST.fullmatch(digest)
+    if found is None:
+        raise Invalid(f"{quote(digest)} is not a digest", hint="`pml trust --show` shows the file's")
+    return found[1]
+
+
 def _sound_digest(policy: "Policy", expected: str | None) -> str:
     """Return the digest of the file. Raises: ConfigInvalid, NotFound, Changed if it is not `expected`."""
     file = policy.loaded.workspace
@@ -73,7 +85,7 @@ def _sound_digest(policy: "Policy", expected: str | None) -> str:
         raise file.error
     if file.digest is None:
         raise NotFound(f"{file.path} does not exist", hint="`pml init` creates it")
-    if expected not in (None, file.digest):
+    if expected not in (None, _hex(file.digest)):
         raise Changed(f"{file.path} has changed since it was shown", hint="look at it again, then trust it")
     return file.digest
 
@@ -155,4 +167,8 @@ def _launch_lines(launch: "Launch") -> list[str]:
         lines.append(f"  in {visible(launch.cwd)}")
     if launch.env_names:
         lines.append(f"  with {', '.join(visible(name) for name in launch.env_names)} set")
+    if launch.path is not None:
+        lines.append(f"  found by PATH {visible_json(launch.path, indent=None)}")
+    if launch.permissions is not None:
+        lines.append(f"  permitted {visible_json(launch.permissions, indent=None)}")
     return lines

@@ -4,14 +4,23 @@ import argparse
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
-Serve: TypeAlias = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
+from pml.cli.exits import Exit
+
+Outcome: TypeAlias = int | Coroutine[Any, Any, int]
+Serve: TypeAlias = Callable[[argparse.Namespace], Outcome]
 
 
 class Verbs:
     """The verbs of one command; each is served by its own function."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
-        self._verbs: Any = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+        self._verbs: Any = parser.add_subparsers(dest="verb", metavar="VERB")
+
+        def show_help(_: argparse.Namespace) -> int:
+            parser.print_help()
+            return Exit.OK
+
+        parser.set_defaults(serve=show_help)  # a verb puts its own in this place
 
     def add(
         self, name: str, summary: str, serve: Serve, *, epilog: str | None = None
@@ -23,6 +32,7 @@ class Verbs:
             description=summary[0].upper() + summary[1:] + ".",
             epilog=epilog,
             formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
         )
         add_common(parser)
         parser.set_defaults(serve=serve)
@@ -35,6 +45,6 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def run_verb(args: argparse.Namespace) -> Coroutine[Any, Any, int]:
-    """Run the verb that was given."""
+def run_verb(args: argparse.Namespace) -> Outcome:
+    """Run the verb that was given; without one, show the command's help."""
     return args.serve(args)

@@ -4,6 +4,7 @@ import argparse
 import json
 
 from pml.cli.cards import short
+from pml.cli.opening import opened
 from pml.cli.output import say
 from pml.core.audit import Link
 from pml.core.ports import AuditQuery
@@ -14,23 +15,21 @@ _LOOK_AGAIN_S = 5.0  # expiry is nobody's commit until somebody looks
 
 
 async def watch(args: argparse.Namespace) -> int:
-    from pml.app import find_place, open_desk
     from pml.service.approvals import all_pending
     from pml.service.upkeep import sweep
 
-    async with open_desk(find_place(args.workspace)) as desk:
+    async with opened(args) as desk:
         with desk.store.changes.watch() as changes:
-            await sweep(desk)
             seen = await desk.store.audit.last_seq()
             async for record in all_pending(desk):
-                query = AuditQuery(approval_id=record.id, limit=1)
-                for link in await desk.store.audit.list(query):
+                for link in await desk.store.audit.list(AuditQuery(approval_id=record.id, limit=1)):
                     _tell(link, as_json=args.json)
             while True:
-                for link in await desk.store.audit.list(AuditQuery(after=seen)):
-                    seen = link.seq
-                    if link.entry.approval_id is not None:
-                        _tell(link, as_json=args.json)
+                while links := await desk.store.audit.list(AuditQuery(after=seen)):
+                    for link in links:
+                        seen = link.seq
+                        if link.entry.approval_id is not None:
+                            _tell(link, as_json=args.json)
                 if not await changes.wait(_LOOK_AGAIN_S):
                     await sweep(desk)
 

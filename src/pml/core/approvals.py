@@ -177,7 +177,7 @@ class Abandoned(Event, frozen=True, kw_only=True):
 
 
 class Attached(Event, frozen=True, kw_only=True):
-    """The same question was asked again: its new asker now waits for the answer."""
+    """The same question was asked again; its new asker takes it over only if the old one has left it."""
 
     owner: OwnerId
 
@@ -248,7 +248,7 @@ def who_may_allow(
     proven = subject is not Subject.INTEGRITY_CHANGED and verified
     if has_form and proven:
         roles.add(Role.FORM)
-    if parent_may_decide:
+    if parent_may_decide and proven and subject is not Subject.WORKSPACE_TRUST:
         roles.add(Role.PARENT)
     if model_may_approve and proven and subject in _MODEL_SUBJECTS:
         roles.add(Role.MODEL)
@@ -288,9 +288,9 @@ def _changes(record: Approval, event: Event) -> dict[str, object]:
             return {"reason": event.reason}
         case Abandoned():
             return {"abandoned_at": event.at}
-        case Attached():
-            return {"owner": event.owner, "abandoned_at": None}
-        case Claimed():
+        case Attached() if record.abandoned_at is None:
+            return {}
+        case Attached() | Claimed():
             return {"owner": event.owner, "abandoned_at": None}
         case Failed():
             return {"reason": event.message}
@@ -327,8 +327,15 @@ def _guard_allow(record: Approval, event: Allowed) -> None:
         )
     if event.by.kind is DeciderKind.PARENT and event.scope is Scope.ALWAYS:
         raise MayNotDecide("a parent session may allow once or for the session, never always")
-    if event.updated_input is not None and record.subject is not Subject.TOOL_CALL:
+    if event.updated_input is not None:
+        _guard_edit(record, event.by)
+
+
+def _guard_edit(record: Approval, by: Decider) -> None:
+    if record.subject is not Subject.TOOL_CALL:
         raise Invalid(f"only a tool call can be edited, not {record.subject}")
+    if role_of(by) is Role.MODEL:
+        raise MayNotDecide("a model may confirm the call it made, not change it")
 
 
 def _guard_time(record: Approval, at: datetime) -> None:

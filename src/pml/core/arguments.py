@@ -12,17 +12,26 @@ from pml.core.text import quote
 from pml.core.values import Json, JsonObject
 
 # Arguments that are run. One word in a name is enough (`shell_command`, `sqlQuery`): taking a harmless
-# argument (`country_code`) for a command costs a question, missing a command costs more.
+# argument (`country_code`, the `query` of a search) for a command costs a question, missing a command costs
+# more. Left out are words that mostly stand for data or for a thing's name: `payload`, `template`, `input`.
 CODE_WORDS: Final = frozenset(
-    "argv bash cmd cmdline cmds code command commandline commands eval exec expression expressions function "
-    "javascript js powershell program python script scripts shell sql statement statements".split()
+    "argv bash cmd cmdline cmds code command commandline commands cypher eval exec expression expressions "
+    "formula formulas function graphql javascript js macro macros powershell program python queries query "
+    "script scripts shell snippet snippets source sources sql statement statements stdin typescript".split()
 )
+# `source` is here too: a tool that moves files takes a path of this name
 LOCATION_WORDS: Final = frozenset(
-    "cwd dir directories directory dirs file files folder folders host hosts path paths uri uris "
+    "cwd dir directories directory dirs file files folder folders host hosts path paths source uri uris "
     "url urls".split()
 )
 
-_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")  # `SQLQuery`: sql, query
+_WORD_AFTER_CAPITALS: Final = re.compile(r"[A-Z]{2,}|[A-Z]?[a-z]+")  # `SQLquery`: sql, query
+_NOT_LETTER: Final = re.compile(r"[^a-z]+")
+# unmistakable even where nothing parts the words: `sqltext`, `runcommand`
+_CODE_AT_END: Final = re.compile(
+    r"(?:sql|shell|script|command(?!er)|code)|.*(?:sql|shell|script|command|code)\Z", re.DOTALL
+)
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
@@ -98,7 +107,9 @@ def same(left: Json, right: Json) -> bool:
 
 def names_code(name: str) -> bool:
     """Say whether an argument of this name may hold a command or code."""
-    return name.lower() in CODE_WORDS or not CODE_WORDS.isdisjoint(_words(name))
+    letters = _NOT_LETTER.sub("", name.lower())
+    words = {letters, *_words(name), *map(str.lower, _WORD_AFTER_CAPITALS.findall(name))}
+    return not CODE_WORDS.isdisjoint(words) or _CODE_AT_END.match(letters) is not None
 
 
 def names_location(name: str) -> bool:

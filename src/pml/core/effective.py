@@ -13,7 +13,7 @@ from pml.core.config import ApprovalKeys, ConfigFile, FileKind, ModelMayApprove,
 from pml.core.rules import Effect, Rule
 from pml.core.servers import ServerSpec
 from pml.core.text import visible_json
-from pml.core.values import Json
+from pml.core.values import Json, JsonObject
 
 DEFAULT_IDLE_S: Final = 300
 DEFAULT_TTL_S: Final = 300
@@ -60,13 +60,18 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
-    """A command that trusting a file would let PML start; of the environment only the names."""
+    """A command that trusting a file would let PML start, and what it may do.
+
+    Of the environment only the names, for values may be secrets, and `path`: `PATH` decides what is started.
+    """
 
     name: str
     command: str
     args: tuple[str, ...]
     cwd: str | None
     env_names: tuple[str, ...]
+    path: str | None
+    permissions: JsonObject | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +92,7 @@ def unite(user: ConfigFile | None, workspace: ConfigFile | None, *, trusted: boo
         rules=own.rules + tuple(rule for rule in given.rules if trusted or rule.effect is not Effect.ALLOW),
         servers=servers,
         expose=_unite_lists(own.expose, given.expose),
-        prespawn=_either(loose.prespawn, _either(own.prespawn, ())),
+        prespawn=_either(_unite_lists(own.prespawn, loose.prespawn), ()),
         idle_s=_either(loose.idle_s, _either(own.idle_s, DEFAULT_IDLE_S)),
         registry=loose.registry or own.registry,
         cloud=loose.cloud or own.cloud,
@@ -129,6 +134,8 @@ def _launch(server: ServerSpec) -> Launch:
         args=server.args,
         cwd=server.cwd,
         env_names=tuple(server.env),
+        path=server.env.get("PATH"),
+        permissions=server.permissions,
     )
 
 

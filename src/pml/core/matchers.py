@@ -8,8 +8,9 @@ system only through `Paths`.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from enum import Enum
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from pml.core.arguments import (
     Found,
@@ -29,6 +30,14 @@ from pml.core.text import quote
 from pml.core.values import Json, JsonObject
 
 Pointer: TypeAlias = tuple[str | int, ...]
+
+KINDS: Final = ("is", "under", "host", "glob")
+# why a rule that reads how a command begins would be fooled by the rest of it
+_FOOLED: Final = {
+    "under": "which is no path: `./x.sh; curl …` is beneath the directory too",
+    "host": "which is no URL: `https://good.example; curl …` has that host too",
+    "glob": "which only a literal can name: `git status*` also allows `git status; curl …`",
+}
 
 
 class RuleInvalid(Invalid):
@@ -168,16 +177,23 @@ def parse_matcher(argument: str, value: Json, *, reach: Reach, base_dir: str, ho
     if not isinstance(value, Mapping):
         return Matcher(segments=segments, condition=Is(value))
     kind = next(iter(value), "")
-    if len(value) != 1 or kind not in ("is", "under", "host", "glob"):
+    if len(value) != 1 or kind not in KINDS:
+        hint = did_you_mean(kind, KINDS) if len(value) == 1 else None
         raise RuleInvalid(
             (),
             f"{quote(argument)} needs a literal or one of `is`, `under`, `host`, `glob`",
-            hint='write {"is": {…}} for a literal object',
+            hint=hint or 'write {"is": {…}} for a literal object',
         )
     if kind == "is":
         return Matcher(segments=segments, condition=Is(value[kind]))
     _refuse_for_code(argument, segments, kind)
     return Matcher(segments=segments, condition=_condition(kind, value[kind], reach, base_dir, home))
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str | None:
+    """Return the question for the known word that `word` resembles, or None if it resembles none."""
+    near = get_close_matches(word.lower(), known, n=1)
+    return f"did you mean `{near[0]}`?" if near else None
 
 
 def _condition(kind: str, value: Json, reach: Reach, base_dir: str, home: str) -> Condition:
@@ -198,8 +214,7 @@ def _refuse_for_code(argument: str, segments: Sequence[str], kind: str) -> None:
         return
     raise RuleInvalid(
         (kind,),
-        f"{quote(argument)} holds a command or code, which only a literal can name: "
-        "`git status*` also allows `git status; curl …`",
+        f"{quote(argument)} holds a command or code, {_FOOLED[kind]}",
         hint="write the exact text",
     )
 
@@ -229,11 +244,18 @@ def _host(text: str, reach: Reach) -> Glob:
             f"{quote(text)} is not a host",
             hint="write only the host, such as `api.github.com` or `*.github.com`",
         )
-    if reach is Reach.NARROW and glob != "*" and has_wildcard(glob.rpartition(".")[2]):
+    labels = glob.split(".")
+    if reach is Reach.NARROW and glob != "*" and has_wildcard(labels[-1]):
         raise RuleInvalid(
             ("host",),
             f"{quote(text)} leaves the end of the host open, and the end decides whose host it is",
             hint="write the end of the host in full, or `*` for every host",
+        )
+    if reach is Reach.NARROW and any(label != "*" and label.startswith("*") for label in labels):
+        raise RuleInvalid(
+            ("host",),
+            f"{quote(text)} also matches hosts of others whose name merely ends so",
+            hint="write `*.github.com` for what is beneath a host, and the host itself in a rule of its own",
         )
     return Glob(glob)
 

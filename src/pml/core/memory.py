@@ -6,6 +6,7 @@ For tools that run commands or code the arguments are the tool, so they are reme
 from typing import Final
 
 from pml.core.errors import Invalid
+from pml.core.names import parse_tool
 from pml.core.rules import runs_code
 from pml.core.values import Json, JsonObject
 
@@ -28,7 +29,8 @@ def always_entry(tool: str, arguments: JsonObject, *, literal: bool = False) -> 
 
 
 def check_rememberable(tool: str) -> None:
-    """Raise Invalid for a meta-tool: remembering it would remember every call it carries."""
+    """Raise Invalid for a meta-tool, and for a name that would be read as a pattern."""
+    parse_tool(tool)
     if tool in META_TOOLS:
         raise Invalid(f"`{tool}` only carries other calls and is never remembered", hint="allow it once")
 

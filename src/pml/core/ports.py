@@ -15,7 +15,7 @@ import msgspec
 from pml.core.approvals import Approval, ApprovalId, Decider, Event, OwnerId, SessionId, State
 from pml.core.audit import Entry, Head, Link
 from pml.core.config import ConfigFile, FileKind
-from pml.core.errors import ConfigInvalid
+from pml.core.errors import ConfigInvalid, Conflict
 from pml.core.matchers import Paths
 from pml.core.rules import Effect
 from pml.core.values import Json
@@ -74,14 +74,30 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime
     ended_at: datetime | None = None
 
+    def joined_by(self, other: "Session") -> "Session":
+        """Return the session after `other` starts it: itself while it lives, then `other`, without memory.
+
+        Raises: Conflict if it is another principal's, workspace's or agent's.
+        """
+        if _belongs_to(self) != _belongs_to(other):
+            raise Conflict(
+                f"session `{self.id}` belongs to {self.principal}", hint="choose another id for the session"
+            )
+        return self if self.ended_at is None else other
+
+
+def _belongs_to(session: Session) -> tuple[object, ...]:
+    return session.principal, session.workspace, session.parent_id, session.is_agent
+
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """A remembered allow: a tool in a session; with `digest`, only with these exact arguments."""
+    """A remembered allow: a tool in a session, as it was then; with `digest`, only these exact arguments."""
 
     id: str
     session_id: SessionId
     tool: str
     digest: str | None = None
+    definition: str | None = None
     artefact: str | None = None
     approval_id: ApprovalId | None = None
     by: Decider
@@ -116,6 +132,16 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     entry: Json
     approval_id: ApprovalId
     created_at: datetime
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """As much of a live approval as tells whether somebody still cares for it."""
+
+    id: ApprovalId
+    session_id: SessionId
+    status: State
+    owner: OwnerId
+    abandoned_at: datetime | None
 
 
 class ApprovalQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,7 +195,7 @@ class Approvals(Protocol):
         """Return pending and allowed approvals whose time is over at `now`."""
         ...
 
-    async def held(self) -> list[Approval]:
+    async def held(self) -> list[Held]:
         """Return live approvals that depend on their owner: executing, or waited for without a workflow."""
         ...
 
@@ -180,7 +206,7 @@ class Approvals(Protocol):
 
 class Sessions(Protocol):
     async def start(self, session: Session) -> Session:
-        """Store `session`, or return the live one with its id."""
+        """Store `session`, or join the one with its id. Raises: what `Session.joined_by` raises."""
         ...
 
     async def end(self, session_id: SessionId, *, at: datetime) -> None:
@@ -217,7 +243,13 @@ class Workflows(Protocol):
 
 
 class Trusts(Protocol):
-    async def add(self, trust: Trust) -> None: ...
+    async def add(self, trust: Trust, *, alone: bool) -> None:
+        """Trust this content of the file; `alone`: and no longer any other."""
+        ...
+
+    async def forget(self, path: str, digest: str) -> None:
+        """Trust this content no longer: the file was replaced."""
+        ...
 
     async def holds(self, path: str, digest: str) -> bool: ...
 
@@ -228,6 +260,10 @@ class Intents(Protocol):
     async def add(self, intent: Intent) -> None: ...
 
     async def open(self) -> list[Intent]: ...
+
+    async def forget(self, intent_id: str) -> None:
+        """Drop an intent that is not to be carried out any more."""
+        ...
 
     async def close(self, intent_id: str, *, at: datetime) -> None:
         """Mark the intent done: its entry stands in the file."""

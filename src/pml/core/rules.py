@@ -15,8 +15,8 @@ import msgspec
 
 from pml.core.arguments import holds_code
 from pml.core.globs import Glob, GlobIndex, bare_action, covers
-from pml.core.matchers import Matcher, Paths, Pointer, Reach, RuleInvalid, Scene, parse_matcher
-from pml.core.text import quote, visible_json
+from pml.core.matchers import Matcher, Paths, Pointer, Reach, RuleInvalid, Scene, did_you_mean, parse_matcher
+from pml.core.text import has_hidden, quote, visible_json
 from pml.core.values import Json, JsonObject, kind_of
 
 DEFAULT_ASK: Final = "*"  # stands in every file PML creates, and so cannot mean "ask on every call"
@@ -82,11 +82,16 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """One attempt at a tool; relative paths will be read against `cwd`, None if that is unknown."""
+    """One attempt at a tool; relative paths will be read against `cwd`, None if that is unknown.
+
+    `definition` and `artefact` are digests of what would run; rules do not look at them, grants do.
+    """
 
     tool: str
     arguments: JsonObject
     cwd: str | None = None
+    definition: str | None = None
+    artefact: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,24 +133,25 @@ class RuleSet:
             if ask.effect is not Effect.ASK or ask.is_default:
                 continue
             # a glob that matches the spelling of another is the only kind that can cover it
-            for rule in self._named(ask.tool):
+            for rule in self.naming(ask.tool):
                 if rule.effect is Effect.ALLOW and _is_constant(rule) and covers(rule.tool, ask.tool):
                     found.append((ask, rule))
                     break
         return found
 
+    def naming(self, tool: str) -> list[Rule]:
+        """Return the rules whose globs match `tool`, whatever their arguments and expiry, in their order."""
+        positions = self._by_tool.find(tool) + self._by_action.find(bare_action(tool))
+        return [self._rules[position] for position in sorted(positions)]
+
     def _learn(self, tool: str) -> Verdict | tuple[Rule, ...]:
-        rules = self._named(tool)
+        rules = self.naming(tool)
         known = decide(rules) if all(map(_is_constant, rules)) else tuple(rules)
         if len(tool) <= MEMO_NAME_CHARS:
             if len(self._memo) >= MEMO_NAMES:
                 self._memo.clear()
             self._memo[tool] = known
         return known
-
-    def _named(self, tool: str) -> list[Rule]:
-        positions = self._by_tool.find(tool) + self._by_action.find(bare_action(tool))
-        return [self._rules[position] for position in sorted(positions)]
 
 
 def parse_entry(
@@ -173,6 +179,10 @@ def parse_entry(
         entry=value,
         source=source,
     )
+    if rule.exact and any(len(matcher.segments) > 1 for matcher in rule.args):
+        raise RuleInvalid(
+            ("exact",), "`exact` needs whole arguments: a pointer into one leaves its rest open"
+        )
     _check_examples(rule, value, Scene(base_dir, paths))
     enabled = value.get("enabled", True)
     if not isinstance(enabled, bool):
@@ -217,6 +227,12 @@ def _is_constant(rule: Rule) -> bool:
 def _glob(value: Json, pointer: Pointer) -> str:
     if not isinstance(value, str) or not value:
         raise RuleInvalid(pointer, "a rule needs the name of a tool, or a glob for several")
+    if " " in value or has_hidden(value):
+        raise RuleInvalid(
+            pointer,
+            f"{quote(value)} can never match: no tool's name has blanks or hidden characters",
+            hint="take them out; a name looks like `github:create_issue`",
+        )
     return value
 
 
@@ -301,5 +317,7 @@ def _refuse_unknown_keys(value: JsonObject, known: Sequence[str], pointer: Point
     """Raise on a key that is not known: to pass over a part of a rule could loosen it."""
     for key in value:
         if key not in known:
-            names = ", ".join(f"`{name}`" for name in known)
-            raise RuleInvalid((*pointer, key), f"unknown key {quote(key)}", hint=f"known are {names}")
+            names = "known are " + ", ".join(f"`{name}`" for name in known)
+            near = did_you_mean(key, known)
+            hint = names if near is None else f"{near} {names}"
+            raise RuleInvalid((*pointer, key), f"unknown key {quote(key)}", hint=hint)

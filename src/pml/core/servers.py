@@ -19,7 +19,14 @@ RESERVED: Final = frozenset({"pml", "plexus"})  # the names of PML's own tools a
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_LOADER_VARIABLE: Final = re.compile(r"LD_.*|DYLD_.*|NODE_OPTIONS|PYTHON.*", re.IGNORECASE)
+_LOADER_VARIABLE: Final = re.compile(
+    r"LD_.*|DYLD_.*|GCONV_PATH"
+    r"|BASH_ENV|SHELLOPTS|BASHOPTS"
+    r"|NODE_OPTIONS|NODE_PATH|PYTHON.*|RUBYOPT|RUBYLIB|PERL5.*"
+    r"|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|JDK_JAVA_OPTIONS|DOTNET_STARTUP_HOOKS"
+    r"|GIT_SSH|GIT_SSH_COMMAND|GIT_PROXY_COMMAND|GIT_EXTERNAL_DIFF|GIT_EXEC_PATH|GIT_CONFIG(?:_.*)?",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,6 +14,7 @@ from pml.core.approvals import (
     Allowed,
     Approval,
     ApprovalId,
+    Attached,
     Cancelled,
     Channel,
     Claimed,
@@ -23,6 +24,7 @@ from pml.core.approvals import (
     Denied,
     Expired,
     Failed,
+    MatchedRule,
     Role,
     Scope,
     SessionId,
@@ -31,15 +33,14 @@ from pml.core.approvals import (
 )
 from pml.core.digest import digest_call
 from pml.core.errors import Changed, Conflict, Forbidden, Invalid, MayNotDecide, NotFound, ToolDenied
+from pml.core.names import parse_tool
 from pml.core.ports import ApprovalQuery, Session
 from pml.core.rules import Call, VerdictKind
 from pml.core.values import JsonObject, check
 from pml.service.desk import Desk
 from pml.service.policy import (
-    Judged,
     current_policy,
     judge_in_session,
-    matched_rule,
     refuse_denied,
     rule_text,
 )
@@ -47,7 +48,9 @@ from pml.service.remembering import Remembered, apply_memory, memory_of
 from pml.service.sessions import descends_from, session_of
 
 MAX_PENDING: Final = 20  # asks of one session that wait at once; a flood would wear the person out
+_CANDIDATES: Final = 4
 RECHECK_S: Final = 30.0  # every wait looks again this often, whatever woke it or did not
+_TIMED: Final = frozenset({State.PENDING, State.ALLOWED})  # what runs has no time to end by
 _NOT_OURS: Final = (Conflict, Forbidden, NotFound)  # one of many cannot be decided: the others still are
 
 
@@ -93,10 +96,11 @@ class Decided:
     released: tuple[Approval, ...] = ()
 
 
-async def ask(desk: Desk, question: Question, judged: Judged | None = None) -> Approval:
+async def ask(desk: Desk, question: Question, why: MatchedRule | None = None) -> Approval:
     """Store the question, or attach to the same one that waits already. Raises: TooManyPending, Invalid."""
     check(question.arguments, what="the arguments")
     check(question.tool_use_id, what="the tool use id")
+    parse_tool(question.tool)
     now = desk.clock.now()
     settings = (await current_policy(desk, question.session.workspace)).settings
     ttl_s = settings.approval.ttl_s
@@ -110,7 +114,7 @@ async def ask(desk: Desk, question: Question, judged: Judged | None = None) -> A
         digest=question.digest,
         definition=question.definition,
         artefact=question.artefact,
-        rule=None if judged is None else matched_rule(judged),
+        rule=why,
         deciders=question.deciders,
         ttl_s=ttl_s,
         created_at=now,
@@ -121,22 +125,41 @@ async def ask(desk: Desk, question: Question, judged: Judged | None = None) -> A
     return await desk.store.approvals.ask(new, max_pending=MAX_PENDING)
 
 
-async def wait(desk: Desk, approval_id: ApprovalId, *, timeout_s: float | None = None) -> Approval:
-    """Return the approval once it is no longer pending, or as it is after `timeout_s`. Raises: NotFound."""
+async def wait(
+    desk: Desk,
+    approval_id: ApprovalId,
+    *,
+    timeout_s: float | None = None,
+    during: frozenset[State] = frozenset({State.PENDING}),
+) -> Approval:
+    """Return the approval once its state is not one of `during`, or as it is after `timeout_s`.
+
+    Whoever waits for a question takes it over when its first asker has left it. Raises: NotFound.
+    """
     until = None if timeout_s is None else desk.clock.now() + timedelta(seconds=timeout_s)
     with desk.store.changes.watch(approval_id) as changes:
         while True:
             record = await get(desk, approval_id)
             now = desk.clock.now()
-            if record.status is not State.PENDING:
+            if record.status not in during:
                 return record
-            if now >= record.expires_at:
+            if record.status in _TIMED and now >= record.expires_at:
                 await expire(desk, record)
+                continue
+            if record.status is State.PENDING and record.abandoned_at is not None:
+                await _take_over(desk, record)
                 continue
             if until is not None and now >= until:
                 return record
-            ends = record.expires_at if until is None else min(record.expires_at, until)
-            await changes.wait(min((ends - now).total_seconds(), RECHECK_S))
+            ends = [record.expires_at] if record.status in _TIMED else []
+            ends += [] if until is None else [until]
+            await changes.wait(min([RECHECK_S, *((at - now).total_seconds() for at in ends)]))
+
+
+async def _take_over(desk: Desk, record: Approval) -> None:
+    with contextlib.suppress(Conflict, NotFound):
+        event = Attached(at=desk.clock.now(), owner=desk.owners.me)
+        await desk.store.approvals.advance(record.id, event)
 
 
 async def decide(desk: Desk, approval_id: ApprovalId, decision: Decision) -> Decided:
@@ -154,7 +177,12 @@ async def decide(desk: Desk, approval_id: ApprovalId, decision: Decision) -> Dec
     if not decision.allow:
         event = Denied(at=now, by=decision.by, digest=decision.digest, message=decision.message)
         return Decided(record=await desk.store.approvals.advance(approval_id, event))
-    await _judge_again(desk, session, record, decision.updated_input)
+    try:
+        await _judge_again(desk, session, record, decision.updated_input)
+    except Changed as exc:
+        if record.status is State.PENDING:
+            await cancel(desk, approval_id, reason=exc.message)
+        raise
     arguments = record.tool_input if decision.updated_input is None else decision.updated_input
     memory = memory_of(
         desk, record, session, decision.by, decision.scope, arguments=arguments, literal=decision.literal
@@ -262,11 +290,12 @@ async def find(desk: Desk, prefix: str) -> Approval:
     """Return the one approval whose id begins with `prefix`. Raises: Invalid, NotFound, Conflict."""
     if not prefix:
         raise Invalid("an empty id names no approval", hint="give the id, or the start of it")
-    found = await desk.store.approvals.find(prefix.lower(), limit=2)
+    found = await desk.store.approvals.find(prefix.lower(), limit=_CANDIDATES)
     if not found:
         raise NotFound(f"no approval `{prefix}`", hint="`pml approvals list --all` shows all there are")
     if len(found) > 1:
-        raise Conflict(f"several approvals begin with `{prefix}`", hint="give more of the id")
+        some = ", ".join(record.id[: len(prefix) + 4] for record in found)
+        raise Conflict(f"several approvals begin with `{prefix}`", hint=f"give more of the id: {some}, …")
     return found[0]
 
 
@@ -295,7 +324,9 @@ async def all_pending(desk: Desk, *, session_id: SessionId | None = None) -> Asy
 async def _judge_again(
     desk: Desk, session: Session, record: Approval, updated_input: JsonObject | None
 ) -> None:
-    """Raise ToolDenied if a deny names the call that would run, edited or not."""
+    """Raise ToolDenied if a deny names the call that would run, Changed if what was asked is no more."""
+    if record.subject is Subject.WORKSPACE_TRUST:
+        await _check_same_file(desk, session, record)
     if record.subject is not Subject.TOOL_CALL:
         return
     if updated_input is not None:
@@ -304,9 +335,23 @@ async def _judge_again(
     refuse_denied(await judge_in_session(desk, session, call), record.tool_name)
 
 
+async def _check_same_file(desk: Desk, session: Session, record: Approval) -> None:
+    file = desk.configs.of(session.workspace).read().workspace
+    if file.digest != record.tool_input.get("digest"):
+        raise Changed(
+            f"{file.path} has changed since the question was asked; nothing was trusted",
+            hint="the next call that needs it asks again",
+        )
+
+
 def _call(record: Approval, session: Session, updated_input: JsonObject | None = None) -> Call:
-    arguments = record.run_input if updated_input is None else updated_input
-    return Call(tool=record.tool_name, arguments=arguments, cwd=session.workspace)
+    return Call(
+        tool=record.tool_name,
+        arguments=record.run_input if updated_input is None else updated_input,
+        cwd=session.workspace,
+        definition=record.definition,
+        artefact=record.artefact,
+    )
 
 
 async def _guard_parent(desk: Desk, by: Decider, session: Session) -> None:

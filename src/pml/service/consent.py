@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from pml.core.approvals import Approval, State
+from pml.core.approvals import Abandoned, Approval, MatchedRule, State
 from pml.core.audit import call_judged
 from pml.core.errors import AlreadyClaimed, NotFound, PmlError
 from pml.core.ports import ApprovalQuery, Workflow
@@ -17,10 +17,11 @@ from pml.core.rules import Call, VerdictKind
 from pml.core.values import JsonObject
 from pml.service.approvals import Question, ask, cancel, claim, finish, get, wait
 from pml.service.desk import Desk
-from pml.service.policy import Judged, current_policy, judge, refuse_denied, why
+from pml.service.policy import Judged, current_policy, judge, kept_rule, matched_rule, refuse_denied, why
 from pml.service.trusting import apply_trust, trust_question
 
 _DENIALS: Final = 1000
+_CARRIED_OUT: Final = frozenset({State.ALLOWED, State.EXECUTING})
 _NOT_GRANTED: Final = frozenset({State.PENDING, State.DENIED, State.EXPIRED, State.CANCELLED})
 
 
@@ -49,7 +50,7 @@ async def seek_consent(
     """
     judged = await _judge(desk, question)
     if judged.needs_trust:
-        trust = await _settle_trust(desk, question, wait_s=wait_s, on_asked=on_asked)
+        trust = await _settle_trust(desk, question, judged, wait_s=wait_s, on_asked=on_asked)
         if trust is not None and trust.status is State.PENDING:
             return Consent(judged=judged, record=trust, arguments=question.arguments)
         judged = await _judge(desk, question)
@@ -58,7 +59,7 @@ async def seek_consent(
         return Consent(judged=judged, record=None, arguments=question.arguments)
     record = await _untold_denial(desk, question)
     if record is None:
-        record = await _answer(desk, question, judged, wait_s=wait_s, on_asked=on_asked)
+        record = await _answer(desk, question, matched_rule(judged), wait_s=wait_s, on_asked=on_asked)
     if record.status not in _NOT_GRANTED:  # also what another asker has used: claiming it refuses
         await claim(desk, record.id, definition=question.definition, artefact=question.artefact)
         record = await finish(desk, record.id)
@@ -67,7 +68,13 @@ async def seek_consent(
 
 async def _judge(desk: Desk, question: Question) -> Judged:
     session = question.session
-    call = Call(tool=question.tool, arguments=question.arguments, cwd=session.workspace)
+    call = Call(
+        tool=question.tool,
+        arguments=question.arguments,
+        cwd=session.workspace,
+        definition=question.definition,
+        artefact=question.artefact,
+    )
     policy = await current_policy(desk, session.workspace)
     judged = await judge(desk, policy, call, session_id=session.id)
     if judged.kind is VerdictKind.DENY:
@@ -89,17 +96,24 @@ async def _record_verdict(desk: Desk, question: Question, judged: Judged) -> Non
 
 
 async def _settle_trust(
-    desk: Desk, question: Question, *, wait_s: float | None, on_asked: Callable[[Approval], None]
+    desk: Desk,
+    question: Question,
+    judged: Judged,
+    *,
+    wait_s: float | None,
+    on_asked: Callable[[Approval], None],
 ) -> Approval | None:
     """Ask whether to trust the file that would allow the call; a person who said no is not asked again."""
     session = question.session
     asked = trust_question(session, await current_policy(desk, session.workspace))
     if await _was_denied(desk, asked):
         return None
-    record = await _answer(desk, asked, None, wait_s=wait_s, on_asked=on_asked)
+    because = judged.if_trusted and kept_rule(judged.if_trusted, VerdictKind.ALLOW)
+    record = await _answer(desk, asked, because, wait_s=wait_s, on_asked=on_asked)
     if record.status is State.ALLOWED:
-        await apply_trust(desk, record, session)
-    return record
+        with contextlib.suppress(AlreadyClaimed):  # another asker of the same carries it out
+            await apply_trust(desk, record, session)
+    return await wait(desk, record.id, timeout_s=wait_s, during=_CARRIED_OUT)
 
 
 async def _was_denied(desk: Desk, question: Question) -> bool:
@@ -130,21 +144,19 @@ async def _denials(desk: Desk, question: Question) -> list[Approval]:
 async def _answer(
     desk: Desk,
     question: Question,
-    judged: Judged | None,
+    because: MatchedRule | None,
     *,
     wait_s: float | None,
     on_asked: Callable[[Approval], None],
 ) -> Approval:
-    asking = asyncio.create_task(ask(desk, question, judged))
+    asking = asyncio.create_task(ask(desk, question, because))
     try:
         record = await asyncio.shield(asking)  # interrupted half-way, nobody would know what was stored
         on_asked(record)
         record = await wait(desk, record.id, timeout_s=wait_s)
     except asyncio.CancelledError:
         with contextlib.suppress(PmlError):
-            asked = await get(desk, (await asking).id)
-            if asked.owner == desk.owners.me:  # else somebody else asked the same and waits on
-                await cancel(desk, asked.id, reason="the asker stopped waiting")
+            await _withdraw(desk, await asking)
         raise
     if record.status is State.PENDING:
         await desk.store.workflows.issue(
@@ -156,3 +168,14 @@ async def _answer(
             )
         )
     return record
+
+
+async def _withdraw(desk: Desk, asked: Approval) -> None:
+    """Take the question back, unless somebody else has asked the same and may wait on."""
+    now = await get(desk, asked.id)
+    if now.owner != desk.owners.me:
+        return
+    if now.version == 1:  # whoever asks the same raises it, also another task of this process
+        await cancel(desk, asked.id, reason="the asker stopped waiting")
+    else:
+        await desk.store.approvals.advance(asked.id, Abandoned(at=desk.clock.now()))

@@ -5,19 +5,17 @@ deny, so nothing is allowed by any file and everything that is not denied asks.
 """
 
 from dataclasses import dataclass
-from typing import Final
 
 from pml.core.approvals import MatchedRule, SessionId
 from pml.core.digest import digest_call
 from pml.core.effective import Loosening, Settings, loosening, unite
 from pml.core.errors import ConfigInvalid, ToolDenied
 from pml.core.matchers import Paths
+from pml.core.memory import META_TOOLS
 from pml.core.ports import Grant, Loaded, Session
-from pml.core.rules import Call, Rule, RuleSet, Verdict, VerdictKind
+from pml.core.rules import Call, Rule, RuleSet, Verdict, VerdictKind, runs_code
 from pml.core.values import canonical
 from pml.service.desk import Desk
-
-META_TOOLS: Final = frozenset({"pml:call", "pml:discover"})  # they only carry other calls
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +45,12 @@ class Judged:
     grant: Grant | None = None
     asking_is_off: bool = False
     broken: tuple[ConfigInvalid, ...] = ()
-    needs_trust: bool = False
+    if_trusted: Rule | None = None
+
+    @property
+    def needs_trust(self) -> bool:
+        """Whether the call would be allowed if the workspace's file were trusted."""
+        return self.if_trusted is not None
 
 
 async def current_policy(desk: Desk, workspace: str) -> Policy:
@@ -94,11 +97,9 @@ async def judge(desk: Desk, policy: Policy, call: Call, *, session_id: SessionId
         return Judged(kind=VerdictKind.ALLOW, verdict=verdict, grant=grant)
     if not policy.settings.approval.asking_enabled(now):
         return Judged(kind=VerdictKind.ALLOW, verdict=verdict, asking_is_off=True)
-    needs_trust = (
-        policy.untrusted is not None
-        and policy.rules_if_trusted.judge(call, now=now).kind is VerdictKind.ALLOW
-    )
-    return Judged(kind=verdict.kind, verdict=verdict, needs_trust=needs_trust)
+    would = None if policy.untrusted is None else policy.rules_if_trusted.judge(call, now=now)
+    helps = would is not None and would.kind is VerdictKind.ALLOW
+    return Judged(kind=verdict.kind, verdict=verdict, if_trusted=would.rule if would and helps else None)
 
 
 async def judge_in_session(desk: Desk, session: Session, call: Call) -> Judged:
@@ -136,12 +137,15 @@ def matched_rule(judged: Judged) -> MatchedRule | None:
     """Return why PML asks, to be kept with the question."""
     if judged.broken:
         error = judged.broken[0]
-        return MatchedRule(verdict="ask", entry=error.problem, file=error.path, line=error.line)
+        return MatchedRule(verdict="broken", entry=error.problem, file=error.path, line=error.line)
     rule = judged.verdict.rule
-    if rule is None:
-        return None
+    return None if rule is None else kept_rule(rule, judged.verdict.kind)
+
+
+def kept_rule(rule: Rule, verdict: VerdictKind) -> MatchedRule:
+    """Return the rule as an approval keeps it."""
     return MatchedRule(
-        verdict=judged.verdict.kind,
+        verdict=verdict,
         entry=canonical(rule.entry).decode(),
         file=None if rule.source is None else rule.source.file,
         line=None if rule.source is None else rule.source.line,
@@ -152,5 +156,14 @@ async def _grant_for(desk: Desk, session_id: SessionId, call: Call) -> Grant | N
     if call.tool in META_TOOLS:
         return None
     grants = await desk.store.grants.of(session_id, call.tool)
-    digest = digest_call(call.tool, call.arguments) if any(grant.digest for grant in grants) else None
-    return next((grant for grant in grants if grant.digest in (None, digest)), None)
+    return next((grant for grant in grants if covers(grant, call)), None)
+
+
+def covers(grant: Grant, call: Call) -> bool:
+    """Tell whether the grant allows the call: the same tool as it was then, and no code that was not seen."""
+    then = (grant.tool, grant.definition, grant.artefact)
+    if then != (call.tool, call.definition, call.artefact):
+        return False
+    if grant.digest is None:
+        return not runs_code(call.tool, call.arguments)
+    return grant.digest == digest_call(call.tool, call.arguments)

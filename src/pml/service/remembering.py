@@ -5,8 +5,10 @@ good by `redo_intents`. PML's own writes keep a trusted file trusted, and never 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 from pml.core.approvals import Approval, Channel, Decider, DeciderKind, Scope, Subject
@@ -18,8 +20,9 @@ from pml.core.ports import Grant, Intent, Session, Trust
 from pml.core.rules import Call, Effect, RuleSet, VerdictKind, parse_entry, runs_code
 from pml.core.values import Json, JsonObject
 from pml.service.desk import Desk
-from pml.service.policy import current_policy
+from pml.service.policy import covers, current_policy
 
+INTENT_S: Final = 24 * 3600
 _TRUST_S: Final = 10.0  # the store's own bound on a busy database, and then some
 _KEEPER: Final = Decider(kind=DeciderKind.RULE, id="pml", channel=Channel.RULES)
 
@@ -30,6 +33,7 @@ class Remembered:
 
     scope: Scope
     entry: Json
+    file: str | None = None
     counts: bool = True
     problem: PmlError | None = None
 
@@ -70,6 +74,7 @@ def memory_of(
         session_id=record.session_id,
         tool=record.tool_name,
         digest=digest_call(record.tool_name, arguments) if exact else None,
+        definition=record.definition,
         artefact=record.artefact,
         approval_id=record.id,
         by=by,
@@ -82,20 +87,28 @@ async def apply_memory(desk: Desk, memory: Grant | Intent) -> Remembered:
     if isinstance(memory, Grant):
         entry: Json = memory.tool if memory.digest is None else {"tool": memory.tool, "digest": memory.digest}
         return Remembered(scope=Scope.SESSION, entry=entry)
+    file = desk.configs.of(memory.workspace).read().workspace.path
     try:
         await write_rule(desk, memory.workspace, memory.effect, memory.entry)
         await desk.store.intents.close(memory.id, at=desk.clock.now())
         counts = (await current_policy(desk, memory.workspace)).trusted
     except PmlError as exc:
-        return Remembered(scope=Scope.ALWAYS, entry=memory.entry, counts=False, problem=exc)
-    return Remembered(scope=Scope.ALWAYS, entry=memory.entry, counts=counts)
+        return Remembered(scope=Scope.ALWAYS, entry=memory.entry, file=file, counts=False, problem=exc)
+    return Remembered(scope=Scope.ALWAYS, entry=memory.entry, file=file, counts=counts)
 
 
 async def redo_intents(desk: Desk) -> int:
-    """Finish what a crash or a broken file held up; adding an entry that stands already changes nothing."""
+    """Finish what a crash or a broken file held up; adding an entry that stands already changes nothing.
+
+    What could not be written for a day is forgotten: by then another project may stand in that place.
+    """
     done = 0
+    oldest = desk.clock.now() - timedelta(seconds=INTENT_S)
     for intent in await desk.store.intents.open():
-        done += (await apply_memory(desk, intent)).problem is None
+        if intent.created_at < oldest:
+            await desk.store.intents.forget(intent.id)
+        else:
+            done += (await apply_memory(desk, intent)).problem is None
     return done
 
 
@@ -112,16 +125,39 @@ async def covered_by(desk: Desk, memory: Grant | Intent, waiting: AsyncIterator[
 
 
 def _covers(desk: Desk, memory: Grant | Intent, record: Approval, session: Session) -> bool:
+    call = Call(
+        tool=record.tool_name,
+        arguments=record.tool_input,
+        cwd=session.workspace,
+        definition=record.definition,
+        artefact=record.artefact,
+    )
     if isinstance(memory, Grant):
-        same = record.session_id == memory.session_id and record.tool_name == memory.tool
-        return same and memory.digest in (None, digest_call(record.tool_name, record.tool_input))
+        return record.session_id == memory.session_id and covers(memory, call)
     if session.workspace != memory.workspace:
         return False
     paths = desk.configs.of(session.workspace).paths
     rule = parse_entry(memory.effect, memory.entry, source=None, base_dir=session.workspace, paths=paths)
-    call = Call(tool=record.tool_name, arguments=record.tool_input, cwd=session.workspace)
     rules = RuleSet([] if rule is None else [rule], paths=paths)
     return rules.judge(call, now=desk.clock.now()).kind is VerdictKind.ALLOW
+
+
+async def write_rule(
+    desk: Desk, workspace: str, effect: Effect, entry: Json, *, which: FileKind = FileKind.WORKSPACE
+) -> bool:
+    """Add a rule to a file; False when it stands there already. Raises: Invalid, Changed, Unavailable."""
+    files = desk.configs.of(workspace)
+    async with _kept_trust(desk, workspace, which) as keep:
+        return await asyncio.to_thread(files.add_rule, which, effect, entry, before_replace=keep)
+
+
+async def remove_rule(
+    desk: Desk, workspace: str, effect: Effect | None, entry: Json, *, which: FileKind = FileKind.WORKSPACE
+) -> int:
+    """Remove rules equal to `entry`, or with that id. Raises: Invalid, Changed, Unavailable."""
+    files = desk.configs.of(workspace)
+    async with _kept_trust(desk, workspace, which) as keep:
+        return await asyncio.to_thread(files.remove_rule, which, effect, entry, before_replace=keep)
 
 
 async def init_workspace(desk: Desk, workspace: str) -> bool:
@@ -132,41 +168,35 @@ async def init_workspace(desk: Desk, workspace: str) -> bool:
         raise file.error
     if file.digest is not None:
         return False
-    keep = _trust_keeper(desk, workspace, FileKind.WORKSPACE)
-    return await asyncio.to_thread(files.create, FileKind.WORKSPACE, before_replace=keep)
+    async with _kept_trust(desk, workspace, FileKind.WORKSPACE) as keep:
+        return await asyncio.to_thread(files.create, FileKind.WORKSPACE, before_replace=keep)
 
 
-async def write_rule(
-    desk: Desk, workspace: str, effect: Effect, entry: Json, *, which: FileKind = FileKind.WORKSPACE
-) -> bool:
-    """Add a rule to a file; False when it stands there already. Raises: ConfigInvalid, Unavailable."""
-    files = desk.configs.of(workspace)
-    keep = _trust_keeper(desk, workspace, which)
-    return await asyncio.to_thread(files.add_rule, which, effect, entry, before_replace=keep)
+@contextlib.asynccontextmanager
+async def _kept_trust(
+    desk: Desk, workspace: str, which: FileKind
+) -> AsyncGenerator[Callable[[str | None, str], None] | None]:
+    """Yield what carries trust over to a file's new content just before it is replaced.
 
-
-async def remove_rule(
-    desk: Desk, workspace: str, effect: Effect | None, entry: Json, *, which: FileKind = FileKind.WORKSPACE
-) -> int:
-    """Remove rules equal to `entry`, or with that id. Raises: ConfigInvalid, Unavailable."""
-    files = desk.configs.of(workspace)
-    keep = _trust_keeper(desk, workspace, which)
-    return await asyncio.to_thread(files.remove_rule, which, effect, entry, before_replace=keep)
-
-
-def _trust_keeper(desk: Desk, workspace: str, which: FileKind) -> Callable[[str | None, str], None] | None:
-    """Return what carries trust over from the old content to the new, just before the file is replaced."""
+    Afterwards the old content is trusted no longer: putting it back would undo what was written.
+    """
     if which is FileKind.USER:
-        return None
+        yield None
+        return
     path = desk.configs.of(workspace).read().workspace.path
     loop = asyncio.get_running_loop()
+    superseded: list[str] = []
 
     async def carry_over(old: str | None, new: str) -> None:
-        if old is None or await desk.store.trusts.holds(path, old):
-            trust = Trust(path=path, digest=new, by=_KEEPER, trusted_at=desk.clock.now())
-            await desk.store.trusts.add(trust)
+        if old is not None and not await desk.store.trusts.holds(path, old):
+            return
+        trust = Trust(path=path, digest=new, by=_KEEPER, trusted_at=desk.clock.now())
+        await desk.store.trusts.add(trust, alone=old is None)
+        superseded.extend([] if old is None else [old])
 
     def keep(old: str | None, new: str) -> None:
         asyncio.run_coroutine_threadsafe(carry_over(old, new), loop).result(_TRUST_S)
 
-    return keep
+    yield keep
+    for digest in superseded:
+        await desk.store.trusts.forget(path, digest)

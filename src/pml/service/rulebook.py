@@ -3,10 +3,13 @@
 Who may change them is the edge's question; what an entry means is that of `core.rules`.
 """
 
+import contextlib
+
 from pml.core.approvals import Approval, Decider, Subject
 from pml.core.audit import rule_added, rule_removed
 from pml.core.config import FileKind
-from pml.core.rules import Call, Effect, VerdictKind
+from pml.core.errors import NotFound
+from pml.core.rules import Call, Effect, VerdictKind, names_tool, parse_entry
 from pml.core.values import Json
 from pml.service.approvals import all_pending, refuse_denied_waiting
 from pml.service.desk import Desk
@@ -23,7 +26,21 @@ async def add_rule(
     if added:
         file = _path(desk, workspace, which)
         await desk.store.audit.record(rule_added(file, effect, entry, at=desk.clock.now(), by=by))
+    if effect is Effect.ASK:
+        await _end_grants(desk, workspace, entry, which=which, by=by)
     return added
+
+
+async def _end_grants(desk: Desk, workspace: str, entry: Json, *, which: FileKind, by: Decider) -> None:
+    """Forget what sessions remember of the tools that are to be asked for from now on."""
+    paths = desk.configs.of(workspace).paths
+    rule = parse_entry(Effect.ASK, entry, source=None, base_dir=workspace, paths=paths)
+    for grant in await desk.store.grants.all():
+        session = await desk.store.sessions.get(grant.session_id)
+        concerned = which is FileKind.USER or (session is not None and session.workspace == workspace)
+        if rule is not None and not rule.is_default and concerned and names_tool(rule, grant.tool):
+            with contextlib.suppress(NotFound):
+                await desk.store.grants.revoke(grant.id, at=desk.clock.now(), by=by)
 
 
 async def drop_rule(

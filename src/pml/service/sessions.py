@@ -1,7 +1,7 @@
 """Sessions: one agent connection each, in a tree, with the process that holds it."""
 
 from pml.core.approvals import SessionId
-from pml.core.errors import Conflict, MayNotDecide, NotFound
+from pml.core.errors import MayNotDecide, NotFound
 from pml.core.ports import Process, Session
 from pml.core.values import check
 from pml.service.desk import Desk
@@ -18,32 +18,23 @@ async def start_session(
     is_agent: bool,
     parent_id: SessionId | None = None,
 ) -> Session:
-    """Register a session, or return the live one with that id.
+    """Register a session, or join the one with that id; one that had ended begins anew, without memory.
 
-    Raises: Invalid; Conflict if the session has ended, or is another principal's, workspace's or agent's.
+    Raises: Invalid; Conflict if it is another principal's, workspace's or agent's.
     """
     check([session_id, name], what="the session's name")
-    wanted = Session(
-        id=session_id,
-        name=name,
-        principal=principal,
-        workspace=workspace,
-        parent_id=parent_id,
-        process=process,
-        is_agent=is_agent,
-        started_at=desk.clock.now(),
-    )
-    session = await desk.store.sessions.start(wanted)
-    if _belongs_to(session) != _belongs_to(wanted):
-        raise Conflict(
-            f"session `{session_id}` belongs to {session.principal}", hint="choose another id for the session"
+    return await desk.store.sessions.start(
+        Session(
+            id=session_id,
+            name=name,
+            principal=principal,
+            workspace=workspace,
+            parent_id=parent_id,
+            process=process,
+            is_agent=is_agent,
+            started_at=desk.clock.now(),
         )
-    return session
-
-
-def _belongs_to(session: Session) -> tuple[object, ...]:
-    """Whose memory and rules a session has: nobody else may join it."""
-    return session.principal, session.workspace, session.parent_id, session.is_agent
+    )
 
 
 async def session_of(desk: Desk, session_id: SessionId) -> Session:

@@ -43,7 +43,8 @@ async def trust_workspace(desk: Desk, workspace: str, *, digest: str, by: Decide
         raise NotFound(f"{file.path} does not exist", hint="`pml init` creates it")
     if file.digest != digest:
         raise Changed(f"{file.path} has changed since it was shown", hint="look at it again, then trust it")
-    await desk.store.trusts.add(Trust(path=file.path, digest=digest, by=by, trusted_at=desk.clock.now()))
+    trust = Trust(path=file.path, digest=digest, by=by, trusted_at=desk.clock.now())
+    await desk.store.trusts.add(trust, alone=True)
     return await current_policy(desk, workspace)
 
 

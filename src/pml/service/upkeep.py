@@ -7,8 +7,9 @@ from typing import Final
 from pml.core.approvals import RECONNECT_S, Abandoned, Approval, ApprovalId, Cancelled, Event, Lost, State
 from pml.core.errors import Conflict, NotFound
 from pml.core.ports import Session
-from pml.service.approvals import all_pending, expire
+from pml.service.approvals import expire
 from pml.service.desk import Desk
+from pml.service.policy import current_policy
 from pml.service.remembering import redo_intents
 
 _AT_ONCE: Final = 500
@@ -40,13 +41,25 @@ async def sweep(desk: Desk) -> Swept:
     )
 
 
+async def clean_up(desk: Desk, workspace: str) -> int:
+    """Delete approvals that ended longer ago than the user keeps them; the audit log stays."""
+    now = desk.clock.now()
+    keep = timedelta(days=(await current_policy(desk, workspace)).settings.keep_days)
+    return await desk.store.approvals.cleanup_old(older_than=now - keep, at=now)
+
+
 async def end_session(desk: Desk, session: Session) -> int:
-    """End the session: forget its grants, cancel what it still waits for; return how many that were."""
+    """End the session: forget its grants, cancel what it waits for; return how many questions that were.
+
+    A question with an issued workflow lives to its time, and so does one that a script still waits for.
+    """
     now = desk.clock.now()
     await desk.store.sessions.end(session.id, at=now)
     cancelled = 0
-    async for record in all_pending(desk, session_id=session.id):
-        cancelled += await _try(desk, record.id, Cancelled(at=now, reason="the agent's session ended"))
+    for record in await desk.store.approvals.held():
+        mine = record.session_id == session.id and record.status is State.PENDING
+        if mine and (session.is_agent or not desk.owners.alive(record.owner)):
+            cancelled += await _try(desk, record.id, Cancelled(at=now, reason="the agent's session ended"))
     return cancelled
 
 

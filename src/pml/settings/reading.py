@@ -101,8 +101,8 @@ def decode(content: bytes, *, path: Path) -> str:
 
 
 def digest_of(content: bytes) -> str:
-    """Return the SHA-256 of the exact bytes of a file, in hexadecimal."""
-    return hashlib.sha256(content).hexdigest()
+    """Return `sha256:<hex>` of the exact bytes of a file."""
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def signature_of(status: os.stat_result) -> Signature:

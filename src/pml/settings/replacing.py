@@ -4,11 +4,16 @@ Knows nothing of what is in the file, and does not lock: the caller does.
 """
 
 import os
+import re
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
+
+_STALE_S: Final = 60.0  # a replacement takes milliseconds; one from another `PML_HOME` holds another lock
 
 
 def replace_file(path: Path, content: bytes, *, mode: int, last_check: Callable[[], None]) -> None:
@@ -16,9 +21,9 @@ def replace_file(path: Path, content: bytes, *, mode: int, last_check: Callable[
 
     Raises: OSError; `path` is whole then too, and no other file is left behind.
     """
-    descriptor, temporary = tempfile.mkstemp(
-        dir=path.parent, prefix=f".{path.name.lstrip('.')}.", suffix=".tmp"
-    )
+    prefix = f".{path.name.lstrip('.')}."
+    _remove_stale(path.parent, re.compile(rf"{re.escape(prefix)}[a-z0-9_]{{8}}\.tmp"))
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=prefix, suffix=".tmp")
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
@@ -32,6 +37,16 @@ def replace_file(path: Path, content: bytes, *, mode: int, last_check: Callable[
             os.unlink(temporary)
         raise
     _sync_directory(path.parent)
+
+
+def _remove_stale(directory: Path, name: re.Pattern[str]) -> None:
+    """Remove what replacements that were killed left behind."""
+    with os.scandir(directory) as entries:
+        left = [entry for entry in entries if name.fullmatch(entry.name)]
+    for entry in left:
+        with suppress(OSError):  # a file that cannot be removed is in nobody's way
+            if time.time() - entry.stat(follow_symlinks=False).st_mtime > _STALE_S:
+                os.unlink(entry)
 
 
 def _sync_directory(directory: Path) -> None:

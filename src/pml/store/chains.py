@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from pml.core.audit import GENESIS, Head
+from pml.core.errors import Unavailable
 from pml.host.locks import open_lock_file, try_lock
 from pml.host.private import private_directory
 from pml.store.database import Database
@@ -33,8 +34,7 @@ class Chain:
         if head == self.head:
             return
         self.head = head
-        os.lseek(self._fd, 0, os.SEEK_SET)
-        os.write(self._fd, _spell(head))
+        _write(self._fd, head)
 
     def close(self) -> None:
         os.close(self._fd)
@@ -48,21 +48,30 @@ def take_chain(home: Path, database: Database) -> Chain:
         number += 1
         name = f"{number:04d}"
         fd = open_lock_file(str(directory / name), create=True)
-        if try_lock(fd):
-            end = _sound_end(name, fd, database)
-            if end is not None:
-                return Chain(name, fd, end)
+        try:
+            end = _sound_end(name, fd, database) if try_lock(fd) else None
+        except BaseException:
+            os.close(fd)  # left open it would stay locked, and the next try would begin another chain
+            raise
+        if end is not None:
+            return Chain(name, fd, end)
         os.close(fd)
 
 
 def heads_kept(home: Path) -> list[Head]:
-    """Return the heads kept outside the database, by chain."""
-    found: list[Head] = []
-    for path in sorted((home / "audit").glob("[0-9]*")):
-        head = _read(path.name, path.read_bytes())
-        if head is not None:
-            found.append(head)
-    return found
+    """Return the heads kept outside the database, by chain. Raises: Unavailable if one cannot be read."""
+    directory = home / "audit"
+    if not directory.exists():
+        return []
+    try:
+        names = sorted(name for name in os.listdir(directory) if name.isdecimal())
+        found = [_read(name, (directory / name).read_bytes()[:_HEAD_BYTES]) for name in names]
+    except OSError as exc:
+        raise Unavailable(
+            f"{exc.filename or directory}: {exc.strerror}",
+            hint="it keeps where the audit log ends; make it readable for this user",
+        ) from exc
+    return [head for head in found if head is not None]
 
 
 def _sound_end(name: str, fd: int, database: Database) -> Head | None:
@@ -73,7 +82,7 @@ def _sound_end(name: str, fd: int, database: Database) -> Head | None:
         if kept is not None and kept.n > 0:
             return None
         fresh = Head(chain=name, n=0, hash=GENESIS)
-        os.write(fd, _spell(fresh))
+        _write(fd, fresh)
         return fresh
     if kept is None:
         return None
@@ -82,8 +91,9 @@ def _sound_end(name: str, fd: int, database: Database) -> Head | None:
     return Head(chain=name, n=rows[0][0], hash=rows[0][1])
 
 
-def _spell(head: Head) -> bytes:
-    return f"{head.n} {head.hash}".ljust(_HEAD_BYTES - 1).encode() + b"\n"
+def _write(fd: int, head: Head) -> None:
+    os.lseek(fd, 0, os.SEEK_SET)
+    os.write(fd, f"{head.n} {head.hash}".ljust(_HEAD_BYTES - 1).encode() + b"\n")
 
 
 def _read(name: str, text: bytes) -> Head | None:

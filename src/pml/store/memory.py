@@ -29,7 +29,7 @@ from pml.core.approvals import (
 )
 from pml.core.audit import GENESIS, Entry, Head, Link
 from pml.core.errors import AlreadyClaimed, Conflict, NotFound, TooManyPending
-from pml.core.ports import ApprovalQuery, AuditQuery, Grant, Intent, Session, Trust, Workflow
+from pml.core.ports import ApprovalQuery, AuditQuery, Grant, Held, Intent, Session, Trust, Workflow
 from pml.core.values import Json, canonical
 
 T = TypeVar("T")
@@ -196,9 +196,15 @@ class MemoryApprovals:
         )
         return [_own_approval(row) for row in _first(found, limit)]
 
-    async def held(self) -> list[Approval]:
+    async def held(self) -> list[Held]:
         return [
-            _own_approval(row)
+            Held(
+                id=row.id,
+                session_id=row.session_id,
+                status=row.status,
+                owner=row.owner,
+                abandoned_at=row.abandoned_at,
+            )
             for row in self._by_age()
             if row.status is State.EXECUTING
             or (row.status in _OPEN and not self._workflows.continues(row.id))
@@ -230,9 +236,12 @@ class MemoryGrants:
     def __init__(self, log: MemoryAudit) -> None:
         self._log = log
         self._rows: dict[str, Grant] = {}
+        self._ended: set[SessionId] = set()
 
     async def add(self, grant: Grant) -> None:
         self.refuse_second(grant)
+        if grant.session_id in self._ended:
+            return
         self._log.append(
             audit.grant_added(
                 grant.session_id,
@@ -262,7 +271,12 @@ class MemoryGrants:
         _refuse_second(grant.id, self._rows, "grant")
 
     def forget(self, session_id: SessionId) -> None:
-        self._rows = {row.id: row for row in self._rows.values() if row.session_id != session_id}
+        """Drop the session's grants; until it begins again it gets no new ones."""
+        self._ended.add(session_id)
+        self._rows = {key: row for key, row in self._rows.items() if row.session_id != session_id}
+
+    def begin(self, session_id: SessionId) -> None:
+        self._ended.discard(session_id)
 
 
 class MemorySessions:
@@ -273,10 +287,9 @@ class MemorySessions:
 
     async def start(self, session: Session) -> Session:
         row = self._rows.get(session.id)
-        if row is not None and row.ended_at is None:
+        if row is not None and row.joined_by(session) is row:
             return row
-        if row is not None:
-            raise Conflict(f"session `{session.id}` has ended; a new one needs an id of its own")
+        self._grants.begin(session.id)
         self._log.append(
             audit.session_started(
                 session.id, session.name, at=session.started_at, parent_id=session.parent_id
@@ -331,9 +344,14 @@ class MemoryTrusts:
         self._log = log
         self._rows: dict[tuple[str, str], Trust] = {}
 
-    async def add(self, trust: Trust) -> None:
+    async def add(self, trust: Trust, *, alone: bool) -> None:
         self._log.append(audit.workspace_trusted(trust.path, trust.digest, at=trust.trusted_at, by=trust.by))
+        if alone:
+            self._rows = {key: row for key, row in self._rows.items() if row.path != trust.path}
         self._rows[trust.path, trust.digest] = trust
+
+    async def forget(self, path: str, digest: str) -> None:
+        self._rows.pop((path, digest), None)
 
     async def holds(self, path: str, digest: str) -> bool:
         return (path, digest) in self._rows
@@ -358,6 +376,9 @@ class MemoryIntents:
 
     async def open(self) -> list[Intent]:
         return sorted(self._rows.values(), key=lambda row: (row.created_at, row.id))
+
+    async def forget(self, intent_id: str) -> None:
+        self._rows.pop(intent_id, None)
 
     async def close(self, intent_id: str, *, at: datetime) -> None:
         row = self._rows.get(intent_id)

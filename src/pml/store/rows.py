@@ -22,7 +22,7 @@ from pml.core.approvals import (
     Subject,
 )
 from pml.core.audit import Entry, Link
-from pml.core.ports import Grant, Intent, Process, Session, Workflow
+from pml.core.ports import Grant, Held, Intent, Process, Session, Workflow
 from pml.core.rules import Effect
 from pml.core.values import Json
 from pml.store.database import Row, Value
@@ -168,6 +168,7 @@ def grant_values(grant: Grant) -> tuple[Value, ...]:
         grant.session_id,
         grant.tool,
         grant.digest,
+        grant.definition,
         grant.artefact,
         grant.approval_id,
         decider_text(grant.by),
@@ -192,10 +193,21 @@ def grant_of(row: Row) -> Grant:
         session_id=SessionId(row[1]),
         tool=row[2],
         digest=row[3],
-        artefact=row[4],
-        approval_id=None if row[5] is None else ApprovalId(row[5]),
-        by=_decider(row[6]),
-        created_at=at_micros(row[7]),
+        definition=row[4],
+        artefact=row[5],
+        approval_id=None if row[6] is None else ApprovalId(row[6]),
+        by=_decider(row[7]),
+        created_at=at_micros(row[8]),
+    )
+
+
+def held_of(row: Row) -> Held:
+    return Held(
+        id=ApprovalId(row[0]),
+        session_id=SessionId(row[1]),
+        status=State(row[2]),
+        owner=OwnerId(row[3]),
+        abandoned_at=_maybe_at(row[4]),
     )
 
 

@@ -29,7 +29,7 @@ from pml.core.approvals import (
 )
 from pml.core.audit import Entry, Head, Link
 from pml.core.errors import AlreadyClaimed, Conflict, NotFound, TooManyPending
-from pml.core.ports import ApprovalQuery, AuditQuery, Grant, Intent, Session, Trust, Workflow
+from pml.core.ports import ApprovalQuery, AuditQuery, Grant, Held, Intent, Session, Trust, Workflow
 from pml.store.chains import heads_kept
 from pml.store.connection import open_database
 from pml.store.database import Database, Row, Value
@@ -43,6 +43,7 @@ from pml.store.rows import (
     decider_text,
     grant_of,
     grant_values,
+    held_of,
     intent_of,
     intent_values,
     link_of,
@@ -158,10 +159,13 @@ class _Approvals(_Part):
         gone = now - timedelta(seconds=RECONNECT_S)
         return approvals_of(self._read.run("due_approvals", (micros(now), micros(gone), limit)))
 
-    async def held(self) -> list[Approval]:
-        return approvals_of(self._read.run("held_approvals"))
+    async def held(self) -> list[Held]:
+        return [held_of(row) for row in self._read.run("held_approvals")]
 
     async def cleanup_old(self, *, older_than: datetime, at: datetime) -> int:
+        if not self._read.run("ended_before", (micros(older_than),)):
+            return 0
+
         def operation(tx: Transaction) -> int:
             tx.run("delete_ended_approvals", (micros(older_than),))
             count = tx.changed()
@@ -207,10 +211,7 @@ class _Sessions(_Part):
     async def start(self, session: Session) -> Session:
         def operation(tx: Transaction) -> Session:
             rows = tx.run("session", (session.id,))
-            if rows:
-                known = session_of(rows[0])
-                if known.ended_at is not None:
-                    raise Conflict(f"session `{session.id}` has ended")
+            if rows and (known := session_of(rows[0])).joined_by(session) is known:
                 return known
             tx.run("insert_session", session_values(session))
             tx.record(
@@ -241,6 +242,8 @@ class _Sessions(_Part):
 
 def _add_grant(tx: Transaction, grant: Grant) -> None:
     tx.run("insert_grant", grant_values(grant))
+    if not tx.changed():
+        return  # its session has ended, and what it remembers with it
     tx.record(
         entries.grant_added(
             grant.session_id,
@@ -294,13 +297,18 @@ class _Workflows(_Part):
 
 
 class _Trusts(_Part):
-    async def add(self, trust: Trust) -> None:
+    async def add(self, trust: Trust, *, alone: bool) -> None:
         def operation(tx: Transaction) -> None:
+            if alone:
+                tx.run("delete_other_trusts", (trust.path, trust.digest))
             values = (trust.path, trust.digest, decider_text(trust.by), micros(trust.trusted_at))
             tx.run("insert_trust", values)
             tx.record(entries.workspace_trusted(trust.path, trust.digest, at=trust.trusted_at, by=trust.by))
 
         await self._writer.write(operation, durable=True)
+
+    async def forget(self, path: str, digest: str) -> None:
+        await self._writer.write(lambda tx: tx.run("delete_trust", (path, digest)), durable=True)
 
     async def holds(self, path: str, digest: str) -> bool:
         return bool(self._read.run("trust_holds", (path, digest)))
@@ -322,6 +330,9 @@ class _Intents(_Part):
 
     async def open(self) -> list[Intent]:
         return [intent_of(row) for row in self._read.run("open_intents")]
+
+    async def forget(self, intent_id: str) -> None:
+        await self._writer.write(lambda tx: tx.run("delete_intent", (intent_id,)))
 
     async def close(self, intent_id: str, *, at: datetime) -> None:
         def operation(tx: Transaction) -> None:

@@ -18,6 +18,8 @@ import apsw
 from pml.core.approvals import ApprovalId, OwnerId
 from pml.host.private import private_directory
 from pml.store.database import Database
+from pml.store.failures import unavailable
+from pml.store.owners import socket_name
 from pml.store.queries import queries
 
 POLL_S: Final = 0.1
@@ -77,7 +79,7 @@ class SharedChanges:
 
     def __init__(self, home: Path, owner: OwnerId, database: Database) -> None:
         self._directory = private_directory(home / "run")
-        self._name = f"{owner}.sock"
+        self._name = socket_name(owner)
         self._database = database
         self._watchers = Watchers()
         self._cursor = 0
@@ -87,6 +89,7 @@ class SharedChanges:
 
     @contextlib.contextmanager
     def watch(self, approval_id: ApprovalId | None = None) -> Generator[Watch]:
+        """Notice changes to one approval, or to any, for the block. Raises: Unavailable."""
         if not self._watchers:
             self._listen()
         watch = self._watchers.add(approval_id)
@@ -112,8 +115,11 @@ class SharedChanges:
                 (self._directory / self._name).unlink()
 
     def _listen(self) -> None:
-        self._seen_version = self._version()
-        self._cursor = self._database.run(queries()["last_seq"])[0][0]
+        try:
+            self._seen_version = self._version()
+            self._cursor = self._database.run(queries()["last_seq"])[0][0]
+        except apsw.Error as exc:
+            raise unavailable(exc, self._database.path) from exc
         if self._inbox is None:
             self._inbox = _bind(self._directory, self._name)
             if self._inbox is not None:

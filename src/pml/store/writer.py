@@ -16,7 +16,7 @@ import apsw
 
 from pml.core.approvals import ApprovalId
 from pml.core.audit import Entry, Head, link_hash
-from pml.core.errors import Conflict
+from pml.core.errors import Conflict, Unavailable
 from pml.store.chains import Chain, take_chain
 from pml.store.connection import BUSY_S, retry_s
 from pml.store.database import Database, Row, Value
@@ -70,6 +70,7 @@ class Writer:
         self._database = database
         self._after_commit = after_commit
         self._jobs: list[_Job] = []
+        self._turn: asyncio.Handle | None = None
         self._give_up_at: float | None = None
         self._chain: Chain | None = None
         self._full_sync = False
@@ -84,10 +85,15 @@ class Writer:
         self._jobs.append(job)
         if len(self._jobs) == 1:
             self._give_up_at = loop.time() + BUSY_S
-            loop.call_soon(self._flush)
+            self._turn = loop.call_soon(self._flush)
         return await job.done
 
     def close(self) -> None:
+        """Release the chain. Whoever still waits for a turn learns that nothing was written."""
+        if self._turn is not None:
+            self._turn.cancel()
+        jobs, self._jobs = self._jobs, []
+        self._fail(jobs, Unavailable("the store was closed; nothing was changed"))
         if self._chain is not None:
             self._chain.close()
             self._chain = None
@@ -101,7 +107,7 @@ class Writer:
             self._begin()
         except apsw.BusyError as exc:
             if self._give_up_at is None or loop.time() < self._give_up_at:
-                loop.call_later(retry_s(), self._flush)
+                self._turn = loop.call_later(retry_s(), self._flush)
                 return
             self._jobs = []
             self._fail(jobs, exc)

@@ -29,10 +29,13 @@ SELECT * FROM approvals WHERE status IN ('pending', 'allowed') AND abandoned_at 
 ORDER BY created_at, id LIMIT ?
 
 -- name: held_approvals
-SELECT * FROM approvals WHERE status = 'executing'
+SELECT id, session_id, status, owner, abandoned_at FROM approvals WHERE status = 'executing'
 UNION ALL
-SELECT * FROM approvals WHERE status IN ('pending', 'allowed')
+SELECT id, session_id, status, owner, abandoned_at FROM approvals WHERE status IN ('pending', 'allowed')
   AND NOT EXISTS (SELECT 1 FROM workflows WHERE workflows.approval_id = approvals.id)
+
+-- name: ended_before
+SELECT 1 FROM approvals WHERE ended_at IS NOT NULL AND ended_at < ? LIMIT 1
 
 -- name: delete_ended_approvals
 DELETE FROM approvals WHERE ended_at IS NOT NULL AND ended_at < ?
@@ -41,7 +44,7 @@ DELETE FROM approvals WHERE ended_at IS NOT NULL AND ended_at < ?
 DELETE FROM workflows WHERE NOT EXISTS (SELECT 1 FROM approvals WHERE approvals.id = workflows.approval_id)
 
 -- name: insert_session
-INSERT INTO sessions (id, name, principal, workspace, parent_id, pid, process_started, is_agent, started_at, ended_at)
+INSERT OR REPLACE INTO sessions (id, name, principal, workspace, parent_id, pid, process_started, is_agent, started_at, ended_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: session
@@ -57,8 +60,9 @@ UPDATE sessions SET ended_at = ? WHERE id = ? AND ended_at IS NULL
 DELETE FROM grants WHERE session_id = ?
 
 -- name: insert_grant
-INSERT INTO grants (id, session_id, tool, digest, artefact, approval_id, decider, created_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO grants (id, session_id, tool, digest, definition, artefact, approval_id, decider, created_at)
+SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?
+WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE id = ?2 AND ended_at IS NOT NULL)
 
 -- name: grants_of
 SELECT * FROM grants WHERE session_id = ? AND tool = ? ORDER BY created_at, id
@@ -88,6 +92,12 @@ SELECT 1 FROM trusts WHERE path = ? AND digest = ?
 
 -- name: delete_trusts
 DELETE FROM trusts WHERE path = ?
+
+-- name: delete_trust
+DELETE FROM trusts WHERE path = ? AND digest = ?
+
+-- name: delete_other_trusts
+DELETE FROM trusts WHERE path = ? AND digest <> ?
 
 -- name: insert_intent
 INSERT INTO intents (id, workspace, effect, entry, approval_id, created_at) VALUES (?, ?, ?, ?, ?, ?)

@@ -67,6 +67,7 @@ CREATE TABLE grants (
   session_id  TEXT    NOT NULL,
   tool        TEXT    NOT NULL,
   digest      TEXT,
+  definition  TEXT,
   artefact    TEXT,
   approval_id TEXT,
   decider     TEXT    NOT NULL,

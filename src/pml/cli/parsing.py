@@ -1,0 +1,32 @@
+"""Command lines as people type them: options anywhere, and no raw text of theirs in a complaint."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from pml.cli.exits import Exit
+from pml.core.text import visible
+
+
+class Parser(argparse.ArgumentParser):
+    """Parsers that fit each other; subcommands get the same class."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(Exit.USAGE, f"{self.prog}: {visible(message)}\n")
+
+
+def parse(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
+    """Return what `words` say. Raises: SystemExit after telling what is wrong.
+
+    argparse takes an optional argument for absent once an option follows the one before it; a command
+    that has such an argument names it with `set_defaults(late=…)`, and finds it here.
+    """
+    args, rest = parser.parse_known_args(words)
+    late = getattr(args, "late", None)
+    if late is not None and len(rest) == 1 and (rest[0] == "-" or not rest[0].startswith("-")):
+        setattr(args, late, rest[0])
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return args

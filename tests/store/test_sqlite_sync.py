@@ -1,0 +1,93 @@
+"""What a person or a run relies on is on the disk before its caller goes on."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from pml.core.approvals import OwnerId
+from pml.store.database import Database
+from pml.store.sqlite import SqliteStore
+from tests.builders import (
+    NOW,
+    PATH,
+    PERSON,
+    allow,
+    claim,
+    deny,
+    make_approval,
+    make_grant,
+    make_intent,
+    make_trust,
+    make_workflow,
+)
+from tests.promises import promise
+
+NORMAL, FULL = 1, 2  # the answers to `PRAGMA synchronous`
+
+
+class Observed(Database):
+    """A database that keeps how it was set to sync at each commit."""
+
+    def __init__(self, path: str, syncs: list[int]) -> None:
+        super().__init__(path)
+        self._syncs = syncs
+
+    def script(self, statements: str) -> None:
+        if statements == "COMMIT":
+            self._syncs.append(self.run("PRAGMA synchronous")[0][0])
+        super().script(statements)
+
+
+@pytest.fixture
+def syncs() -> list[int]:
+    return []
+
+
+@pytest_asyncio.fixture
+async def store(
+    tmp_path: Path, syncs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[SqliteStore]:
+    def observed(path: str) -> Observed:
+        return Observed(path, syncs)
+
+    monkeypatch.setattr("pml.store.connection.Database", observed)
+    opened = await SqliteStore.open(tmp_path, OwnerId("a"))
+    syncs.clear()
+    yield opened
+    await opened.close()
+
+
+@promise("store:kill-loses-nothing")
+async def test_decisions_and_claims_are_committed_with_full_sync(
+    store: SqliteStore, syncs: list[int]
+) -> None:
+    record = await store.approvals.ask(make_approval(1), max_pending=20)
+    other = await store.approvals.ask(make_approval(2), max_pending=20)
+    assert syncs == [NORMAL, NORMAL]
+
+    allowed = await store.approvals.advance(record.id, allow(record))
+    assert syncs[2:] == [FULL]
+    await store.approvals.advance(record.id, claim(allowed))
+    assert syncs[3:] == [FULL]
+    await store.approvals.advance(other.id, deny(other))
+    assert syncs[4:] == [FULL]
+
+
+async def test_what_is_remembered_and_what_is_taken_back_is_committed_with_full_sync(
+    store: SqliteStore, syncs: list[int]
+) -> None:
+    record = await store.approvals.ask(make_approval(1), max_pending=20)
+    workflow = make_workflow(1, approval_id=record.id)
+    await store.workflows.issue(workflow)
+    syncs.clear()
+
+    await store.grants.add(make_grant(1))
+    await store.grants.revoke(make_grant(1).id, at=NOW, by=PERSON)
+    await store.trusts.add(make_trust(), alone=True)
+    await store.trusts.remove(PATH, at=NOW, by=PERSON)
+    await store.intents.add(make_intent(1))
+    await store.workflows.consume(workflow.id, at=NOW)
+
+    assert syncs == [FULL] * 6
