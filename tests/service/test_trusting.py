@@ -19,11 +19,12 @@ from pml.core.approvals import (
 )
 from pml.core.config import FileKind
 from pml.core.errors import Changed, ConfigInvalid, MayNotDecide, NotFound
+from pml.core.ports import Session
 from pml.core.rules import VerdictKind
 from pml.service.approvals import Question, claim, finish
 from pml.service.consent import Consent, seek_consent
 from pml.service.desk import Desk
-from pml.service.policy import current_policy
+from pml.service.policy import Policy, current_policy
 from pml.service.trusting import TRUST_TOOL, apply_trust, trust_workspace, untrust_workspace
 from pml.store.sqlite import SqliteStore
 from tests.builders import FORM, MODEL, OWNER, PERSON
@@ -277,6 +278,26 @@ async def test_an_answer_to_trust_that_another_carries_out_is_waited_for(office:
 
     assert (consent.granted, consent.record) == (True, None)
     assert [each.id for each in asked.records] == [record.id]
+
+
+async def test_an_answer_to_trust_that_another_carries_out_first_counts_for_both(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    office.write_rules(FileKind.WORKSPACE, allow=[TOOL])
+    question = await office.question()
+    await office.allow(await asked_to_trust(office, question))
+    other = office.desk_of(OTHER)
+
+    async def be_overtaken(desk: Desk, record: Approval, session: Session) -> Policy:
+        await apply_trust(other, record, session)
+        return await apply_trust(desk, record, session)
+
+    monkeypatch.setattr("pml.service.consent.apply_trust", be_overtaken)
+
+    consent = await seek(office, question)
+
+    assert (consent.granted, consent.record) == (True, None)
+    assert (await office.kinds()).count("workspace.trusted") == 1
 
 
 async def test_trust_can_be_taken_back(office: Office) -> None:
