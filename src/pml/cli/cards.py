@@ -97,19 +97,30 @@ def _trust_facts(asked: JsonObject) -> list[tuple[str, str]]:
     facts = [
         ("file", visible(str(asked.get("path")))),
         ("content", visible(str(asked.get("digest")))),
-        ("allows", _lines(asked.get("allows"))),
-        ("starts", _lines(asked.get("launches"))),
+        ("allows", "\n".join(_texts(asked.get("allows"))) or "nothing"),
+        ("starts", "\n".join(launch_lines(asked.get("launches"))) or "nothing"),
     ]
     return [*facts, ("sets", visible_json(asked["settings"]))] if asked.get("settings") else facts
 
 
-def _lines(values: Json) -> str:
-    """Return one line for each value; texts are JSON already, as they stand in the file."""
-    if not isinstance(values, list | tuple) or not values:
-        return "nothing"
-    return "\n".join(
-        visible(value) if isinstance(value, str) else visible_json(value, indent=None) for value in values
-    )
+def _texts(values: Json) -> list[str]:
+    return [str(value) for value in values] if isinstance(values, list | tuple) else []
+
+
+def launch_lines(launches: Json) -> list[str]:
+    """Return what a file would start, one thing a line; as `service.trusting.trust_facts` tells it."""
+    lines: list[str] = []
+    for launch in launches if isinstance(launches, list | tuple) else ():
+        if not isinstance(launch, Mapping):
+            continue
+        argv = [str(launch.get("command")), *_texts(launch.get("args"))]
+        lines.append(f"{visible(str(launch.get('name')))}: {visible_json(argv, indent=None)}")
+        if names := _texts(launch.get("env_names")):
+            lines.append(f"  with {', '.join(visible(name) for name in names)} set")
+        for key, word in (("cwd", "in"), ("path", "found by PATH"), ("permissions", "permitted")):
+            if launch.get(key) is not None:
+                lines.append(f"  {word} {visible_json(launch[key], indent=None)}")
+    return lines
 
 
 def _outcome(record: Approval) -> list[tuple[str, str]]:

@@ -4,6 +4,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING, Final
 
+from pml.cli.cards import launch_lines
 from pml.cli.exits import Exit
 from pml.cli.output import complain, console, count, print_json, say
 from pml.cli.prompts import confirm, is_interactive
@@ -13,7 +14,7 @@ from pml.core.text import quote, visible, visible_json
 from pml.core.values import JsonObject
 
 if TYPE_CHECKING:
-    from pml.core.effective import Launch, Loosening
+    from pml.core.effective import Loosening
     from pml.service.desk import Desk
     from pml.service.policy import Policy
 
@@ -143,12 +144,14 @@ def _print_loosening(policy: "Policy", loose: "Loosening") -> None:
     """Print all that trusting would change; nothing of it is cut."""
     from rich.text import Text
 
+    from pml.service.trusting import trust_facts
+
     out = console()
     file = policy.loaded.workspace
     out.print(Text("Trusting ").append(visible(file.path), style="bold").append(" would"))
     for title, lines in (
         ("allow these calls without asking", [*loose.allows]),
-        ("start these commands", [line for launch in loose.launches for line in _launch_lines(launch)]),
+        ("start these commands", launch_lines(trust_facts(policy)["launches"])),
         (
             "change these settings",
             [f"{name}: {visible_json(value, indent=None)}" for name, value in loose.settings.items()],
@@ -159,16 +162,3 @@ def _print_loosening(policy: "Policy", loose: "Loosening") -> None:
         for line in lines:
             out.print(Text(f"    {line}"))
     out.print(Text(f"\n  digest {file.digest}", style="dim"))
-
-
-def _launch_lines(launch: "Launch") -> list[str]:
-    lines = [f"{visible(launch.name)}: {visible_json([launch.command, *launch.args], indent=None)}"]
-    if launch.cwd is not None:
-        lines.append(f"  in {visible(launch.cwd)}")
-    if launch.env_names:
-        lines.append(f"  with {', '.join(visible(name) for name in launch.env_names)} set")
-    if launch.path is not None:
-        lines.append(f"  found by PATH {visible_json(launch.path, indent=None)}")
-    if launch.permissions is not None:
-        lines.append(f"  permitted {visible_json(launch.permissions, indent=None)}")
-    return lines
