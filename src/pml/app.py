@@ -13,6 +13,7 @@ from pathlib import Path
 from pml.core.approvals import Channel, Decider, DeciderKind, OwnerId
 from pml.core.errors import Invalid, Unavailable
 from pml.core.ports import ConfigFiles
+from pml.core.values import check
 from pml.host.processes import SystemProcesses
 from pml.service.desk import Desk
 from pml.settings.files import WorkspaceFiles
@@ -63,10 +64,12 @@ def find_place(workspace: str | None = None) -> Place:
     try:
         directory = Path(workspace) if workspace is not None else Path.cwd()
         real = directory.resolve(strict=True)
-    except OSError as exc:
-        raise Unavailable(f"workspace `{workspace or '.'}`: {exc.strerror}", hint="give a directory") from exc
+    except (OSError, RuntimeError) as exc:  # RuntimeError: links that lead in a circle, before Python 3.13
+        reason = exc.strerror if isinstance(exc, OSError) else "links that lead in a circle"
+        raise Unavailable(f"workspace `{workspace or '.'}`: {reason}", hint="give a directory") from exc
     if not real.is_dir():
         raise Invalid(f"workspace `{workspace}` is not a directory")
+    check([str(real), given], what="the path of the workspace or of PML_HOME")
     return Place(home=Path(given) if given else user_home / ".pml", workspace=real, user_home=user_home)
 
 
@@ -112,6 +115,8 @@ def person() -> Decider:
 
 def user_name() -> str:
     try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user number without a name, as in many containers
+        name = getpass.getuser()
+        name.encode()
+        return name
+    except (KeyError, OSError, UnicodeEncodeError):  # a user number without a usable name, as in containers
         return f"uid-{os.getuid()}" if sys.platform != "win32" else "user"

@@ -9,6 +9,7 @@ import pytest
 
 from pml.core.config import (
     MAX_DAYS,
+    MAX_RULES,
     MAX_SECONDS,
     USER_ONLY,
     ApprovalKeys,
@@ -386,3 +387,17 @@ def undescribed(schema: Any, name: str = "") -> list[str]:
         f"{name}.{key}" for key, said in members.get("properties", {}).items() if "description" not in said
     ]
     return bare + [found for key, each in members.items() for found in undescribed(each, f"{name}.{key}")]
+
+
+def test_a_list_with_too_many_rules_is_refused_in_its_place() -> None:
+    text = json.dumps({"permissions": {"allow": [f"a:{n}" for n in range(MAX_RULES + 1)]}})
+
+    assert "has 20,001 rules, more than 20,000" in refusal(text)[2]
+
+
+def test_many_asks_beside_many_rules_are_not_compared_one_by_one() -> None:
+    rules = {"allow": [f"*a{n}*z" for n in range(2000)], "ask": [f"c{n}" for n in range(2000)]}
+
+    config = read(json.dumps({"permissions": rules}))
+
+    assert config.warnings == ("too many rules to look for asks that an allow hides",)

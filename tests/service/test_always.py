@@ -9,7 +9,7 @@ from pml.core.approvals import Approval, Scope, SessionId, State
 from pml.core.config import FileKind
 from pml.core.errors import ConfigInvalid, Unavailable
 from pml.core.memory import always_entry
-from pml.core.ports import Intent
+from pml.core.ports import Intent, Workflow
 from pml.core.rules import Effect, VerdictKind
 from pml.core.values import Json, JsonObject
 from pml.service.policy import current_policy
@@ -323,3 +323,47 @@ async def test_a_link_in_the_workspace_is_not_written_through(office: Office, tm
     assert decided.remembered is not None
     assert decided.remembered.problem is not None
     assert target.read_text() == "{}"
+
+
+@promise("always:only-what-was-shown")
+async def test_always_with_edited_arguments_binds_them_exactly(office: Office) -> None:
+    record = await office.ask("db:run", {"sql": "select 1"})
+
+    await office.allow(record, scope=Scope.ALWAYS, updated_input={"name": "nightly"})
+
+    assert (await office.judge("db:run", {"sql": "drop table users"})).kind is VerdictKind.UNLISTED
+    assert (await office.judge("db:run", {"name": "nightly"})).kind is VerdictKind.ALLOW
+
+
+@promise("trust:exact-content")
+async def test_a_write_that_failed_leaves_nothing_trusted_that_was_not_written(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    office.write_rules(FileKind.WORKSPACE, ask=["*"])
+    await office.trust()
+    meant: list[bytes] = []
+
+    def refuse(path: Path, content: bytes, **_: object) -> None:
+        meant.append(content)
+        raise Unavailable("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pml.settings.files.replace_file", refuse)
+        await always(office)
+    office.path(FileKind.WORKSPACE).write_bytes(meant[0])
+
+    assert not (await current_policy(office.desk, str(office.workspace))).trusted
+
+
+async def test_what_was_to_be_remembered_in_a_session_that_ended_is_said_not_to_be(office: Office) -> None:
+    record = await office.ask()
+    await office.desk.store.workflows.issue(
+        Workflow(id=record.id, approval_id=record.id, principal="ana", created_at=NOW)
+    )
+    await office.desk.store.sessions.end(record.session_id, at=NOW)
+
+    remembered = (await office.allow(record, scope=Scope.SESSION)).remembered
+
+    assert remembered is not None
+    assert not remembered.counts
+    assert "has ended" in str(remembered.problem)

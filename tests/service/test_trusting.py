@@ -10,6 +10,7 @@ import pytest
 from pml.core.approvals import (
     Approval,
     ApprovalId,
+    Claimed,
     Decider,
     MatchedRule,
     OwnerId,
@@ -21,7 +22,7 @@ from pml.core.config import FileKind
 from pml.core.errors import Changed, ConfigInvalid, MayNotDecide, NotFound
 from pml.core.ports import Session
 from pml.core.rules import VerdictKind
-from pml.service.approvals import Question, claim, finish
+from pml.service.approvals import Question, claim, finish, wait
 from pml.service.consent import Consent, seek_consent
 from pml.service.desk import Desk
 from pml.service.policy import Policy, current_policy
@@ -311,3 +312,17 @@ async def test_trust_can_be_taken_back(office: Office) -> None:
         "workspace.trusted",
         "workspace.untrusted",
     ]
+
+
+@promise("run:unknown-never-rerun")
+async def test_an_answer_whose_carrier_died_does_not_hold_up_who_waits_for_it(office: Office) -> None:
+    office.write_rules(FileKind.WORKSPACE, allow=[TOOL])
+    record = await asked_to_trust(office, await office.question())
+    await office.allow(record)
+    carrier = Claimed(at=office.clock.now(), owner=OwnerId("dead"), digest=record.digest)
+    await office.desk.store.approvals.advance(record.id, carrier)
+
+    carried_out = frozenset({State.ALLOWED, State.EXECUTING})
+    lost = await asyncio.wait_for(wait(office.desk, record.id, during=carried_out), BOUND_S)
+
+    assert lost.status is State.UNKNOWN

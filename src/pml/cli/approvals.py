@@ -8,7 +8,7 @@ from pml.cli.cards import print_card, print_lines, short
 from pml.cli.exits import Exit
 from pml.cli.opening import opened
 from pml.cli.output import print_json, say
-from pml.cli.verbs import Verbs, run_verb
+from pml.cli.verbs import Verbs, page_size, run_verb
 from pml.cli.watching import watch
 from pml.core.approvals import Approval, Scope, SessionId, State, Subject
 from pml.core.memory import META_TOOLS, always_entry
@@ -47,7 +47,6 @@ _DENY: Final = """examples:
 _WATCH: Final = """examples:
   pml approvals watch
   pml approvals watch --json | jq .kind"""
-MAX_PAGE: Final = 10_000
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -131,14 +130,6 @@ async def _covered(desk: "Desk", record: Approval) -> list[Approval]:
         desk, record, session, person(), Scope.ALWAYS, arguments=record.tool_input, literal=False
     )
     return [] if memory is None else await covered_by(desk, memory, all_pending(desk))
-
-
-def page_size(text: str) -> int:
-    """Return how many to list at the most, for argparse."""
-    number = int(text)
-    if not 1 <= number <= MAX_PAGE:
-        raise argparse.ArgumentTypeError(f"must be from 1 to {MAX_PAGE}")
-    return number
 
 
 def _always(record: Approval) -> Json:

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pml.cli.cards import print_card, short
 from pml.cli.exits import Exit, exit_of
@@ -92,6 +92,8 @@ async def workspace_of(desk: "Desk", record: Approval) -> str:
 
 def _read_object(given: str, *, what: str) -> JsonObject:
     """Return the JSON object given on the command line, or on stdin for `-`: a command line is bounded."""
+    if given == "-" and cast("object", sys.stdin) is None:
+        raise Invalid(f"{what} is to be read from stdin, which is closed")
     try:
         return loads_object(sys.stdin.buffer.read(MAX_BYTES + 1) if given == "-" else given, what=what)
     except Invalid as exc:
@@ -249,10 +251,13 @@ def _tell_decided(decided: "Decided") -> None:
     if memory is not None:
         entry = visible_json(memory.entry, indent=None)
         where = "for this session" if memory.file is None else f"in {visible(memory.file)}"
-        say(f"  remembered {where}: {entry}")
-        if memory.problem is not None:
+        if memory.scope is Scope.SESSION and memory.problem is not None:
+            complain(f"  not remembered: {visible(memory.problem.message)}")
+        else:
+            say(f"  remembered {where}: {entry}")
+        if memory.scope is Scope.ALWAYS and memory.problem is not None:
             complain(f"  not in the file yet: {visible(memory.problem.message)}; PML writes it once it can")
-        elif not memory.counts:
+        elif memory.scope is Scope.ALWAYS and not memory.counts:
             complain("  the file is not trusted, so its entries do not count yet: run `pml trust`")
     for other in decided.released:
         say(f"  also allowed {short(other.id)} {visible(other.tool_name)}")

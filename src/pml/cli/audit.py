@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pml.cli.cards import short
 from pml.cli.exits import Exit
 from pml.cli.output import Shown, complain, count, print_json, print_table, say
-from pml.cli.verbs import Verbs, run_verb
+from pml.cli.verbs import Verbs, page_size, place, run_verb
 from pml.core.approvals import instant
 from pml.core.audit import Entry, Link
 from pml.core.errors import Invalid, NotFound
@@ -49,8 +49,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--tool", metavar="TOOL", help="only about this tool")
     listing.add_argument("--decider", metavar="D", help="only decided by: a name, or person, client, …")
     listing.add_argument("--approval", metavar="ID", help="only about this approval")
-    listing.add_argument("--limit", type=int, default=100, metavar="N", help="at most N (default: 100)")
-    listing.add_argument("--after", type=int, metavar="SEQ", help="the first ones after this place")
+    listing.add_argument("--limit", type=page_size, default=100, metavar="N", help="at most N (default: 100)")
+    listing.add_argument("--after", type=place, metavar="SEQ", help="the first ones after this place")
     verbs.add("verify", "find entries that were changed afterwards", verify_entries, epilog=VERIFY_EXAMPLES)
 
 
@@ -60,8 +60,6 @@ run = run_verb
 async def list_entries(args: argparse.Namespace) -> int:
     from pml.app import find_place, open_desk
 
-    if args.limit < 1:
-        raise Invalid("--limit must be at least 1")
     async with open_desk(find_place(args.workspace)) as desk:
         now = desk.clock.now()
         query = AuditQuery(

@@ -79,7 +79,10 @@ def check_trust(file: FileState, *, trusted: bool) -> Check:
 def check_servers(settings: Settings) -> Iterator[Check]:
     for problem in settings.problems:
         yield Check(
-            name="servers", status=Status.WARN, message=problem, hint="rename or remove one of the two"
+            name="servers",
+            status=Status.WARN,
+            message=visible(problem),
+            hint="rename or remove one of the two",
         )
 
 

@@ -73,6 +73,9 @@ def main(argv: Sequence[str]) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone; there is nobody left to tell
         return Exit.FAILED
+    except OSError as exc:
+        complain(f"pml: {exc.strerror or exc}")
+        return Exit.FAILED
     except Exception as exc:  # a mistake of ours: logged whole, shown bare
         from pml.app import is_debugging
 
@@ -84,10 +87,15 @@ def main(argv: Sequence[str]) -> int:
 
 
 async def _until_done(work: Coroutine[Any, Any, int]) -> int:
-    """Run a command so that SIGTERM, like Ctrl-C, lets it clean up."""
+    """Run a command so that SIGTERM, like Ctrl-C, lets it clean up; a second one ends it at once."""
     task = asyncio.ensure_future(work)
-    if sys.platform != "win32":
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    loop = asyncio.get_running_loop()
+
+    def stop(number: int, frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        loop.call_soon_threadsafe(task.cancel)
+
+    signal.signal(signal.SIGTERM, stop)
     return await task
 
 

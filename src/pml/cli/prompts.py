@@ -4,11 +4,13 @@ import contextlib
 import signal
 import sys
 from collections.abc import Generator
+from typing import TextIO
 
 
 def is_interactive() -> bool:
     """Tell whether a person can see a question and answer it."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
+    streams: tuple[TextIO | None, ...] = (sys.stdin, sys.stdout)  # a closed one is None
+    return all(stream is not None and stream.isatty() for stream in streams)
 
 
 def confirm(question: str) -> bool:

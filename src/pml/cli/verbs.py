@@ -2,9 +2,12 @@
 
 import argparse
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from pml.cli.exits import Exit
+
+MAX_PAGE: Final = 10_000
+MAX_PLACE: Final = 2**63 - 1  # the largest number that the database counts to
 
 Outcome: TypeAlias = int | Coroutine[Any, Any, int]
 Serve: TypeAlias = Callable[[argparse.Namespace], Outcome]
@@ -48,3 +51,20 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 def run_verb(args: argparse.Namespace) -> Outcome:
     """Run the verb that was given; without one, show the command's help."""
     return args.serve(args)
+
+
+def page_size(text: str) -> int:
+    """Return how many to list at the most, for argparse."""
+    return _number(text, low=1, high=MAX_PAGE)
+
+
+def place(text: str) -> int:
+    """Return a place in the audit log, for argparse."""
+    return _number(text, low=0, high=MAX_PLACE)
+
+
+def _number(text: str, *, low: int, high: int) -> int:
+    number = int(text)
+    if not low <= number <= high:
+        raise argparse.ArgumentTypeError(f"must be from {low} to {high}")
+    return number

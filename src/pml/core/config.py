@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final
+from typing import Final, NoReturn
 from urllib.parse import urlsplit
 
 from pml.core.errors import ConfigInvalid
@@ -24,6 +24,8 @@ from pml.core.values import kind_of
 
 MAX_SECONDS: Final = 366 * 24 * 3600  # beyond a year it is a mistake, and timers overflow
 MAX_DAYS: Final = 100 * 366
+MAX_RULES: Final = 20_000  # in one list; every judgement and every look at the file takes longer with them
+MAX_PAIRS: Final = 1_000_000
 USER_ONLY: Final = ("approval", "install", "notify", "audit")
 
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\.[A-Za-z0-9_-]{1,64}")
@@ -206,6 +208,8 @@ def _entries(permissions: Section, effect: Effect) -> tuple[Node, ...]:
     node = permissions.get(effect)
     if node is not None and not isinstance(node.value, list):
         permissions.expect("an array of rules", effect, node)
+    if node is not None and len(node.items) > MAX_RULES:
+        permissions.refuse(effect, node, f"has {len(node.items):,} rules, more than {MAX_RULES:,}")
     return node.items if node else ()
 
 
@@ -232,6 +236,10 @@ def _locate(name: str, node: Node, pointer: Pointer) -> tuple[str, Node]:
 
 
 def _note_hidden_asks(top: Section, rules: tuple[Rule, ...], paths: Paths) -> None:
+    asks = sum(rule.effect is Effect.ASK for rule in rules)
+    if asks * len(rules) > MAX_PAIRS:
+        top.note(1, "too many rules to look for asks that an allow hides")
+        return
     for ask, allow in RuleSet(rules, paths=paths).hidden_asks():
         if ask.source and allow.source:
             top.note(
@@ -275,9 +283,11 @@ def _instant(section: Section, key: str) -> datetime | None:
         return None
     try:
         instant = datetime.fromisoformat(text)
-    except ValueError:
-        instant = None
-    if instant is None or instant.tzinfo is None:
-        expected = "a time with its zone, like `2030-01-31T12:00:00Z`"
-        section.refuse(key, node, f"must be {expected}, not {quote(text)}")
-    return instant.astimezone(UTC)
+        return instant.astimezone(UTC) if instant.tzinfo is not None else _no_instant(section, key, node)
+    except (ValueError, OverflowError):
+        return _no_instant(section, key, node)
+
+
+def _no_instant(section: Section, key: str, node: Node) -> NoReturn:
+    expected = "a time with its zone, like `2030-01-31T12:00:00Z`"
+    section.refuse(key, node, f"must be {expected}, not {quote(str(node.value))}")

@@ -21,7 +21,8 @@ MAX_SPELLINGS: Final = 64  # enough for `[category]/[slug]`; every one is follow
 _Place: TypeAlias = tuple[str, str]  # where a path starts, and the rest as the caller wrote it
 
 # control characters, and what a shell or a library for globs, variables or templates puts something else for
-_UNSURE_IN_PATH: Final = re.compile(r"[\x00-\x1f\x7f\\*?${`]")
+_UNSURE_IN_PATH: Final = re.compile(r"[\x00-\x1f\x7f\\*?${`]|[@+!]\(")
+_ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]{2}")  # outside a URL some tools decode it, others do not
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+._-]*):")  # also a drive, `C:`
 _CHOICE: Final = re.compile(r"\[([^\[\]!^-][^\[\]-]*)\]")  # in a glob, any one of these characters
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -55,6 +56,8 @@ def path_readings(text: str, *, cwd: str | None, home: str) -> tuple[str, ...]:
     scheme = _SCHEME.match(text)
     if scheme:  # some tools unwrap `view-source:file:///etc`, to others it is a name in `cwd`
         places = _file_url_paths(text[len("file:") :]) if scheme[1].lower() == "file" else ()
+    elif _ESCAPE.search(text):
+        places = ()
     elif text.startswith("/"):
         places = (("", text),)
     elif text == "~" or text.startswith("~/"):

@@ -22,8 +22,10 @@ from pml.core.approvals import (
     Decider,
     DeciderKind,
     Denied,
+    Event,
     Expired,
     Failed,
+    Lost,
     MatchedRule,
     Role,
     Scope,
@@ -147,7 +149,10 @@ async def wait(
                 await expire(desk, record)
                 continue
             if record.status is State.PENDING and record.abandoned_at is not None:
-                await _take_over(desk, record)
+                await _try(desk, record, Attached(at=now, owner=desk.owners.me))
+                continue
+            if record.status is State.EXECUTING and not desk.owners.alive(record.owner):
+                await _try(desk, record, Lost(at=now))
                 continue
             if until is not None and now >= until:
                 return record
@@ -156,9 +161,8 @@ async def wait(
             await changes.wait(min([RECHECK_S, *((at - now).total_seconds() for at in ends)]))
 
 
-async def _take_over(desk: Desk, record: Approval) -> None:
-    with contextlib.suppress(Conflict, NotFound):
-        event = Attached(at=desk.clock.now(), owner=desk.owners.me)
+async def _try(desk: Desk, record: Approval, event: Event) -> None:
+    with contextlib.suppress(Conflict, NotFound):  # somebody was faster; the next look tells
         await desk.store.approvals.advance(record.id, event)
 
 

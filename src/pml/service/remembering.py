@@ -14,7 +14,7 @@ from typing import Final
 from pml.core.approvals import Approval, Channel, Decider, DeciderKind, Scope, Subject
 from pml.core.config import FileKind
 from pml.core.digest import digest_call
-from pml.core.errors import Invalid, PmlError
+from pml.core.errors import Invalid, NotFound, PmlError
 from pml.core.memory import always_entry, check_rememberable
 from pml.core.ports import Grant, Intent, Session, Trust
 from pml.core.rules import Call, Effect, RuleSet, VerdictKind, parse_entry, runs_code
@@ -58,8 +58,10 @@ def memory_of(
         raise Invalid(f"a decision on {record.subject} holds once; it has nothing to remember")
     check_rememberable(record.tool_name)
     now = desk.clock.now()
+    # what was shown beside the button was made from the call as it was asked
+    exact = literal or arguments != record.tool_input or runs_code(record.tool_name, record.tool_input)
     if scope is Scope.ALWAYS:
-        entry = always_entry(record.tool_name, arguments, literal=literal)
+        entry = always_entry(record.tool_name, arguments, literal=exact)
         return Intent(
             id=desk.ids.new(),
             workspace=session.workspace,
@@ -68,7 +70,6 @@ def memory_of(
             approval_id=record.id,
             created_at=now,
         )
-    exact = literal or runs_code(record.tool_name, arguments)
     return Grant(
         id=desk.ids.new(),
         session_id=record.session_id,
@@ -86,7 +87,9 @@ async def apply_memory(desk: Desk, memory: Grant | Intent) -> Remembered:
     """Make what was stored with the decision take effect; what cannot be written now is tried again later."""
     if isinstance(memory, Grant):
         entry: Json = memory.tool if memory.digest is None else {"tool": memory.tool, "digest": memory.digest}
-        return Remembered(scope=Scope.SESSION, entry=entry)
+        kept = await desk.store.grants.of(memory.session_id, memory.tool)
+        problem = None if memory in kept else NotFound(f"session `{memory.session_id}` has ended")
+        return Remembered(scope=Scope.SESSION, entry=entry, counts=problem is None, problem=problem)
     file = desk.configs.of(memory.workspace).read().workspace.path
     try:
         await write_rule(desk, memory.workspace, memory.effect, memory.entry)
@@ -185,6 +188,7 @@ async def _kept_trust(
         return
     path = desk.configs.of(workspace).read().workspace.path
     loop = asyncio.get_running_loop()
+    trusted: list[str] = []
     superseded: list[str] = []
 
     async def carry_over(old: str | None, new: str) -> None:
@@ -192,11 +196,19 @@ async def _kept_trust(
             return
         trust = Trust(path=path, digest=new, by=_KEEPER, trusted_at=desk.clock.now())
         await desk.store.trusts.add(trust, alone=old is None)
+        trusted.append(new)
         superseded.extend([] if old is None else [old])
 
     def keep(old: str | None, new: str) -> None:
         asyncio.run_coroutine_threadsafe(carry_over(old, new), loop).result(_TRUST_S)
 
-    yield keep
+    try:
+        yield keep
+    except BaseException:
+        present = desk.configs.of(workspace).read().workspace.digest
+        for digest in trusted:
+            if digest != present:  # nothing was written: nobody may write it later and find it trusted
+                await desk.store.trusts.forget(path, digest)
+        raise
     for digest in superseded:
         await desk.store.trusts.forget(path, digest)

@@ -51,14 +51,14 @@ async def clean_up(desk: Desk, workspace: str) -> int:
 async def end_session(desk: Desk, session: Session) -> int:
     """End the session: forget its grants, cancel what it waits for; return how many questions that were.
 
-    A question with an issued workflow lives to its time, and so does one that a script still waits for.
+    A question with an issued workflow lives to its time. One of a script may have another that waits for
+    it: the end of its owner is noticed by `sweep`.
     """
     now = desk.clock.now()
     await desk.store.sessions.end(session.id, at=now)
     cancelled = 0
     for record in await desk.store.approvals.held():
-        mine = record.session_id == session.id and record.status is State.PENDING
-        if mine and (session.is_agent or not desk.owners.alive(record.owner)):
+        if session.is_agent and record.session_id == session.id and record.status is State.PENDING:
             cancelled += await _try(desk, record.id, Cancelled(at=now, reason="the agent's session ended"))
     return cancelled
 

@@ -156,6 +156,7 @@ class WorkspaceFiles:
         before_replace: BeforeReplace | None = None,
     ) -> int:
         """Remove the rules equal to `entry`, or with that id; return how many. Raises: as `edit`."""
+        check(entry, what="the rule")
         path = self.path_of(which)
         removed = 0
 
@@ -168,7 +169,7 @@ class WorkspaceFiles:
                         removed += 1
             return text
 
-        if path.exists():
+        if os.path.lexists(path):
             self.edit(which, change, before_replace=before_replace)
         return removed
 

@@ -80,7 +80,9 @@ def read_bytes(path: Path) -> tuple[bytes, os.stat_result] | None:
             if not stat.S_ISREG(status.st_mode):
                 raise _unreadable(path, "is not a regular file")
             content = file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
+    except FileNotFoundError as exc:
+        if os.path.islink(path):
+            raise _unreadable(path, "is a link that leads nowhere") from exc
         return None
     except OSError as exc:
         reason = "is a directory" if isinstance(exc, IsADirectoryError) else f"cannot be read: {exc.strerror}"

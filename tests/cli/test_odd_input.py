@@ -1,0 +1,101 @@
+"""Command lines and surroundings that nobody means: a clear word and an exit code, never a traceback."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.commands import TIMEOUT_S, Pml
+
+FAILED, USAGE = 1, 2
+HUGE = "99999999999999999999"
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["audit", "list", "--limit", HUGE],
+        ["audit", "list", "--limit", "0"],
+        ["audit", "list", "--after", HUGE],
+        ["audit", "list", "--after", "-1"],
+        ["rules", "remove", "\udcff"],
+    ],
+)
+def test_what_cannot_be_meant_is_a_usage_error(pml: Pml, argv: list[str]) -> None:
+    ran = pml(*argv)
+
+    assert ran.code == USAGE
+    assert "internal error" not in ran.err
+
+
+def test_a_workspace_of_links_in_a_circle_is_named(pml: Pml, tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+
+    ran = pml("rules", "list", "--workspace", str(loop))
+
+    assert ran.code == FAILED
+    assert str(loop) in ran.err
+
+
+def test_a_workspace_whose_path_is_no_text_is_refused(pml: Pml, tmp_path: Path) -> None:
+    place = os.fsencode(tmp_path) + b"/\xffws"
+    os.mkdir(place)
+
+    ran = pml("approvals", "ask", "x:y", "--workspace", os.fsdecode(place))
+
+    assert ran.code == USAGE
+    assert "the path of the workspace" in ran.err
+
+
+def test_a_user_whose_name_is_no_text_is_called_by_number(pml: Pml, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "\udcff")
+
+    asked = pml.ask("x:y")
+
+    assert pml("approvals", "allow", asked).code == 0
+    assert pml("approvals", "show", asked, "--json").json["decided_by"]["id"] == f"uid-{os.getuid()}"
+
+
+def test_a_time_beyond_the_calendar_is_refused_in_its_place(pml: Pml, pml_home: Path) -> None:
+    pml_home.mkdir(mode=0o700)
+    (pml_home / "config.json").write_text('{"approval": {"enabled": {"until": "9999-12-31T23:59:59-14:00"}}}')
+
+    ran = pml("rules", "list")
+
+    assert ran.code == FAILED
+    assert "config.json:1:" in ran.err
+
+
+def test_a_link_that_leads_nowhere_is_said_to(pml: Pml, workspace: Path) -> None:
+    (workspace / ".pml.json").symlink_to(workspace / "nowhere")
+
+    for argv in (["rules", "list"], ["trust", "--show"], ["rules", "remove", "a:b"]):
+        ran = pml(*argv)
+        assert ran.code == FAILED
+        assert "link" in ran.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, which this system does not have")
+def test_output_that_cannot_be_written_is_told_in_words() -> None:
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "pml", "version"], stdout=full, stderr=subprocess.PIPE, timeout=TIMEOUT_S
+        )
+
+    assert ran.returncode == FAILED
+    assert b"No space left on device" in ran.stderr
+    assert b"internal error" not in ran.stderr
+
+
+def test_a_closed_stdin_is_nobody_at_the_terminal(workspace: Path) -> None:
+    (workspace / ".pml.json").write_text('{"permissions": {"allow": ["a:b"]}}')
+    command = f"{sys.executable} -m pml trust <&-; {sys.executable} -m pml approvals ask a:b - <&-"
+
+    ran = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=TIMEOUT_S)
+
+    assert "nobody is there to answer" in ran.stderr
+    assert "stdin, which is closed" in ran.stderr
+    assert "internal error" not in ran.stderr
