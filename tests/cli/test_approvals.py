@@ -489,6 +489,7 @@ def test_what_is_remembered_in_one_workspace_is_asked_again_in_another(pml: Pml,
     there.mkdir()
     asked = pml("approvals", "ask", TOOL, "--workspace", str(here), "--json").json["approval"]["id"]
     pml("approvals", "allow", asked, "--remember", "session")
+    pml("approvals", "ask", TOOL, "--workspace", str(here))  # collects the answer itself
 
     assert (
         pml("approvals", "ask", TOOL, "--workspace", str(here)).out
@@ -592,3 +593,15 @@ def test_a_complaint_about_a_command_line_repeats_nothing_raw(pml: Pml) -> None:
 
     assert ran.code == USAGE
     assert "\x1b" not in ran.err
+
+
+def test_a_new_ask_rule_ends_what_sessions_of_its_workspace_remember(pml: Pml) -> None:
+    for tool in (TOOL, "fs:read"):
+        pml("approvals", "allow", pml.ask(tool), "--remember", "session")
+        pml("approvals", "ask", tool, "--session", "robot")  # collects the answer itself
+        assert "remembered" in pml("approvals", "ask", tool, "--session", "robot").out
+
+    pml("rules", "ask", "github:create_*")
+
+    assert pml("approvals", "ask", TOOL, "--session", "robot").code == PENDING
+    assert pml("approvals", "ask", "fs:read", "--session", "robot").code == OK

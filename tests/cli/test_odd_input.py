@@ -1,6 +1,8 @@
 """Command lines and surroundings that nobody means: a clear word and an exit code, never a traceback."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import TIMEOUT_S, Pml
+from tests.promises import promise
 
 FAILED, USAGE = 1, 2
 HUGE = "99999999999999999999"
@@ -99,3 +102,45 @@ def test_a_closed_stdin_is_nobody_at_the_terminal(workspace: Path) -> None:
     assert "nobody is there to answer" in ran.stderr
     assert "stdin, which is closed" in ran.stderr
     assert "internal error" not in ran.stderr
+
+
+@promise("show:nothing-hidden")
+def test_doctor_shows_a_path_with_escapes_in_words(pml: Pml, pml_home: Path, tmp_path: Path) -> None:
+    place = tmp_path / "w\x1b[31mred"
+    place.mkdir()
+    pml_home.mkdir(mode=0o700)
+    for file in (pml_home / "config.json", place / ".pml.json"):
+        file.write_text('{"mcpServers": {"s": {"command": "x"}}}')
+    pml("trust", "--yes", "--workspace", str(place))
+
+    ran = pml("doctor", "--workspace", str(place))
+
+    assert "defined twice" in ran.out
+    assert "\x1b" not in ran.out
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+def test_a_second_request_to_stop_ends_a_command_that_does_not_listen() -> None:
+    busy = """
+import asyncio
+from pml.cli.main import _until_done
+
+async def work():
+    print("busy", flush=True)
+    while True:
+        pass
+
+asyncio.run(_until_done(work()))
+"""
+    with subprocess.Popen([sys.executable, "-c", busy], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        for _ in range(100):
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(0.1)
+                break
+        ended = process.poll()
+        process.kill()
+
+    assert ended == -signal.SIGTERM

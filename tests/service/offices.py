@@ -5,6 +5,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pml.app import DiskConfigs, Place
 from pml.core.approvals import (
@@ -133,29 +134,9 @@ class Office:
             artefact=artefact,
         )
 
-    async def ask(
-        self,
-        tool: str = TOOL,
-        arguments: JsonObject = ARGUMENTS,
-        *,
-        session: Session | None = None,
-        subject: Subject = Subject.TOOL_CALL,
-        tool_use_id: str = "",
-        deciders: frozenset[Role] = frozenset({Role.PERSON}),
-        definition: str | None = None,
-        artefact: str | None = None,
-    ) -> Approval:
-        question = await self.question(
-            tool,
-            arguments,
-            session=session,
-            subject=subject,
-            tool_use_id=tool_use_id,
-            deciders=deciders,
-            definition=definition,
-            artefact=artefact,
-        )
-        return await approvals.ask(self.desk, question)
+    async def ask(self, tool: str = TOOL, arguments: JsonObject = ARGUMENTS, **more: Any) -> Approval:
+        """Ask the question that `question` makes of the same arguments."""
+        return await approvals.ask(self.desk, await self.question(tool, arguments, **more))
 
     async def allow(
         self,

@@ -274,10 +274,8 @@ async def test_what_could_not_be_written_for_a_day_is_forgotten_and_not_before(o
     assert await office.kinds() == before
 
 
-async def test_a_decision_whose_process_died_before_writing_is_written_by_the_next_sweep(
-    office: Office,
-) -> None:
-    record = await office.ask()
+async def intend(office: Office, record: Approval) -> None:
+    """Leave behind what a process leaves that died before it had written its "always"."""
     intent = Intent(
         id="1",
         workspace=str(office.workspace),
@@ -287,6 +285,12 @@ async def test_a_decision_whose_process_died_before_writing_is_written_by_the_ne
         created_at=NOW,
     )
     await office.desk.store.intents.add(intent)
+
+
+async def test_a_decision_whose_process_died_before_writing_is_written_by_the_next_sweep(
+    office: Office,
+) -> None:
+    await intend(office, await office.ask())
 
     assert await sweep(office.desk) == Swept(rules_written=1)
 
@@ -297,15 +301,7 @@ async def test_a_decision_whose_process_died_before_writing_is_written_by_the_ne
 async def test_a_decision_whose_process_died_after_writing_is_not_written_twice(office: Office) -> None:
     record = await always(office)
     before = office.path(FileKind.WORKSPACE).read_bytes()
-    intent = Intent(
-        id="1",
-        workspace=str(office.workspace),
-        effect=Effect.ALLOW,
-        entry=TOOL,
-        approval_id=record.id,
-        created_at=NOW,
-    )
-    await office.desk.store.intents.add(intent)
+    await intend(office, record)
 
     assert await sweep(office.desk) == Swept(rules_written=1)
 
@@ -333,6 +329,15 @@ async def test_always_with_edited_arguments_binds_them_exactly(office: Office) -
 
     assert (await office.judge("db:run", {"sql": "drop table users"})).kind is VerdictKind.UNLISTED
     assert (await office.judge("db:run", {"name": "nightly"})).kind is VerdictKind.ALLOW
+
+
+@promise("always:only-what-was-shown")
+@pytest.mark.parametrize("scope", [Scope.SESSION, Scope.ALWAYS])
+async def test_an_edited_call_is_remembered_as_edited_and_no_wider(office: Office, scope: Scope) -> None:
+    await office.allow(await office.ask("fs:read", {"path": "a"}), scope=scope, updated_input={"path": "b"})
+
+    kinds = [(await office.judge("fs:read", {"path": path})).kind for path in ("a", "b", "c")]
+    assert kinds == [VerdictKind.UNLISTED, VerdictKind.ALLOW, VerdictKind.UNLISTED]
 
 
 @promise("trust:exact-content")

@@ -229,7 +229,47 @@ async def test_a_verdict_that_a_rule_gives_at_once_is_recorded_with_the_rule(off
     ]
 
 
+@promise("run:at-most-once")
+@pytest.mark.parametrize("scope", [Scope.SESSION, Scope.ALWAYS])
+async def test_an_answer_that_was_also_remembered_is_used_up_by_the_call_it_was_given_for(
+    office: Office, scope: Scope
+) -> None:
+    question = await office.question()
+    asked = (
+        await seek_consent(office.desk_of(OwnerId("ended")), question, wait_s=0, on_asked=Asked())
+    ).record
+    assert asked is not None
+    office.owners.others.discard(OwnerId("ended"))
+    await office.allow(asked, scope=scope)
+
+    first, second = await seek(office, question), await seek(office, question)
+
+    assert (first.granted, await office.status(asked)) == (True, State.COMPLETED)
+    assert (second.granted, second.record) == (True, None)
+
+
+async def test_an_answer_that_somebody_waits_for_is_left_to_them(office: Office) -> None:
+    question = await office.question()
+    record = await office.ask()
+    await office.allow(record, scope=Scope.SESSION)
+
+    assert (await seek(office, question)).record is None
+    assert await office.status(record) is State.ALLOWED
+
+
 # --- several that ask the same
+
+
+async def two_waiters(
+    office: Office, second_owner: OwnerId
+) -> tuple[Asked, "asyncio.Task[Consent]", "asyncio.Task[Consent]"]:
+    """Let two ask the same question and wait, the first before the second."""
+    question, asked, joined = await office.question(), Asked(), Asked()
+    first = waiter(office.desk, question, asked)
+    await asked.wait_for(1)
+    second = waiter(office.desk_of(second_owner), question, joined)
+    await joined.wait_for(1)
+    return asked, first, second
 
 
 @pytest.mark.parametrize("second_owner", [OTHER, OWNER], ids=["another process", "the same process"])
@@ -237,11 +277,7 @@ async def test_a_verdict_that_a_rule_gives_at_once_is_recorded_with_the_rule(off
 async def test_one_that_asks_the_same_and_stops_leaves_the_question_to_the_first(
     office: Office, second_owner: OwnerId
 ) -> None:
-    question, asked, joined = await office.question(), Asked(), Asked()
-    first = waiter(office.desk, question, asked)
-    await asked.wait_for(1)
-    second = waiter(office.desk_of(second_owner), question, joined)
-    await joined.wait_for(1)
+    asked, first, second = await two_waiters(office, second_owner)
 
     await interrupt(second)
     await until_idle(first)
@@ -269,11 +305,7 @@ async def test_one_that_asks_the_same_in_another_process_and_stops_changes_nothi
 async def test_when_the_first_asker_stops_one_that_asked_the_same_takes_the_question_over(
     office: Office, second_owner: OwnerId
 ) -> None:
-    question, asked, joined = await office.question(), Asked(), Asked()
-    first = waiter(office.desk, question, asked)
-    await asked.wait_for(1)
-    second = waiter(office.desk_of(second_owner), question, joined)
-    await joined.wait_for(1)
+    asked, first, second = await two_waiters(office, second_owner)
 
     await interrupt(first)
     await until_idle(second)

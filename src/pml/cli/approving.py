@@ -1,19 +1,19 @@
 """`pml approvals ask`, `allow` and `deny`: putting a question, and answering it as a person."""
 
 import argparse
-import sys
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from pml.cli.cards import print_card, short
 from pml.cli.exits import Exit, exit_of
 from pml.cli.opening import opened
 from pml.cli.output import complain, print_error, print_json, say
+from pml.cli.parsing import read_object
 from pml.core.approvals import Approval, ApprovalId, Scope, SessionId, State, Subject
 from pml.core.digest import digest
 from pml.core.errors import Invalid, PmlError
 from pml.core.names import parse_tool
 from pml.core.text import visible, visible_json
-from pml.core.values import MAX_BYTES, Json, JsonObject, loads_object
+from pml.core.values import Json
 from pml.core.wire import approval_json, error_json
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ async def ask(args: argparse.Namespace) -> int:
     from pml.service.consent import seek_consent
 
     tool = str(parse_tool(args.tool))
-    arguments = _read_object(args.arguments, what="the input")
+    arguments = read_object(args.arguments, what="the input")
     place = find_place(args.workspace)
     async with opened(args) as desk:
         session = await _script_session(desk, place, args.session)
@@ -88,17 +88,6 @@ async def workspace_of(desk: "Desk", record: Approval) -> str:
     from pml.service.sessions import session_of
 
     return (await session_of(desk, record.session_id)).workspace
-
-
-def _read_object(given: str, *, what: str) -> JsonObject:
-    """Return the JSON object given on the command line, or on stdin for `-`: a command line is bounded."""
-    if given == "-" and cast("object", sys.stdin) is None:
-        raise Invalid(f"{what} is to be read from stdin, which is closed")
-    try:
-        return loads_object(sys.stdin.buffer.read(MAX_BYTES + 1) if given == "-" else given, what=what)
-    except Invalid as exc:
-        hint = None if given == "-" else """quote it for the shell: '{"title": "Hi"}'"""
-        raise Invalid(exc.message, hint=hint) from exc
 
 
 async def _script_session(desk: "Desk", place: "Place", session_id: str | None) -> "Session":
@@ -222,7 +211,7 @@ def _decision(args: argparse.Namespace, digest: str, release: list[ApprovalId]) 
         scope=Scope(args.remember or Scope.ONCE),
         literal=args.literal,
         message=args.message,
-        updated_input=None if args.input is None else _read_object(args.input, what="--input"),
+        updated_input=None if args.input is None else read_object(args.input, what="--input"),
         release=tuple(release),
     )
 

@@ -3,10 +3,12 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from pml.cli.exits import Exit
+from pml.core.errors import Invalid
 from pml.core.text import visible
+from pml.core.values import MAX_BYTES, JsonObject, loads_object
 
 
 class Parser(argparse.ArgumentParser):
@@ -30,3 +32,15 @@ def parse(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
     elif rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     return args
+
+
+def read_object(given: str, *, what: str) -> JsonObject:
+    """Return the JSON object given on the command line, or on stdin for `-`: a command line is bounded."""
+    if given == "-" and cast("object", sys.stdin) is None:
+        raise Invalid(f"{what} is to be read from stdin, which is closed")
+    try:
+        return loads_object(sys.stdin.buffer.read(MAX_BYTES + 1) if given == "-" else given, what=what)
+    except Invalid as exc:
+        lost_quotes = given != "-" and "is not JSON" in exc.message
+        hint = """put it in single quotes: '{"a": 1}'""" if lost_quotes else None
+        raise Invalid(exc.message, hint=hint) from exc

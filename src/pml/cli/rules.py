@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from pml.cli.exits import Exit
 from pml.cli.output import Shown, complain, print_json, print_table, say
+from pml.cli.parsing import read_object
 from pml.cli.ruling import add_entry, configure_add, configure_remove, entry_text, remove_entry
 from pml.cli.verbs import Verbs, run_verb
 from pml.core.approvals import instant
 from pml.core.config import FileKind, Unlisted
-from pml.core.errors import Invalid
 from pml.core.names import parse_tool
 from pml.core.rules import ORDER, Call, Effect, Rule, VerdictKind
 from pml.core.text import visible
-from pml.core.values import Json, JsonObject, loads_object
+from pml.core.values import Json, JsonObject
 from pml.core.wire import rule_json, verdict_json
 
 if TYPE_CHECKING:
@@ -63,7 +63,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     summary = "say what the rules make of a call, and why"
     explain = verbs.add("explain", summary, explain_call, epilog=EXPLAIN_EXAMPLES)
     explain.add_argument("tool", metavar="TOOL", help="namespace:action, or a client's built-in name")
-    explain.add_argument("arguments", metavar="JSON", nargs="?", default="{}", help="the call's arguments")
+    explain.add_argument(
+        "arguments", metavar="JSON", nargs="?", default="{}", help="the call's arguments; - reads stdin"
+    )
     explain.set_defaults(late="arguments")
 
 
@@ -159,7 +161,7 @@ async def explain_call(args: argparse.Namespace) -> int:
     place = find_place(args.workspace)
     call = Call(
         tool=str(parse_tool(args.tool)),
-        arguments=_arguments(args.arguments),
+        arguments=read_object(args.arguments, what="the input"),
         cwd=str(place.workspace),
     )
     async with open_desk(place) as desk:
@@ -171,13 +173,6 @@ async def explain_call(args: argparse.Namespace) -> int:
     else:
         _tell_judged(call.tool, judged, near, policy)
     return Exit.OK
-
-
-def _arguments(text: str) -> JsonObject:
-    try:
-        return loads_object(text, what="the input")
-    except Invalid as exc:
-        raise Invalid(exc.message, hint="""put it in single quotes: '{"a": 1}'""") from exc
 
 
 def _near_misses(policy: "Policy", call: Call, judged: "Judged", now: datetime) -> Iterator[tuple[Rule, str]]:

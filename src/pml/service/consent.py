@@ -11,7 +11,7 @@ from typing import Final
 
 from pml.core.approvals import Abandoned, Approval, MatchedRule, State
 from pml.core.audit import call_judged
-from pml.core.errors import AlreadyClaimed, NotFound, PmlError
+from pml.core.errors import AlreadyClaimed, Conflict, NotFound, PmlError
 from pml.core.ports import ApprovalQuery, Workflow
 from pml.core.rules import Call, VerdictKind
 from pml.core.values import JsonObject
@@ -20,7 +20,7 @@ from pml.service.desk import Desk
 from pml.service.policy import Judged, current_policy, judge, kept_rule, matched_rule, refuse_denied, why
 from pml.service.trusting import apply_trust, trust_question
 
-_DENIALS: Final = 1000
+_ANSWERS: Final = 1000
 _CARRIED_OUT: Final = frozenset({State.ALLOWED, State.EXECUTING})
 _NOT_GRANTED: Final = frozenset({State.PENDING, State.DENIED, State.EXPIRED, State.CANCELLED})
 
@@ -55,6 +55,9 @@ async def seek_consent(
             return Consent(judged=judged, record=trust, arguments=question.arguments)
         judged = await _judge(desk, question)
     if judged.kind is VerdictKind.ALLOW:
+        used = await _use_up(desk, question)
+        if used is not None:
+            return Consent(judged=judged, record=used, arguments=used.run_input)
         await _record_verdict(desk, question, judged)
         return Consent(judged=judged, record=None, arguments=question.arguments)
     record = await _untold_denial(desk, question)
@@ -117,25 +120,39 @@ async def _settle_trust(
 
 
 async def _was_denied(desk: Desk, question: Question) -> bool:
-    return bool(await _denials(desk, question))
+    return bool(await _earlier(desk, question, State.DENIED))
+
+
+async def _use_up(desk: Desk, question: Question) -> Approval | None:
+    """Return the answer to this very question that nobody waits for, now used.
+
+    A rule or grant that came with the answer would let the call run without it, and leave it for later.
+    """
+    for record in await _earlier(desk, question, State.ALLOWED):
+        if not desk.owners.alive(record.owner):
+            with contextlib.suppress(Conflict, NotFound):
+                await claim(desk, record.id, definition=question.definition, artefact=question.artefact)
+                return await finish(desk, record.id)
+    return None
 
 
 async def _untold_denial(desk: Desk, question: Question) -> Approval | None:
     """Return, once, the denial of this question if nobody waited for it: whoever asks again must learn it."""
-    for record in await _denials(desk, question):
+    for record in await _earlier(desk, question, State.DENIED):
         with contextlib.suppress(NotFound, AlreadyClaimed):
             await desk.store.workflows.consume(record.id, at=desk.clock.now())
             return record
     return None
 
 
-async def _denials(desk: Desk, question: Question) -> list[Approval]:
+async def _earlier(desk: Desk, question: Question, state: State) -> list[Approval]:
+    """Return the answers in `state` that this question has had in its session."""
     same = (question.subject, question.tool_use_id)
     query = ApprovalQuery(
-        states=frozenset({State.DENIED}),
+        states=frozenset({state}),
         session_id=question.session.id,
         digest=question.digest,
-        limit=_DENIALS,
+        limit=_ANSWERS,
     )
     found = await desk.store.approvals.page(query)
     return [record for record in found if (record.subject, record.tool_use_id) == same]

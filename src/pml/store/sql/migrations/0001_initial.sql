@@ -41,6 +41,7 @@ CREATE INDEX approvals_by_age ON approvals (created_at, id);
 CREATE INDEX approvals_pending_by_age ON approvals (created_at, id) WHERE status = 'pending';
 CREATE INDEX approvals_pending_of_session ON approvals (session_id, created_at, id) WHERE status = 'pending';
 CREATE INDEX approvals_denied ON approvals (session_id, digest) WHERE status = 'denied';
+CREATE INDEX approvals_allowed ON approvals (session_id, digest) WHERE status = 'allowed';
 CREATE INDEX approvals_due ON approvals (expires_at) WHERE status IN ('pending', 'allowed');
 CREATE INDEX approvals_abandoned ON approvals (abandoned_at)
   WHERE status IN ('pending', 'allowed') AND abandoned_at IS NOT NULL;
