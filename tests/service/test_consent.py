@@ -245,6 +245,7 @@ async def test_an_answer_that_was_also_remembered_is_used_up_by_the_call_it_was_
     first, second = await seek(office, question), await seek(office, question)
 
     assert (first.granted, await office.status(asked)) == (True, State.COMPLETED)
+    assert first.record == await office.stored(asked)
     assert (second.granted, second.record) == (True, None)
 
 
