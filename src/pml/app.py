@@ -9,8 +9,9 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pml.core.approvals import Channel, Decider, DeciderKind, OwnerId
+from pml.core.approvals import Channel, Decider, DeciderKind, OwnerId, SessionId
 from pml.core.errors import Invalid, Unavailable
 from pml.core.ports import ConfigFiles
 from pml.core.values import check
@@ -19,6 +20,13 @@ from pml.service.desk import Desk
 from pml.settings.files import WorkspaceFiles
 from pml.store.owners import OwnerLocks
 from pml.store.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from pml.core.serving import Client
+    from pml.downstream.connection import Connection
+    from pml.downstream.eras import Era
+    from pml.downstream.gateway import Gateway
+    from pml.upstream.fleet import Fleet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +109,53 @@ async def open_desk(place: Place) -> AsyncGenerator[Desk]:
             )
         finally:
             await store.close()
+
+
+async def open_gateway(
+    place: Place, connection: "Connection", era: "Era", stack: contextlib.AsyncExitStack
+) -> "Gateway":
+    """Return the gateway for the client of `connection`; the stack closes it and all that it started."""
+    from pml.downstream.gateway import Gateway
+    from pml.downstream.relay import Relay
+    from pml.service.gate import Gate
+    from pml.service.sessions import start_session
+    from pml.service.upkeep import end_session, sweep
+
+    desk = await stack.enter_async_context(open_desk(place))
+    await sweep(desk)
+    above = desk.processes.ancestors()
+    session = await start_session(
+        desk,
+        session_id=SessionId(desk.ids.new()),
+        name=era.client,
+        principal=principal(place),
+        workspace=str(place.workspace),
+        process=above[min(1, len(above) - 1)],
+        is_agent=True,
+    )
+    stack.push_async_callback(end_session, desk, session)
+    relay = Relay(connection, session.workspace)
+    fleet = open_fleet(desk, place, relay)
+    stack.push_async_callback(fleet.close)
+    gateway = Gateway(Gate(desk=desk, session=session, servers=fleet), connection, relay)
+    stack.push_async_callback(gateway.close)
+    return gateway
+
+
+def open_fleet(desk: Desk, place: Place, client: "Client") -> "Fleet":
+    """Return the servers of the workspace; whoever opens them closes them."""
+    from pml.upstream.fleet import Fleet
+
+    workspace = str(place.workspace)
+    return Fleet(
+        workspace=workspace,
+        client=client,
+        manifests=desk.store.manifests,
+        idle_s=lambda: float(desk.policies[workspace].settings.idle_s),
+        home=place.home,
+        owner=desk.owners.me,
+        environ=os.environ,
+    )
 
 
 def principal(place: Place) -> str:

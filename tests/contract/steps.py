@@ -1,5 +1,6 @@
 """Steps that the tests of every store share."""
 
+from datetime import datetime
 from typing import Final
 
 from pml.core.approvals import (
@@ -17,7 +18,8 @@ from pml.core.audit import Entry, Link
 from pml.core.errors import (
     PmlError,
 )
-from pml.core.ports import AuditQuery, Store
+from pml.core.manifests import definition_digest
+from pml.core.ports import AuditQuery, PausedCall, Pin, Store
 from tests.builders import (
     NOW,
     TTL_S,
@@ -29,6 +31,31 @@ from tests.builders import (
 )
 
 MAX_PENDING: Final = 20
+LAUNCH: Final = "sha256:launch"
+CALL: Final = PausedCall(
+    tool="github:create_issue",
+    arguments={"z": "\0\u202e😀", "a": [1, 1.0, 2**70, None, True, {"deep": {}}]},
+    offered=True,
+)
+
+
+def make_pin(
+    description: str = "Opens an issue.",
+    *,
+    server: str = "github",
+    launch: str = LAUNCH,
+    action: str = "create_issue",
+    pinned_at: datetime = NOW,
+) -> Pin:
+    definition = {"name": action, "description": description, "inputSchema": {"maximum": 1.0}}
+    return Pin(
+        server=server,
+        launch=launch,
+        action=action,
+        definition=definition,
+        digest=definition_digest(definition),
+        pinned_at=pinned_at,
+    )
 
 
 async def ask(store: Store, new: Approval) -> Approval:

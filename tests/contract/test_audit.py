@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from pml.core.approvals import Attached, Completed, Expired
@@ -28,6 +29,7 @@ from tests.builders import (
     uuid,
 )
 from tests.chains import verify
+from tests.contract.steps import CALL, make_pin
 from tests.promises import promise
 
 SECRET = "hunter2-and-more"
@@ -63,7 +65,9 @@ async def live_a_little(store: Store) -> None:
     with pytest.raises(PmlError):
         await store.approvals.advance(refused.id, allow(refused))
     waiting = await store.approvals.ask(make_approval(3), max_pending=20)
-    await store.workflows.issue(make_workflow(approval_id=waiting.id))
+    call = msgspec.structs.replace(CALL, arguments={"password": SECRET})
+    workflow = make_workflow(approval_id=waiting.id)
+    await store.workflows.issue(msgspec.structs.replace(workflow, call=call))
     await store.workflows.consume(uuid(1), at=NOW)
     with pytest.raises(PmlError):
         await store.approvals.ask(make_approval(4), max_pending=1)
@@ -75,6 +79,10 @@ async def live_a_little(store: Store) -> None:
     await store.trusts.remove(make_trust().path, at=NOW, by=PERSON)
     await store.intents.add(make_intent())
     await store.intents.close(uuid(1), at=NOW)
+    await store.pins.put(make_pin(), by=None)
+    with pytest.raises(PmlError):
+        await store.pins.put(make_pin(SECRET), by=None)
+    await store.pins.put(make_pin(SECRET), by=PERSON)
     await store.audit.record(entry(1))
     await store.sessions.end(make_session().id, at=NOW)
 

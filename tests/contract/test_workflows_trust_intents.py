@@ -8,9 +8,10 @@ import pytest
 from pml.core.approvals import ApprovalId
 from pml.core.audit import rule_added, workspace_trusted, workspace_untrusted
 from pml.core.errors import AlreadyClaimed, NotFound
-from pml.core.ports import Store
+from pml.core.ports import PausedCall, Store
+from pml.core.values import Json
 from tests.builders import NOW, PATH, PERSON, WORKSPACE, later, make_intent, make_trust, make_workflow, uuid
-from tests.contract.steps import entries_of
+from tests.contract.steps import CALL, entries_of
 from tests.promises import promise
 
 OTHER = "/repo/other/.pml.json"
@@ -24,6 +25,37 @@ async def test_a_workflow_is_stored_as_it_was_issued(store: Store) -> None:
 
     assert await store.workflows.get(workflow.id) == workflow
     assert await store.workflows.get(uuid(2)) is None
+
+
+@promise("values:exact")
+async def test_the_call_of_a_workflow_is_stored_exactly_and_stays_when_it_is_continued(store: Store) -> None:
+    workflow = msgspec.structs.replace(make_workflow(), call=CALL)
+    await store.workflows.issue(workflow)
+    assert await store.workflows.get(workflow.id) == workflow
+
+    await store.workflows.consume(workflow.id, at=later(1))
+
+    assert await store.workflows.get(workflow.id) == msgspec.structs.replace(workflow, continued_at=later(1))
+
+
+@promise("approval:exact-arguments")
+async def test_the_call_of_a_workflow_is_nobody_elses_to_change(store: Store) -> None:
+    arguments: dict[str, Json] = {"path": "/a"}
+    call = PausedCall(tool="fs:read", arguments=arguments, offered=False)
+    workflow = msgspec.structs.replace(make_workflow(), call=call)
+    await store.workflows.issue(workflow)
+
+    arguments["path"] = "/b"
+    got = await store.workflows.get(workflow.id)
+    assert got is not None
+    assert got.call is not None
+    assert got.call.arguments == {"path": "/a"}
+    assert isinstance(got.call.arguments, dict)
+    got.call.arguments["path"] = "/c"
+
+    again = await store.workflows.get(workflow.id)
+    assert again is not None
+    assert again.call == msgspec.structs.replace(call, arguments={"path": "/a"})
 
 
 async def test_a_workflow_is_continued_once(store: Store) -> None:

@@ -22,6 +22,7 @@ from tests.builders import (
     make_trust,
     make_workflow,
 )
+from tests.contract.steps import make_pin
 from tests.promises import promise
 
 NORMAL, FULL = 1, 2  # the answers to `PRAGMA synchronous`
@@ -89,5 +90,7 @@ async def test_what_is_remembered_and_what_is_taken_back_is_committed_with_full_
     await store.trusts.remove(PATH, at=NOW, by=PERSON)
     await store.intents.add(make_intent(1))
     await store.workflows.consume(workflow.id, at=NOW)
+    await store.pins.put(make_pin(), by=None)
+    await store.pins.put(make_pin("Closes an issue."), by=PERSON)
 
-    assert syncs == [FULL] * 6
+    assert syncs == [FULL] * 8

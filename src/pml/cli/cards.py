@@ -6,8 +6,9 @@ from typing import Final
 
 from pml.cli.output import console, count
 from pml.core.approvals import Approval, DeciderKind, State, Subject, instant, told
+from pml.core.telling import asked_facts, why_asked
 from pml.core.text import visible, visible_json
-from pml.core.values import Json, JsonObject
+from pml.core.values import Json
 from pml.core.wire import headline
 
 SHORT_ID: Final = 8
@@ -58,7 +59,7 @@ def print_card(
     waits = record.status is State.PENDING
     title = Text(visible(headline(record) if waits else record.tool_name), style="bold")
     out.print(title.append(f"  {left(record, now)}", style="not bold dim"))
-    facts = [*_about(record, workspace), *_asked(record), *_outcome(record)]
+    facts = [*_about(record, workspace), *asked_facts(record), *_outcome(record)]
     if waits:
         facts += _memory(record, workspace, always, covered)
     for name, value in facts:
@@ -77,50 +78,10 @@ def _about(record: Approval, workspace: str) -> list[tuple[str, str]]:
         ("workspace", visible(workspace)),
         ("session", visible(record.session_id)),
         ("asked", instant(record.created_at)),
-        ("why", _why(record)),
+        ("why", why_asked(record)),
         ("may allow", ", ".join(sorted(record.deciders))),
         ("sha256", record.digest.removeprefix("sha256:")),
     ]
-
-
-def _asked(record: Approval) -> list[tuple[str, str]]:
-    """Return what is asked: the arguments, or what trusting a file means."""
-    if record.subject is Subject.WORKSPACE_TRUST:
-        return _trust_facts(record.tool_input)
-    facts = [("input", visible_json(record.tool_input))]
-    if record.updated_input is not None:
-        facts.append(("edited to", visible_json(record.updated_input)))
-    return facts
-
-
-def _trust_facts(asked: JsonObject) -> list[tuple[str, str]]:
-    facts = [
-        ("file", visible(str(asked.get("path")))),
-        ("content", visible(str(asked.get("digest")))),
-        ("allows", "\n".join(_texts(asked.get("allows"))) or "nothing"),
-        ("starts", "\n".join(launch_lines(asked.get("launches"))) or "nothing"),
-    ]
-    return [*facts, ("sets", visible_json(asked["settings"]))] if asked.get("settings") else facts
-
-
-def _texts(values: Json) -> list[str]:
-    return [str(value) for value in values] if isinstance(values, list | tuple) else []
-
-
-def launch_lines(launches: Json) -> list[str]:
-    """Return what a file would start, one thing a line; as `service.trusting.trust_facts` tells it."""
-    lines: list[str] = []
-    for launch in launches if isinstance(launches, list | tuple) else ():
-        if not isinstance(launch, Mapping):
-            continue
-        argv = [str(launch.get("command")), *_texts(launch.get("args"))]
-        lines.append(f"{visible(str(launch.get('name')))}: {visible_json(argv, indent=None)}")
-        if names := _texts(launch.get("env_names")):
-            lines.append(f"  with {', '.join(visible(name) for name in names)} set")
-        for key, word in (("cwd", "in"), ("path", "found by PATH"), ("permissions", "permitted")):
-            if launch.get(key) is not None:
-                lines.append(f"  {word} {visible_json(launch[key], indent=None)}")
-    return lines
 
 
 def _outcome(record: Approval) -> list[tuple[str, str]]:
@@ -147,23 +108,6 @@ def _memory(
         more = f"{count(len(covered), 'more question')} that wait"
         facts.append(("covers", f"{more}; `--remember always --release {ids}` lets them run"))
     return facts
-
-
-def _why(record: Approval) -> str:
-    rule = record.rule
-    if rule is None:
-        return "no rule names this tool"
-    where = f"{visible(rule.file)}:{rule.line}" if rule.file else ""
-    entry = visible(rule.entry)
-    if record.subject is Subject.WORKSPACE_TRUST:
-        return f"it would allow a call that waits, by {entry} ({where})"
-    match rule.verdict:
-        case "broken":
-            return f"{where} is broken: {entry}\nuntil it is mended its denies are unknown: look closely"
-        case "unlisted":
-            return f"no rule names this tool, only {entry} ({where})"
-        case verdict:
-            return f"{verdict} {entry} ({where})"
 
 
 def print_lines(records: Sequence[Approval], workspaces: Mapping[str, str], *, now: datetime) -> None:

@@ -4,12 +4,12 @@ import argparse
 import re
 from typing import TYPE_CHECKING, Final
 
-from pml.cli.cards import launch_lines
 from pml.cli.exits import Exit
 from pml.cli.output import complain, console, count, print_json, say
 from pml.cli.prompts import confirm, is_interactive
 from pml.cli.verbs import add_common
 from pml.core.errors import Changed, Invalid, NotFound
+from pml.core.telling import launch_lines
 from pml.core.text import quote, visible, visible_json
 from pml.core.values import JsonObject
 

@@ -218,6 +218,18 @@ def rule_removed(where: str, effect: str | None, entry: Json, *, at: datetime, b
     return Entry(at=at, kind="rule.removed", by=by, detail={"where": where, "effect": effect, "entry": entry})
 
 
+def tool_pinned(server: str, action: str, digest: str, *, launch: str, at: datetime) -> Entry:
+    """A tool that was used for the first time, with the definition that it had then."""
+    detail: JsonObject = {"digest": digest, "launch": launch}
+    return Entry(at=at, kind="tool.pinned", tool=f"{server}:{action}", detail=detail)
+
+
+def tool_repinned(server: str, action: str, digest: str, *, launch: str, at: datetime, by: Decider) -> Entry:
+    """A tool whose changed definition `by` accepted."""
+    detail: JsonObject = {"digest": digest, "launch": launch}
+    return Entry(at=at, kind="tool.repinned", tool=f"{server}:{action}", by=by, detail=detail)
+
+
 def cleaned(count: int, *, at: datetime, older_than: datetime) -> Entry:
     return Entry(
         at=at, kind="approvals.cleaned", detail={"count": count, "older_than": older_than.isoformat()}

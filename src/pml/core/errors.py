@@ -6,7 +6,8 @@ PmlError
 ├── Forbidden           understood, and refused
 │   ├── ToolDenied      a deny rule; names it
 │   ├── MayNotDecide    this decider may not decide this approval
-│   └── TooManyPending  the session has asked enough
+│   ├── TooManyPending  the session has asked enough
+│   └── NotApproved     a question about the call was denied, expired or cancelled
 ├── NotFound            no such thing, or no longer
 │   └── ApprovalExpired the time to decide or to collect is over
 ├── Conflict            somebody or something was first
@@ -14,7 +15,9 @@ PmlError
 │   ├── AlreadyClaimed  the approved call was taken before
 │   ├── IllegalEvent    this state does not know this event
 │   └── Changed         what was shown is not what is there now
-└── Unavailable         the store, a file or a process cannot serve now; try again or mend it
+├── Unavailable         the store, a file or a process cannot serve now; try again or mend it
+│   └── ServerFailed    an MCP server did not start, died, or did not answer
+└── ServerRefused       an MCP server answered with a JSON-RPC error, passed on as it is
 """
 
 from enum import StrEnum
@@ -61,7 +64,14 @@ class Forbidden(PmlError):
 
 
 class ToolDenied(Forbidden):
-    """A deny rule named the call. No grant, parent or form lifts it."""
+    """A deny rule named the call. No grant, parent or form lifts it. `rule` is the entry and its place."""
+
+    def __init__(
+        self, message: str, *, tool: str = "", rule: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.tool = tool
+        self.rule = rule
 
 
 class MayNotDecide(Forbidden):
@@ -70,6 +80,14 @@ class MayNotDecide(Forbidden):
 
 class TooManyPending(Forbidden):
     """The session has as many undecided questions as it may have."""
+
+
+class NotApproved(Forbidden):
+    """A question that the call depends on was denied, expired or cancelled; `outcome` is its state."""
+
+    def __init__(self, message: str, *, outcome: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.outcome = outcome
 
 
 class NotFound(PmlError):
@@ -102,3 +120,15 @@ class Changed(Conflict):
 
 class Unavailable(PmlError):
     code = ErrorCode.UNAVAILABLE
+
+
+class ServerFailed(Unavailable):
+    """An MCP server did not start, died, or did not answer; names the server and its last words."""
+
+
+class ServerRefused(PmlError):
+    """An MCP server answered with a JSON-RPC error; `error` is that object, as the server wrote it."""
+
+    def __init__(self, message: str, *, error: bytes) -> None:
+        super().__init__(message)
+        self.error = error

@@ -16,9 +16,10 @@ from pml.core.approvals import Approval, ApprovalId, Decider, Event, OwnerId, Se
 from pml.core.audit import Entry, Head, Link
 from pml.core.config import ConfigFile, FileKind
 from pml.core.errors import ConfigInvalid, Conflict
+from pml.core.manifests import Manifest
 from pml.core.matchers import Paths
 from pml.core.rules import Effect
-from pml.core.values import Json
+from pml.core.values import Json, JsonObject
 
 
 class Clock(Protocol):
@@ -104,13 +105,25 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
 
 
+class PausedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """The call that a workflow continues; `offered`: the client lists the tool by its own name."""
+
+    tool: str
+    arguments: JsonObject
+    offered: bool
+
+
 class Workflow(msgspec.Struct, frozen=True, kw_only=True):
-    """A paused call that its principal can continue; lives as long as its approval."""
+    """A paused call that its principal can continue; lives as long as its approval.
+
+    `call` is None where whoever asked runs the call itself.
+    """
 
     id: str
     approval_id: ApprovalId
     principal: str
     created_at: datetime
+    call: PausedCall | None = None
     continued_at: datetime | None = None
 
 
@@ -132,6 +145,17 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     entry: Json
     approval_id: ApprovalId
     created_at: datetime
+
+
+class Pin(msgspec.Struct, frozen=True, kw_only=True):
+    """The definition of a tool as it was when it was first used, or when a person accepted a change of it."""
+
+    server: str
+    launch: str
+    action: str
+    definition: JsonObject
+    digest: str
+    pinned_at: datetime
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -270,6 +294,28 @@ class Intents(Protocol):
         ...
 
 
+class Manifests(Protocol):
+    """What servers offered when they last ran: a cache, so that listing tools starts nothing."""
+
+    async def get(self, server: str, launch: str) -> Manifest | None: ...
+
+    async def put(self, manifest: Manifest) -> None:
+        """Keep the manifest, in place of an older one of the same server and launch."""
+        ...
+
+
+class Pins(Protocol):
+    async def get(self, server: str, launch: str, action: str) -> Pin | None: ...
+
+    async def put(self, pin: Pin, *, by: Decider | None) -> None:
+        """Pin the tool to this definition; `by` is who accepted the change, None at the first use.
+
+        A first use of a tool that is pinned already changes nothing. Raises: Conflict if it is pinned to
+        another definition.
+        """
+        ...
+
+
 class Audit(Protocol):
     async def record(self, entry: Entry) -> None: ...
 
@@ -318,6 +364,10 @@ class Store(Protocol):
     def trusts(self) -> Trusts: ...
     @property
     def intents(self) -> Intents: ...
+    @property
+    def manifests(self) -> Manifests: ...
+    @property
+    def pins(self) -> Pins: ...
     @property
     def audit(self) -> Audit: ...
     @property

@@ -9,13 +9,25 @@ from pml.core.values import Json
 
 def headline(record: Approval) -> str:
     """The one line that says what is asked."""
+    return f"Approval required to {_deed(record)}"
+
+
+def form_title(record: Approval) -> str:
+    """The same as a question, for a form."""
+    deed = _deed(record)
+    return f"{deed[0].upper()}{deed[1:]}?"
+
+
+def _deed(record: Approval) -> str:
     match record.subject:
         case Subject.TOOL_CALL:
-            return f"Approval required to call {record.tool_name}"
+            return f"call {record.tool_name}"
         case Subject.WORKSPACE_TRUST:
-            return "Approval required to trust this workspace's .pml.json"
+            return "trust this workspace's .pml.json"
+        case Subject.TOOL_CHANGED:
+            return f"accept the changed tool {record.tool_name}"
         case _:
-            return f"Approval required: {record.subject} for {record.tool_name}"
+            return f"go on with {record.tool_name} ({record.subject})"
 
 
 def approval_json(record: Approval) -> dict[str, Json]:

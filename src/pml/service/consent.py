@@ -9,18 +9,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from pml.core.approvals import Abandoned, Approval, MatchedRule, State
+from pml.core.approvals import Approval, MatchedRule, State
 from pml.core.audit import call_judged
 from pml.core.errors import AlreadyClaimed, Conflict, NotFound, PmlError
-from pml.core.ports import ApprovalQuery, Workflow
+from pml.core.ports import Workflow
 from pml.core.rules import Call, VerdictKind
 from pml.core.values import JsonObject
-from pml.service.approvals import Question, ask, cancel, claim, finish, get, wait
+from pml.service.answers import earlier, untold_denial, was_denied, withdraw
+from pml.service.approvals import Question, ask, claim, finish, wait
 from pml.service.desk import Desk
 from pml.service.policy import Judged, current_policy, judge, kept_rule, matched_rule, refuse_denied, why
 from pml.service.trusting import apply_trust, trust_question
 
-_ANSWERS: Final = 1000
 _CARRIED_OUT: Final = frozenset({State.ALLOWED, State.EXECUTING})
 _NOT_GRANTED: Final = frozenset({State.PENDING, State.DENIED, State.EXPIRED, State.CANCELLED})
 
@@ -60,7 +60,7 @@ async def seek_consent(
             return Consent(judged=judged, record=used, arguments=used.run_input)
         await _record_verdict(desk, question, judged)
         return Consent(judged=judged, record=None, arguments=question.arguments)
-    record = await _untold_denial(desk, question)
+    record = await untold_denial(desk, question)
     if record is None:
         record = await _answer(desk, question, matched_rule(judged), wait_s=wait_s, on_asked=on_asked)
     if record.status not in _NOT_GRANTED:  # also what another asker has used: claiming it refuses
@@ -109,7 +109,7 @@ async def _settle_trust(
     """Ask whether to trust the file that would allow the call; a person who said no is not asked again."""
     session = question.session
     asked = trust_question(session, await current_policy(desk, session.workspace))
-    if await _was_denied(desk, asked):
+    if await was_denied(desk, asked):
         return None
     because = judged.if_trusted and kept_rule(judged.if_trusted, VerdictKind.ALLOW)
     record = await _answer(desk, asked, because, wait_s=wait_s, on_asked=on_asked)
@@ -119,43 +119,17 @@ async def _settle_trust(
     return await wait(desk, record.id, timeout_s=wait_s, during=_CARRIED_OUT)
 
 
-async def _was_denied(desk: Desk, question: Question) -> bool:
-    return bool(await _earlier(desk, question, State.DENIED))
-
-
 async def _use_up(desk: Desk, question: Question) -> Approval | None:
     """Return the answer to this very question that nobody waits for, now used.
 
     A rule or grant that came with the answer would let the call run without it, and leave it for later.
     """
-    for record in await _earlier(desk, question, State.ALLOWED):
+    for record in await earlier(desk, question, State.ALLOWED):
         if not desk.owners.alive(record.owner):
             with contextlib.suppress(Conflict, NotFound):
                 await claim(desk, record.id, definition=question.definition, artefact=question.artefact)
                 return await finish(desk, record.id)
     return None
-
-
-async def _untold_denial(desk: Desk, question: Question) -> Approval | None:
-    """Return, once, the denial of this question if nobody waited for it: whoever asks again must learn it."""
-    for record in await _earlier(desk, question, State.DENIED):
-        with contextlib.suppress(NotFound, AlreadyClaimed):
-            await desk.store.workflows.consume(record.id, at=desk.clock.now())
-            return record
-    return None
-
-
-async def _earlier(desk: Desk, question: Question, state: State) -> list[Approval]:
-    """Return the answers in `state` that this question has had in its session."""
-    same = (question.subject, question.tool_use_id)
-    query = ApprovalQuery(
-        states=frozenset({state}),
-        session_id=question.session.id,
-        digest=question.digest,
-        limit=_ANSWERS,
-    )
-    found = await desk.store.approvals.page(query)
-    return [record for record in found if (record.subject, record.tool_use_id) == same]
 
 
 async def _answer(
@@ -173,7 +147,7 @@ async def _answer(
         record = await wait(desk, record.id, timeout_s=wait_s)
     except asyncio.CancelledError:
         with contextlib.suppress(PmlError):
-            await _withdraw(desk, await asking)
+            await withdraw(desk, await asking)
         raise
     if record.status is State.PENDING:
         await desk.store.workflows.issue(
@@ -185,14 +159,3 @@ async def _answer(
             )
         )
     return record
-
-
-async def _withdraw(desk: Desk, asked: Approval) -> None:
-    """Take the question back, unless somebody else has asked the same and may wait on."""
-    now = await get(desk, asked.id)
-    if now.owner != desk.owners.me:
-        return
-    if now.version == 1:  # whoever asks the same raises it, also another task of this process
-        await cancel(desk, asked.id, reason="the asker stopped waiting")
-    else:
-        await desk.store.approvals.advance(asked.id, Abandoned(at=desk.clock.now()))

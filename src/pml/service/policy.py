@@ -110,9 +110,11 @@ async def judge_in_session(desk: Desk, session: Session, call: Call) -> Judged:
 def refuse_denied(judged: Judged, tool: str) -> None:
     """Raise ToolDenied, naming the rule, if the verdict is deny."""
     if judged.kind is VerdictKind.DENY:
-        rule = judged.verdict.rule
+        rule = None if judged.verdict.rule is None else rule_text(judged.verdict.rule)
         raise ToolDenied(
-            f"tool `{tool}` is denied by user config" + ("" if rule is None else f": {rule_text(rule)}"),
+            f"tool `{tool}` is denied by user config" + ("" if rule is None else f": {rule}"),
+            tool=tool,
+            rule=rule,
             hint="no approval lifts a deny; `pml rules explain` shows the rule",
         )
 

@@ -29,8 +29,10 @@ from pml.core.approvals import (
 )
 from pml.core.audit import GENESIS, Entry, Head, Link
 from pml.core.errors import AlreadyClaimed, Conflict, NotFound, TooManyPending
-from pml.core.ports import ApprovalQuery, AuditQuery, Grant, Held, Intent, Session, Trust, Workflow
+from pml.core.manifests import Manifest
+from pml.core.ports import ApprovalQuery, AuditQuery, Grant, Held, Intent, Pin, Session, Trust, Workflow
 from pml.core.values import Json, canonical
+from pml.store.serving import MANIFESTS_KEPT, manifest_of, manifest_text, pinning
 
 T = TypeVar("T")
 V = TypeVar("V", bound=Json)
@@ -49,6 +51,8 @@ class MemoryStore:
         self.workflows = MemoryWorkflows()
         self.trusts = MemoryTrusts(self.audit)
         self.intents = MemoryIntents(self.audit)
+        self.manifests = MemoryManifests()
+        self.pins = MemoryPins(self.audit)
         self.approvals = MemoryApprovals(self)
 
     async def close(self) -> None:
@@ -319,10 +323,11 @@ class MemoryWorkflows:
         self._rows: dict[str, Workflow] = {}
 
     async def issue(self, workflow: Workflow) -> None:
-        self._rows.setdefault(workflow.id, workflow)
+        self._rows.setdefault(workflow.id, _own_workflow(workflow))
 
     async def get(self, workflow_id: str) -> Workflow | None:
-        return self._rows.get(workflow_id)
+        row = self._rows.get(workflow_id)
+        return None if row is None else _own_workflow(row)
 
     async def consume(self, workflow_id: str, *, at: datetime) -> None:
         row = self._rows.get(workflow_id)
@@ -390,6 +395,39 @@ class MemoryIntents:
         del self._rows[intent_id]
 
 
+class MemoryManifests:
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, str], str] = {}
+
+    async def get(self, server: str, launch: str) -> Manifest | None:
+        text = self._rows.get((server, launch))
+        return None if text is None else manifest_of(server, launch, text)
+
+    async def put(self, manifest: Manifest) -> None:
+        key, text = (manifest.server, manifest.launch), manifest_text(manifest)
+        self._rows.pop(key, None)  # the newest stands last
+        self._rows[key] = text
+        if len(self._rows) > MANIFESTS_KEPT:
+            del self._rows[next(iter(self._rows))]
+
+
+class MemoryPins:
+    def __init__(self, log: MemoryAudit) -> None:
+        self._log = log
+        self._rows: dict[tuple[str, str, str], Pin] = {}
+
+    async def get(self, server: str, launch: str, action: str) -> Pin | None:
+        row = self._rows.get((server, launch, action))
+        return None if row is None else _own_pin(row)
+
+    async def put(self, pin: Pin, *, by: Decider | None) -> None:
+        row, known = _own_pin(pin), self._rows.get((pin.server, pin.launch, pin.action))
+        entry = pinning(row, None if known is None else known.digest, by)
+        if entry is not None:
+            self._log.append(entry)
+            self._rows[pin.server, pin.launch, pin.action] = row
+
+
 def _question(record: Approval) -> tuple[str, ...]:
     return record.session_id, record.tool_use_id, record.subject, record.digest
 
@@ -418,6 +456,17 @@ def _first(rows: Iterable[T], limit: int) -> list[T]:
 def _own_approval(record: Approval) -> Approval:
     edited = None if record.updated_input is None else _own(record.updated_input)
     return msgspec.structs.replace(record, tool_input=_own(record.tool_input), updated_input=edited)
+
+
+def _own_workflow(workflow: Workflow) -> Workflow:
+    if workflow.call is None:
+        return workflow
+    call = msgspec.structs.replace(workflow.call, arguments=_own(workflow.call.arguments))
+    return msgspec.structs.replace(workflow, call=call)
+
+
+def _own_pin(pin: Pin) -> Pin:
+    return msgspec.structs.replace(pin, definition=_own(pin.definition))
 
 
 def _own(value: V) -> V:

@@ -22,7 +22,7 @@ from pml.core.approvals import (
     Subject,
 )
 from pml.core.audit import Entry, Link
-from pml.core.ports import Grant, Held, Intent, Process, Session, Workflow
+from pml.core.ports import Grant, Held, Intent, PausedCall, Pin, Process, Session, Workflow
 from pml.core.rules import Effect
 from pml.core.values import Json
 from pml.store.database import Row, Value
@@ -211,6 +211,18 @@ def held_of(row: Row) -> Held:
     )
 
 
+def workflow_values(workflow: Workflow) -> tuple[Value, ...]:
+    call = workflow.call
+    return (
+        workflow.id,
+        workflow.approval_id,
+        workflow.principal,
+        micros(workflow.created_at),
+        _maybe_micros(workflow.continued_at),
+        None if call is None else msgspec.json.encode(call).decode(),
+    )
+
+
 def workflow_of(row: Row) -> Workflow:
     return Workflow(
         id=row[0],
@@ -218,6 +230,29 @@ def workflow_of(row: Row) -> Workflow:
         principal=row[2],
         created_at=at_micros(row[3]),
         continued_at=_maybe_at(row[4]),
+        call=None if row[5] is None else PausedCall(**json.loads(row[5])),
+    )
+
+
+def pin_values(pin: Pin) -> tuple[Value, ...]:
+    return (
+        pin.server,
+        pin.launch,
+        pin.action,
+        spell(pin.definition),
+        pin.digest,
+        micros(pin.pinned_at),
+    )
+
+
+def pin_of(row: Row) -> Pin:
+    return Pin(
+        server=row[0],
+        launch=row[1],
+        action=row[2],
+        definition=json.loads(row[3]),
+        digest=row[4],
+        pinned_at=at_micros(row[5]),
     )
 
 

@@ -29,7 +29,8 @@ from pml.core.approvals import (
 )
 from pml.core.audit import Entry, Head, Link
 from pml.core.errors import AlreadyClaimed, Conflict, NotFound, TooManyPending
-from pml.core.ports import ApprovalQuery, AuditQuery, Grant, Held, Intent, Session, Trust, Workflow
+from pml.core.manifests import Manifest
+from pml.core.ports import ApprovalQuery, AuditQuery, Grant, Held, Intent, Pin, Session, Trust, Workflow
 from pml.store.chains import heads_kept
 from pml.store.connection import open_database
 from pml.store.database import Database, Row, Value
@@ -48,10 +49,14 @@ from pml.store.rows import (
     intent_values,
     link_of,
     micros,
+    pin_of,
+    pin_values,
     session_of,
     session_values,
     workflow_of,
+    workflow_values,
 )
+from pml.store.serving import MANIFESTS_KEPT, manifest_of, manifest_text, pinning
 from pml.store.wakeups import SharedChanges
 from pml.store.writer import Transaction, Writer
 
@@ -72,6 +77,8 @@ class SqliteStore:
         self.workflows = _Workflows(reader, self._writer)
         self.trusts = _Trusts(reader, self._writer)
         self.intents = _Intents(reader, self._writer)
+        self.manifests = _Manifests(reader, self._writer)
+        self.pins = _Pins(reader, self._writer)
         self.audit = _Audit(reader, self._writer, home)
 
     @classmethod
@@ -278,7 +285,7 @@ class _Grants(_Part):
 
 class _Workflows(_Part):
     async def issue(self, workflow: Workflow) -> None:
-        values = (workflow.id, workflow.approval_id, workflow.principal, micros(workflow.created_at), None)
+        values = workflow_values(workflow)
         await self._writer.write(lambda tx: tx.run("insert_workflow", values))
 
     async def get(self, workflow_id: str) -> Workflow | None:
@@ -345,6 +352,40 @@ class _Intents(_Part):
                 )
 
         await self._writer.write(operation)
+
+
+class _Manifests(_Part):
+    async def get(self, server: str, launch: str) -> Manifest | None:
+        rows = self._read.run("manifest", (server, launch))
+        return manifest_of(server, launch, rows[0][0]) if rows else None
+
+    async def put(self, manifest: Manifest) -> None:
+        values = (manifest.server, manifest.launch, manifest_text(manifest))
+
+        def operation(tx: Transaction) -> None:
+            tx.run("insert_manifest", values)
+            tx.run("delete_old_manifests", (MANIFESTS_KEPT,))
+
+        await self._writer.write(operation)
+
+
+class _Pins(_Part):
+    async def get(self, server: str, launch: str, action: str) -> Pin | None:
+        rows = self._read.run("pin", (server, launch, action))
+        return pin_of(rows[0]) if rows else None
+
+    async def put(self, pin: Pin, *, by: Decider | None) -> None:
+        values = pin_values(pin)
+
+        def operation(tx: Transaction) -> None:
+            rows = tx.run("pin_digest", (pin.server, pin.launch, pin.action))
+            entry = pinning(pin, rows[0][0] if rows else None, by)
+            if entry is not None:
+                tx.run("insert_pin", values)
+                tx.record(entry)
+
+        # synced: a pin lost with the power would make the next use, of a changed tool perhaps, the first
+        await self._writer.write(operation, durable=True)
 
 
 class _Audit(_Part):

@@ -74,7 +74,7 @@ SELECT * FROM grants ORDER BY created_at, id
 DELETE FROM grants WHERE id = ? RETURNING session_id, tool
 
 -- name: insert_workflow
-INSERT INTO workflows (id, approval_id, principal, created_at, continued_at) VALUES (?, ?, ?, ?, ?)
+INSERT INTO workflows (id, approval_id, principal, created_at, continued_at, call) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING
 
 -- name: workflow
@@ -107,6 +107,26 @@ SELECT * FROM intents ORDER BY created_at, id
 
 -- name: delete_intent
 DELETE FROM intents WHERE id = ? RETURNING workspace, effect, entry, approval_id
+
+-- name: insert_manifest
+INSERT OR REPLACE INTO manifests (server, launch, content, kept_at)
+VALUES (?, ?, ?, CAST(unixepoch('subsec') * 1000000 AS INTEGER))
+
+-- name: delete_old_manifests
+DELETE FROM manifests
+WHERE rowid IN (SELECT rowid FROM manifests ORDER BY kept_at DESC, rowid DESC LIMIT -1 OFFSET ?)
+
+-- name: manifest
+SELECT content FROM manifests WHERE server = ? AND launch = ?
+
+-- name: insert_pin
+INSERT OR REPLACE INTO pins (server, launch, action, definition, digest, pinned_at) VALUES (?, ?, ?, ?, ?, ?)
+
+-- name: pin
+SELECT * FROM pins WHERE server = ? AND launch = ? AND action = ?
+
+-- name: pin_digest
+SELECT digest FROM pins WHERE server = ? AND launch = ? AND action = ?
 
 -- name: insert_audit
 INSERT INTO audit (chain, n, at, kind, approval_id, session_id, tool, by_kind, by_id, by_channel, detail, prev, hash)

@@ -1,0 +1,145 @@
+"""The gateways that are compared, each in front of the same echo server, and how a call looks in each.
+
+Peers come from PyPI, at one version, into virtual environments of their own that are kept for the next run.
+"""
+
+import json
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from bench.echo_server import BIG_BYTES
+
+FASTMCP = "FastMCP 4.1.2"
+LAZY_MCP = "lazy-mcp 2.7.2"
+DIRECT = "no gateway"
+BARE = "bare asyncio"
+PML = "PML"
+
+_HERE = Path(__file__).parent
+ECHO_SERVER = (sys.executable, str(_HERE / "echo_server.py"))
+TEXT = "hello from the bench"
+BIG_TEXT = "x" * BIG_BYTES
+
+# A fresh session for each request is its default; one that is kept calls faster, but starts later.
+_FASTMCP_START = """
+import sys
+from fastmcp.client.transports import StdioTransport
+from fastmcp.server import create_proxy
+server = StdioTransport(sys.argv[1], sys.argv[2:])
+create_proxy(server).run(show_banner=False, log_level="ERROR")
+"""
+_FASTMCP_CALLS = """
+import asyncio, sys
+from fastmcp import Client
+from fastmcp.client.transports import StdioTransport
+from fastmcp.server import create_proxy
+async def main():
+    async with Client(StdioTransport(sys.argv[1], sys.argv[2:])) as client:
+        await create_proxy(client).run_async(show_banner=False, log_level="ERROR")
+asyncio.run(main())
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """The `params` of a call, and the text that answers it."""
+
+    params: bytes
+    expected: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gateway:
+    name: str
+    command: tuple[str, ...]
+    echo: Call
+    big: Call
+    start_command: tuple[str, ...] | None = None  # where another form of it starts faster
+
+
+def direct() -> Gateway:
+    return Gateway(name=DIRECT, command=ECHO_SERVER, echo=_call("echo", TEXT), big=_call("big", BIG_TEXT))
+
+
+def bare_command() -> tuple[str, ...]:
+    return (sys.executable, str(_HERE / "bare_server.py"))
+
+
+def pml(home: Path, env: dict[str, str]) -> Gateway:
+    """Make a workspace that is trusted and allows the echo server's tools; audit is on, as it always is."""
+    workspace = home / "workspace"
+    workspace.mkdir()
+    command, *args = ECHO_SERVER
+    config = {
+        "version": "0.1.0",
+        "permissions": {"allow": ["echo:*"], "deny": [], "ask": ["*"]},
+        "mcpServers": {"echo": {"command": command, "args": args}},
+    }
+    (workspace / ".pml.json").write_text(json.dumps(config))
+    program = str(Path(sysconfig.get_path("scripts")) / "pml")
+    trust = (program, "trust", "--workspace", str(workspace))
+    shown = subprocess.run([*trust, "--show", "--json"], env=env, check=True, capture_output=True)
+    digest = json.loads(shown.stdout)["digest"]
+    subprocess.run([*trust, "--yes", "--digest", digest], env=env, check=True, capture_output=True)
+    return Gateway(
+        name=PML,
+        command=(program, "stdio", "--workspace", str(workspace)),
+        echo=_call("echo__echo", TEXT),
+        big=_call("echo__big", BIG_TEXT),
+    )
+
+
+def fastmcp() -> Gateway:
+    python = str(_installed("fastmcp", "4.1.2") / "python")
+    return Gateway(
+        name=FASTMCP,
+        command=(python, "-c", _FASTMCP_CALLS, *ECHO_SERVER),
+        start_command=(python, "-c", _FASTMCP_START, *ECHO_SERVER),
+        echo=_call("echo", TEXT),
+        big=_call("big", BIG_TEXT),
+    )
+
+
+def lazy_mcp(home: Path) -> Gateway:
+    """It offers meta-tools only: the call goes through `invoke_command`, which returns the result as text."""
+    program = str(_installed("lazy-mcp", "2.7.2") / "lazy-mcp")
+    config = home / "lazy-mcp.json"
+    server = {"name": "echo", "description": "echo", "command": ECHO_SERVER}
+    config.write_text(json.dumps({"servers": [server]}))
+
+    def invoke(tool: str, text: str) -> Call:
+        arguments = {"server": "echo", "command_name": tool, "parameters": {"text": TEXT}}
+        params = msgspec.json.encode({"name": "invoke_command", "arguments": arguments})
+        return Call(
+            params=params, expected=json.dumps({"content": [{"type": "text", "text": text}]}, indent=2)
+        )
+
+    return Gateway(
+        name=LAZY_MCP,
+        command=(program, "--config", str(config)),
+        echo=invoke("echo", TEXT),
+        big=invoke("big", BIG_TEXT),
+    )
+
+
+def _call(tool: str, expected: str) -> Call:
+    return Call(params=msgspec.json.encode({"name": tool, "arguments": {"text": TEXT}}), expected=expected)
+
+
+def _installed(package: str, version: str) -> Path:
+    """Return the folder of the package's programs, installed into its own environment on first use."""
+    place = Path(sys.prefix) / "peers" / f"{package}-{version}"
+    programs = place / "bin"
+    ready = place / ".ready"  # last, so that an interrupted installation is done again
+    if not ready.exists():
+        print(f"installing {package} {version} to compare with", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
+        pip = [str(programs / "python"), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
+        subprocess.run([*pip, f"{package}=={version}"], check=True)
+        ready.touch()
+    return programs

@@ -1,0 +1,83 @@
+"""What an MCP server offers, as it said it, and the digests that tell when that has changed.
+
+A manifest belongs to a server's name and to how it is started. Keeping manifests and pins, and asking
+about a change, is not known here.
+"""
+
+import difflib
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Final
+
+import msgspec
+
+from pml.core.digest import digest
+from pml.core.servers import ServerSpec
+from pml.core.text import visible, visible_json
+from pml.core.values import Json, JsonObject
+
+# What a model reads or a client acts on; `_meta` and icons are decoration, and change more often.
+DEFINING: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """What the server `server`, started as `launch` says, offers. The entries are the server's own words."""
+
+    server: str
+    launch: str
+    capabilities: JsonObject
+    instructions: str | None = None
+    tools: tuple[JsonObject, ...] = ()
+    prompts: tuple[JsonObject, ...] = ()
+    resources: tuple[JsonObject, ...] = ()
+    templates: tuple[JsonObject, ...] = ()
+
+    @cached_property
+    def definitions(self) -> Mapping[str, str]:
+        """The digest of each tool's definition, by its action."""
+        return {str(tool["name"]): definition_digest(tool) for tool in self.tools}
+
+    def tool(self, action: str) -> JsonObject | None:
+        """Return the tool as the server described it."""
+        return next((tool for tool in self.tools if tool["name"] == action), None)
+
+
+def launch_digest(spec: ServerSpec) -> str:
+    """Return the digest of how the server is started: any other command or value is another server."""
+    return digest(
+        {
+            "command": spec.command,
+            "args": spec.args,
+            "env": spec.env,
+            "cwd": spec.cwd,
+            "permissions": spec.permissions,
+        }
+    )
+
+
+def definition_digest(tool: JsonObject) -> str:
+    """Return the digest of what a tool says of itself: name, description, schemas and annotations."""
+    return digest(definition_of(tool))
+
+
+def definition_of(tool: JsonObject) -> JsonObject:
+    """Return the part of a tool's description that a pin holds."""
+    return {key: tool[key] for key in DEFINING if key in tool}
+
+
+def definition_diff(was: JsonObject, now: JsonObject) -> tuple[str, ...]:
+    """Return the difference between two definitions, a line each: ` ` the same, `-` gone, `+` new."""
+    lines = difflib.unified_diff(_lines(was), _lines(now), lineterm="", n=1)
+    return tuple(line for line in lines if not line.startswith(("---", "+++", "@@")))
+
+
+def _lines(definition: JsonObject) -> list[str]:
+    """Return one line for every fact; long text is broken where it has line breaks of its own."""
+    lines: list[str] = []
+    for key in DEFINING:
+        value: Json = definition.get(key)
+        if isinstance(value, str):
+            lines += [f"{key}: {visible(part)}" for part in value.split("\n")]
+        elif value is not None:
+            lines += [f"{key}: {line}" for line in visible_json(value).split("\n")]
+    return lines

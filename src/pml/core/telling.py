@@ -1,0 +1,76 @@
+"""What a question is about, in facts that a person can weigh: whole, with hidden characters made visible.
+
+Terminal cards, forms and approval results all tell from here. How the facts are laid out is theirs.
+"""
+
+from collections.abc import Mapping
+
+from pml.core.approvals import Approval, Subject
+from pml.core.text import visible, visible_json
+from pml.core.values import Json, JsonObject
+
+
+def asked_facts(record: Approval) -> list[tuple[str, str]]:
+    """Return what is asked: the arguments, what trusting a file means, or how a tool has changed."""
+    if record.subject is Subject.WORKSPACE_TRUST:
+        return _trust_facts(record.tool_input)
+    if record.subject is Subject.TOOL_CHANGED:
+        return [("changes", "\n".join(_texts(record.tool_input.get("diff"))))]
+    facts = [("input", visible_json(record.tool_input))]
+    if record.updated_input is not None:
+        facts.append(("edited to", visible_json(record.updated_input)))
+    return facts
+
+
+def _trust_facts(asked: JsonObject) -> list[tuple[str, str]]:
+    facts = [
+        ("file", visible(str(asked.get("path")))),
+        ("content", visible(str(asked.get("digest")))),
+        ("allows", "\n".join(_texts(asked.get("allows"))) or "nothing"),
+        ("starts", "\n".join(launch_lines(asked.get("launches"))) or "nothing"),
+    ]
+    if asked.get("launches"):
+        facts.append(("unasked", "what no rule names of their tools: the client asks for it, PML does not"))
+    return [*facts, ("sets", visible_json(asked["settings"]))] if asked.get("settings") else facts
+
+
+def _texts(values: Json) -> list[str]:
+    return [str(value) for value in values] if isinstance(values, list | tuple) else []
+
+
+def launch_lines(launches: Json) -> list[str]:
+    """Return what a file would start, one thing a line; as `service.trusting.trust_facts` tells it."""
+    lines: list[str] = []
+    for launch in launches if isinstance(launches, list | tuple) else ():
+        if not isinstance(launch, Mapping):
+            continue
+        argv = [str(launch.get("command")), *_texts(launch.get("args"))]
+        lines.append(f"{visible(str(launch.get('name')))}: {visible_json(argv, indent=None)}")
+        if names := _texts(launch.get("env_names")):
+            lines.append(f"  with {', '.join(visible(name) for name in names)} set")
+        for key, word in (("cwd", "in"), ("path", "found by PATH"), ("permissions", "permitted")):
+            if launch.get(key) is not None:
+                lines.append(f"  {word} {visible_json(launch[key], indent=None)}")
+    return lines
+
+
+def why_asked(record: Approval) -> str:
+    """Return why PML asks: the rule that says so, or what is missing."""
+    if record.subject is Subject.TOOL_CHANGED:
+        return "the server describes this tool in other words than when it was first used"
+    rule = record.rule
+    if rule is None and record.subject is Subject.WORKSPACE_TRUST:
+        return "what was called needs the servers that this file defines"
+    if rule is None:
+        return "no rule names this tool"
+    where = f"{visible(rule.file)}:{rule.line}" if rule.file else ""
+    entry = visible(rule.entry)
+    if record.subject is Subject.WORKSPACE_TRUST:
+        return f"it would allow a call that waits, by {entry} ({where})"
+    match rule.verdict:
+        case "broken":
+            return f"{where} is broken: {entry}\nuntil it is mended its denies are unknown: look closely"
+        case "unlisted":
+            return f"no rule names this tool, only {entry} ({where})"
+        case verdict:
+            return f"{verdict} {entry} ({where})"

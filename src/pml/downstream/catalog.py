@@ -1,0 +1,101 @@
+"""Which tool a name means, and what the lists hold; kept until the configuration or a server changes."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pml.core.errors import Invalid
+from pml.core.manifests import Manifest
+from pml.core.names import ToolName, parse_tool
+from pml.core.ports import Workflow
+from pml.core.values import JsonObject
+from pml.downstream.asking import Spawn
+from pml.downstream.offering import tool_list
+from pml.service.calls import unknown_tool
+from pml.service.discovery import Tools, known_tools, learn_servers
+from pml.service.gate import Attempt, Gate
+from pml.service.policy import Policy, current_policy
+
+LEARN_S: Final = 5.0  # for servers that start for the first time; those that take longer are announced later
+
+
+class Catalog:
+    def __init__(self, gate: Gate, spawn: Spawn) -> None:
+        self._gate = gate
+        self._spawn = spawn
+        self._policy: Policy | None = None
+        self._tools: Tools | None = None
+        self._problems: Mapping[str, str] = {}
+        self._learning: asyncio.Task[Mapping[str, str]] | None = None
+
+    def forget(self, server: str, kind: str) -> None:
+        """Learn that what a server offers has changed."""
+        self._tools = None
+
+    async def tools(self) -> tuple[Tools, Policy]:
+        """Return what is known now; starts nothing."""
+        policy = await current_policy(self._gate.desk, self._gate.session.workspace)
+        if self._tools is None or self._policy is not policy:
+            self._tools = await known_tools(self._gate, policy, problems=self._problems)
+            self._policy = policy
+        return self._tools, policy
+
+    async def learn(self) -> tuple[Tools, Policy]:
+        """As `tools`, after starting, for a while, the servers of which nothing is known yet."""
+        tools, policy = await self.tools()
+        if tools.missing and (self._learning is None or self._learning.done()):
+            self._learning = self._spawn(learn_servers(self._gate, policy))
+        if tools.missing and self._learning is not None:
+            done, _ = await asyncio.wait({self._learning}, timeout=LEARN_S)
+            if done:
+                self._problems = self._learning.result()
+            self._tools = None
+        return await self.tools()
+
+    async def listing(self) -> list[JsonObject]:
+        """Return what `tools/list` offers."""
+        return self.current(*await self.learn())
+
+    def current(self, tools: Tools, policy: Policy) -> list[JsonObject]:
+        return tool_list(tools, self.waiting(policy))
+
+    def waiting(self, policy: Policy) -> Sequence[str]:
+        """Return the servers that only a file defines which nobody trusts yet."""
+        config = policy.loaded.workspace.config
+        return () if policy.trusted or config is None else sorted(config.servers)
+
+    async def resolve(self, name: str, arguments: JsonObject) -> Attempt:
+        """Return the call of the tool that `name` means, as clients or people write it. Raises: NotFound."""
+        tools, policy = await self.tools()
+        known = tools.by_wire.get(name) or tools.by_name.get(name)
+        if known is not None:
+            return Attempt(tool=known.tool, arguments=arguments, offered=known.listed)
+        tool = self._unknown(name, policy)
+        if tool is None:
+            raise unknown_tool(name, [*tools.by_wire, *tools.by_name])
+        return Attempt(tool=tool, arguments=arguments, offered=False)
+
+    def _unknown(self, name: str, policy: Policy) -> ToolName | None:
+        """Return the tool of a server of which nothing is known yet."""
+        servers = [*policy.settings.servers, *self.waiting(policy)]
+        found = next((server for server in servers if name.startswith(f"{server}__")), None)
+        try:
+            if ":" in name:
+                return parse_tool(name)
+            return None if found is None else ToolName(namespace=found, action=name[len(found) + 2 :])
+        except Invalid:
+            return None
+
+    def wire(self, tool: ToolName) -> str:
+        known = None if self._tools is None else self._tools.by_name.get(str(tool))
+        return str(tool) if known is None else known.wire
+
+    def has_output_schema(self, workflow: Workflow) -> bool:
+        """Tell whether clients check the results of the paused tool, which an approval result cannot pass."""
+        if self._tools is None or workflow.call is None:
+            return False
+        known = self._tools.by_name.get(workflow.call.tool)
+        return known is not None and "outputSchema" in known.shape
+
+    async def manifests(self) -> Sequence[Manifest]:
+        return (await self.learn())[0].manifests

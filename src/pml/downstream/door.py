@@ -1,0 +1,81 @@
+"""The door to the gateway: answers handshakes at once, and opens the rest at the first real request.
+
+Clients start a server just to ask what it can do, some of them twice: until a request needs more, no file
+is touched, no process started, and nothing heavy imported.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from pml.core.errors import PmlError
+from pml.downstream.connection import INTERNAL_ERROR, Exchange, RpcError
+from pml.downstream.eras import (
+    BATCHING,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    Era,
+    discovered,
+    initialized,
+    legacy_era,
+    modern_era,
+    stamp,
+)
+from pml.downstream.messages import Notification
+
+
+class Answering(Protocol):
+    """The gateway, as the door knows it."""
+
+    async def answer(self, exchange: Exchange, era: Era) -> bytes: ...
+
+    def noticed(self, notification: Notification) -> None: ...
+
+
+class Door:
+    """One client's way in. `open_gateway` is called once, with the era of the first request that needs it."""
+
+    def __init__(self, open_gateway: Callable[[Era], Awaitable[Answering]]) -> None:
+        self._open_gateway = open_gateway
+        self._opening: asyncio.Task[Answering] | None = None
+        self._gateway: Answering | None = None
+        self._era: Era | None = None
+
+    def batches(self) -> bool:
+        """Tell whether the client's protocol has batches."""
+        return self._era is not None and self._era.version in BATCHING
+
+    async def answer(self, exchange: Exchange) -> bytes:
+        """Return the result of the request. Raises: RpcError."""
+        request = exchange.request
+        if request.method == "initialize":
+            self._era = legacy_era(request.params)
+            return initialized(self._era)
+        if request.method == "ping":
+            return b"{}"
+        era = modern_era(request.params) or self._era
+        if request.method == "server/discover":
+            if era is None or not era.is_modern:
+                raise RpcError(METHOD_NOT_FOUND, "`server/discover` needs the protocol version in `_meta`")
+            return stamp(discovered(), era)
+        if era is None:
+            raise RpcError(INVALID_REQUEST, "`initialize` must come first")
+        try:
+            gateway = self._gateway or await self._opened(era)
+            return await gateway.answer(exchange, era)
+        except PmlError as exc:
+            raise RpcError(
+                INTERNAL_ERROR, exc.message, data={"hint": exc.hint} if exc.hint else None
+            ) from exc
+
+    def notice(self, notification: Notification) -> None:
+        if self._gateway is not None:
+            self._gateway.noticed(notification)
+
+    async def _opened(self, era: Era) -> Answering:
+        """Open the gateway, once for all requests that come meanwhile; after a failure the next one tries."""
+        if self._opening is None or (self._opening.done() and self._opening.exception() is not None):
+            self._opening = asyncio.ensure_future(self._open_gateway(era))
+        gateway = await asyncio.shield(self._opening)
+        self._gateway = gateway
+        return gateway

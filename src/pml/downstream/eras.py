@@ -1,0 +1,144 @@
+"""The two protocol eras on one pipe: which one a request belongs to, and what its result must carry.
+
+Legacy clients shake hands once with `initialize`; modern ones (2026-07-28) say with every request who they
+are. Pure; it answers nothing itself.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from pml import __version__
+from pml.core.values import Json, JsonObject
+from pml.downstream.connection import RpcError
+
+MODERN: Final = "2026-07-28"
+LEGACY: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+BATCHING: Final = frozenset({"2024-11-05", "2025-03-26"})
+NO_ENUM_TITLES: Final = frozenset({"2025-06-18"})  # its forms know `enum`, not yet `oneOf` with titles
+
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+UNSUPPORTED_VERSION: Final = -32022
+
+_PREFIX: Final = "io.modelcontextprotocol/"
+_VERSION: Final = _PREFIX + "protocolVersion"
+_CLIENT: Final = _PREFIX + "clientInfo"
+_CAPABILITIES: Final = _PREFIX + "clientCapabilities"
+SUBSCRIPTION: Final = _PREFIX + "subscriptionId"
+_INFO: Final[JsonObject] = {"name": "pml", "version": __version__}
+SERVER_META: Final[JsonObject] = {_PREFIX + "serverInfo": _INFO}
+_STAMP: Final = b'{"resultType":"complete","_meta":' + msgspec.json.encode(SERVER_META)
+_WITH_FORMS: Final = frozenset({"2025-06-18", "2025-11-25", MODERN})
+_DEFAULT_CLIENT: Final = "unnamed client"
+
+CAPABILITIES: Final[JsonObject] = {
+    "tools": {"listChanged": True},
+    "resources": {"listChanged": True},
+    "prompts": {"listChanged": True},
+    "completions": {},
+}
+INSTRUCTIONS: Final = (
+    "Tools behind PML, which asks a person where the user's rules say so. `discover` finds tools, `call` "
+    "runs one that is not listed by its own name. A result that begins `Approval required` means that "
+    "nothing has run: follow what it says, and do not repeat the call by itself. A refusal is the user's "
+    "decision; do not look for a way around it."
+)
+
+
+class Era(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom a request comes from and in which protocol."""
+
+    version: str
+    client: str
+    capabilities: JsonObject
+
+    @property
+    def is_modern(self) -> bool:
+        return self.version == MODERN
+
+    @property
+    def has_form(self) -> bool:
+        """Whether the client can show a form; a bare `elicitation: {}` means forms."""
+        declared = self.capabilities.get("elicitation")
+        if self.version not in _WITH_FORMS or not isinstance(declared, Mapping):
+            return False
+        return "form" in declared or "url" not in declared
+
+    @property
+    def has_roots(self) -> bool:
+        return isinstance(self.capabilities.get("roots"), Mapping)
+
+
+def modern_era(params: JsonObject) -> Era | None:
+    """Return the era that the request declares, None if it declares none. Raises: RpcError."""
+    meta = params.get("_meta")
+    if not isinstance(meta, Mapping) or _VERSION not in meta:
+        return None
+    version = meta[_VERSION]
+    if not isinstance(version, str):
+        raise RpcError(INVALID_PARAMS, f"`_meta.{_VERSION}` must be a string")
+    if version != MODERN:
+        raise RpcError(
+            UNSUPPORTED_VERSION,
+            f"protocol version `{version[:40]}` is not supported on single requests",
+            data={"supported": [MODERN], "requested": version},
+        )
+    capabilities = meta.get(_CAPABILITIES)
+    if not isinstance(capabilities, Mapping):
+        raise RpcError(INVALID_PARAMS, f"`_meta.{_CAPABILITIES}` is missing or no object")
+    return Era(version=version, client=_name(meta.get(_CLIENT)), capabilities=capabilities)
+
+
+def legacy_era(params: JsonObject) -> Era:
+    """Return the era that `initialize` asks for, or the nearest that is served. Raises: RpcError."""
+    wanted, capabilities = params.get("protocolVersion"), params.get("capabilities", {})
+    if not isinstance(wanted, str) or not isinstance(capabilities, Mapping):
+        raise RpcError(INVALID_PARAMS, "`initialize` needs `protocolVersion` and `capabilities`")
+    version = wanted if wanted in LEGACY else LEGACY[-1]
+    return Era(version=version, client=_name(params.get("clientInfo")), capabilities=capabilities)
+
+
+def initialized(era: Era) -> bytes:
+    """Return the result of `initialize`."""
+    return msgspec.json.encode(
+        {
+            "protocolVersion": era.version,
+            "capabilities": {**CAPABILITIES, "logging": {}},
+            "serverInfo": _INFO,
+            "instructions": INSTRUCTIONS,
+        }
+    )
+
+
+def discovered() -> bytes:
+    """Return the result of `server/discover`; it says the same of every workspace."""
+    return msgspec.json.encode(
+        {
+            "supportedVersions": [MODERN],
+            "capabilities": CAPABILITIES,
+            "instructions": INSTRUCTIONS,
+            "ttlMs": 0,
+            "cacheScope": "private",
+        }
+    )
+
+
+def stamp(result: bytes, era: Era) -> bytes:
+    """Return the result with what its era requires; what a server wrote stays as it wrote it."""
+    if not era.is_modern:
+        return result
+    if b'"_meta"' not in result and b'"resultType"' not in result:
+        return _STAMP + (b"}" if result == b"{}" else b"," + result[1:])
+    members = msgspec.json.decode(result, type=dict[str, msgspec.Raw])
+    meta: dict[str, object] = {**SERVER_META}
+    if "_meta" in members and members["_meta"] != b"null":
+        meta |= msgspec.json.decode(members["_meta"], type=dict[str, msgspec.Raw])
+    return msgspec.json.encode({**members, "_meta": meta | SERVER_META, "resultType": "complete"})
+
+
+def _name(info: Json) -> str:
+    name = info.get("name") if isinstance(info, Mapping) else None
+    return name[:100] if isinstance(name, str) and name else _DEFAULT_CLIENT

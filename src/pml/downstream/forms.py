@@ -1,0 +1,117 @@
+"""The client's own form: what it shows of a question, and what its answer means.
+
+A form is never the only place that holds the question: it is cut at twenty lines, and says where all of it
+is. An answer that was not clearly given by somebody decides nothing.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from pml.core.approvals import Approval, Channel, Decider, DeciderKind, Scope, Subject
+from pml.core.errors import Invalid, PmlError
+from pml.core.memory import always_entry
+from pml.core.rules import runs_code
+from pml.core.telling import asked_facts, why_asked
+from pml.core.text import visible_json
+from pml.core.values import Json, JsonObject
+from pml.core.wire import form_title
+from pml.downstream.eras import NO_ENUM_TITLES, Era
+from pml.service.approvals import Decision, decide, get
+from pml.service.desk import Desk
+
+MAX_LINES: Final = 20
+MAX_COLUMNS: Final = 160
+INSTANT_S: Final = 0.7  # nobody reads a form and declines it in less: then nobody was there
+_SHORT_ID: Final = 8
+
+
+def form_params(record: Approval, era: Era) -> JsonObject:
+    """Return the params of `elicitation/create` for the question."""
+    params: JsonObject = {
+        "message": _message(record),
+        "requestedSchema": {
+            "type": "object",
+            "properties": {"remember": _remember_field(record, era)},
+            "required": ["remember"],
+        },
+    }
+    return params if era.version in NO_ENUM_TITLES else {"mode": "form", **params}
+
+
+async def apply_answer(
+    desk: Desk, record: Approval, answer: Json, *, client: str, elapsed_s: float
+) -> Approval | None:
+    """Decide the question as the form's answer says; None if the answer is nobody's."""
+    decision = _decision(record, answer, client=client, elapsed_s=elapsed_s)
+    if decision is None:
+        return None
+    try:
+        return (await decide(desk, record.id, decision)).record
+    except PmlError:  # decided elsewhere, expired or forbidden meanwhile: what is stored counts
+        return await get(desk, record.id)
+
+
+def _decision(record: Approval, answer: Json, *, client: str, elapsed_s: float) -> Decision | None:
+    if not isinstance(answer, Mapping):
+        return None
+    by = Decider(kind=DeciderKind.CLIENT, id=client, channel=Channel.FORM)
+    content = answer.get("content")
+    match answer.get("action"):
+        case "accept" if isinstance(content, Mapping) and content.get("remember") in _scopes(record):
+            scope = Scope(str(content["remember"]))
+            return Decision(by=by, digest=record.digest, allow=True, scope=scope)
+        case "decline" if elapsed_s >= INSTANT_S:
+            return Decision(by=by, digest=record.digest, allow=False)
+        case _:
+            return None
+
+
+def _scopes(record: Approval) -> Mapping[str, str]:
+    """Return how long an answer can hold, each with what it says to the person."""
+    if record.subject is Subject.WORKSPACE_TRUST:
+        return {Scope.ONCE: "Trust exactly this content"}
+    if record.subject is not Subject.TOOL_CALL:
+        return {Scope.ONCE: "Accept it as it is now"}
+    try:
+        entry = always_entry(record.tool_name, record.tool_input)
+    except Invalid:  # never remembered
+        return {Scope.ONCE: "Just this once"}
+    same = " exactly this call" if runs_code(record.tool_name, record.tool_input) else ""
+    return {
+        Scope.ONCE: "Just this once",
+        Scope.SESSION: f"Allow{same or ' this tool'} for this session",
+        Scope.ALWAYS: f"Always: adds {visible_json(entry, indent=None)} to .pml.json",
+    }
+
+
+def _remember_field(record: Approval, era: Era) -> JsonObject:
+    scopes = _scopes(record)
+    field: dict[str, Json] = {
+        "type": "string",
+        "title": "Remember",
+        "description": "How long this answer holds",
+        "default": Scope.ONCE,
+    }
+    if era.version in NO_ENUM_TITLES:
+        return field | {"enum": list(scopes), "enumNames": list(scopes.values())}
+    return field | {"oneOf": [{"const": scope, "title": title} for scope, title in scopes.items()]}
+
+
+def _message(record: Approval) -> str:
+    lines: list[str] = []
+    for name, value in [*asked_facts(record), ("why", why_asked(record))]:
+        first, *rest = value.split("\n")
+        for line in (f"{name}: {first}", *(f"  {line}" for line in rest)):
+            lines += _folded(line)
+    where = f"pml approvals show {record.id[:_SHORT_ID]}"
+    room = MAX_LINES - 2
+    if len(lines) > room:
+        more = len(lines) - room + 1
+        lines = [*lines[: room - 1], f"… CUT: {more} more lines. See all of it before you accept: {where}"]
+    return "\n".join([form_title(record), *lines])
+
+
+def _folded(line: str) -> list[str]:
+    """Return the line in pieces that a form shows without cutting them."""
+    pieces = [line[at : at + MAX_COLUMNS] for at in range(0, max(len(line), 1), MAX_COLUMNS)]
+    return [pieces[0], *(f"  ↳ {piece}" for piece in pieces[1:])]

@@ -1,0 +1,123 @@
+"""The tools that a client sees: PML's own and, by their own names, those of its servers.
+
+The order never depends on the connection, and the reserved argument is part of every schema.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pml.core.values import Json, JsonObject
+from pml.service.discovery import FOUND, Known, Tools, search
+
+CONTINUE: Final = "continue_workflow"
+_CONTINUE_SCHEMA: Final[JsonObject] = {
+    "type": "object",
+    "description": "Only to go on with a call that needed approval, with the id from that result.",
+    "properties": {
+        "workflow_id": {"type": "string"},
+        "approved": {"type": "boolean", "description": "false gives the call up"},
+        "always": {"type": "boolean", "description": "never ask for this again; only if the user said so"},
+        "message": {"type": "string", "description": "with approved: false, what the user wants instead"},
+    },
+    "required": ["workflow_id", "approved"],
+}
+_DISCOVER: Final[JsonObject] = {
+    "name": "discover",
+    "description": (
+        "Find tools behind this gateway. `query`: words, or a glob such as `github:*`; empty lists all. "
+        "`tools`: names whose full input schemas to return."
+    ),
+    "inputSchema": {
+        "type": "object",
+        "properties": {
+            "query": {"type": "string"},
+            "tools": {"type": "array", "items": {"type": "string"}},
+            CONTINUE: _CONTINUE_SCHEMA,
+        },
+    },
+    "annotations": {"title": "Find tools", "readOnlyHint": True, "openWorldHint": False},
+}
+_CALL: Final[JsonObject] = {
+    "name": "call",
+    "description": (
+        "Call a tool that is not listed by its own name: `tool` as `namespace:action` (see `discover`), with "
+        "its `arguments`. With only `continue_workflow` it goes on with any call that needed approval."
+    ),
+    "inputSchema": {
+        "type": "object",
+        "properties": {
+            "tool": {"type": "string"},
+            "arguments": {"type": "object"},
+            CONTINUE: _CONTINUE_SCHEMA,
+        },
+    },
+    "annotations": {"title": "Call a tool"},
+}
+
+
+def tool_list(tools: Tools, waiting: Sequence[str]) -> list[JsonObject]:
+    """Return what `tools/list` offers. `waiting` are servers whose file nobody has trusted yet."""
+    listed = [_offered(known) for known in tools.by_wire.values() if known.listed]
+    return [_with_waiting(_DISCOVER, waiting), _CALL, *listed]
+
+
+def discovery(tools: Tools, query: str, names: Sequence[str], waiting: Sequence[str]) -> JsonObject:
+    """Return what `discover` found."""
+    if names:
+        wanted = [tools.by_name.get(name) or tools.by_wire.get(name) for name in names]
+        found = [known for known in wanted if known is not None]
+        shapes: list[Json] = [{**_brief(known), **_schemas(known)} for known in found]
+        missing = [name for name, known in zip(names, wanted, strict=True) if known is None]
+        return {"tools": shapes, **({"not_found": missing} if missing else {})}
+    found = search(tools, query)
+    result: dict[str, Json] = {"tools": [_brief(known) for known in found[:FOUND]]}
+    if len(found) > FOUND:
+        result["more"] = len(found) - FOUND
+    if tools.missing:
+        result["servers_not_ready"] = tools.missing
+    if waiting:
+        result["servers_not_trusted"] = waiting
+    return result
+
+
+def _with_waiting(tool: JsonObject, waiting: Sequence[str]) -> JsonObject:
+    if not waiting:
+        return tool
+    names = ", ".join(waiting)
+    note = f" Servers that wait for the user to trust the workspace's .pml.json: {names}; calling this asks."
+    return {**tool, "description": f"{tool['description']}{note}"}
+
+
+def _offered(known: Known) -> JsonObject:
+    shape = {key: value for key, value in known.shape.items() if key != "inputSchema"}
+    schema, required = _open_schema(known.shape.get("inputSchema"))
+    description = str(known.shape.get("description") or "")
+    if required:
+        needs = f"Required: {', '.join(required)}."
+        description = f"{description}\n\n{needs}" if description else needs
+    return {**shape, "name": known.wire, "description": description, "inputSchema": schema}
+
+
+def _open_schema(schema: Json) -> tuple[JsonObject, list[str]]:
+    """Return the schema with the reserved argument, and what it requires, which PML checks itself.
+
+    What is required cannot stand in the schema any more: a call may hold the reserved argument alone.
+    """
+    own: JsonObject = schema if isinstance(schema, Mapping) else {"type": "object"}
+    properties, required = own.get("properties"), own.get("required")
+    opened = {key: value for key, value in own.items() if key != "required"}
+    kept: JsonObject = properties if isinstance(properties, Mapping) else {}
+    opened["properties"] = {**kept, CONTINUE: _CONTINUE_SCHEMA}
+    names = [name for name in required if isinstance(name, str)] if isinstance(required, list | tuple) else []
+    return opened, names
+
+
+def _brief(known: Known) -> JsonObject:
+    tool = str(known.tool)
+    how: JsonObject = {"call": known.wire} if known.listed else {"call": "call", "with": {"tool": tool}}
+    return {"tool": tool, "description": known.shape.get("description", ""), **how}
+
+
+def _schemas(known: Known) -> JsonObject:
+    keys = ("inputSchema", "outputSchema", "annotations")
+    return {key: known.shape[key] for key in keys if key in known.shape}

@@ -1,0 +1,159 @@
+"""What servers ask of the client: forms shown in their own name, roots, log messages, announced changes.
+
+A legacy client is asked directly. A modern one is asked through the result of the call that the server is
+working on, which goes on when the client repeats the call with the answer.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from pml.core.text import visible
+from pml.core.values import Json, JsonObject
+from pml.downstream.connection import Connection, ConnectionGone, RpcError
+from pml.downstream.eras import SUBSCRIPTION, Era
+
+ROOTS_S: Final = 5.0  # roots come from the client's memory; one that takes longer does not answer at all
+PARKED_S: Final = 300.0  # as long as an approval is waited for
+SETTLE_S: Final = 0.1  # changes that come together are announced together
+CANCELLED: Final[JsonObject] = {"action": "cancel"}
+LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+_FILTERS: Final[Mapping[str, str]] = {
+    "tools": "toolsListChanged",
+    "prompts": "promptsListChanged",
+    "resources": "resourcesListChanged",
+}
+
+
+class Work:
+    """A call of a modern client, which its server may interrupt with questions of its own."""
+
+    def __init__(self, server: str | None) -> None:
+        self.server = server
+        self.question: JsonObject | None = None
+        self.asked = asyncio.Event()
+        self._answer: asyncio.Future[JsonObject] | None = None
+
+    async def ask(self, params: JsonObject) -> JsonObject:
+        """Hand the question to whoever answers the client, and return what came back."""
+        self.question = params
+        self._answer = asyncio.get_running_loop().create_future()
+        self.asked.set()
+        try:
+            async with asyncio.timeout(PARKED_S):
+                return await self._answer
+        except TimeoutError:
+            return CANCELLED
+        finally:
+            self._answer = None
+
+    def answer(self, answer: Json) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(answer if isinstance(answer, Mapping) else CANCELLED)
+
+
+class Relay:
+    """Serves the port `Client` to the servers."""
+
+    def __init__(self, connection: Connection, workspace: str) -> None:
+        self.level = "info"
+        self.working: list[Work] = []
+        self.on_changed: Callable[[str, str], None] = lambda server, kind: None
+        self._connection = connection
+        self._workspace = workspace
+        self._legacy: Era | None = None
+        self._has_form = False
+        self._roots: JsonObject | None = None
+        self._subscriptions: dict[int | str, JsonObject] = {}
+        self._changes: set[str] = set()
+
+    def meet(self, era: Era) -> None:
+        """Learn what the client of this request can do."""
+        if not era.is_modern:
+            self._legacy = era
+        self._has_form = era.has_form
+
+    @property
+    def can_elicit(self) -> bool:
+        return self._has_form
+
+    async def elicit(self, server: str, params: JsonObject) -> JsonObject:
+        """Put the server's form before the client's user; `cancel` if nobody can be asked."""
+        asked = {**params, "message": _in_its_name(server, params.get("message"))}
+        work = next(
+            (work for work in self.working if work.server == server and not work.asked.is_set()), None
+        )
+        if work is not None:
+            return await work.ask(asked)
+        if self._legacy is None or not self._legacy.has_form:
+            return CANCELLED
+        with suppress(RpcError, ConnectionGone):
+            return await self._connection.request("elicitation/create", asked)
+        return CANCELLED
+
+    async def roots(self) -> JsonObject:
+        """Return the client's roots, or the workspace where it tells none."""
+        if self._roots is None and self._legacy is not None and self._legacy.has_roots:
+            with suppress(RpcError, ConnectionGone, TimeoutError):
+                async with asyncio.timeout(ROOTS_S):
+                    self._roots = await self._connection.request("roots/list", {})
+        if self._roots is not None:
+            return self._roots
+        folder = Path(self._workspace)
+        return {"roots": [{"uri": folder.as_uri(), "name": folder.name or str(folder)}]}
+
+    def roots_changed(self) -> None:
+        self._roots = None
+
+    def logged(self, server: str, params: JsonObject) -> None:
+        """Pass a server's log message on, under its name, to a client that shook hands."""
+        level = params.get("level")
+        if self._legacy is None or level not in LEVELS or LEVELS.index(level) < LEVELS.index(self.level):
+            return
+        own = params.get("logger")
+        logger = f"{server}/{own}" if isinstance(own, str) else server
+        self._connection.notify("notifications/message", {**params, "logger": logger})
+
+    def changed(self, server: str, kind: str) -> None:
+        """Announce, soon and once, that a list has changed."""
+        self.on_changed(server, kind)
+        self.announce(kind)
+
+    def announce(self, kind: str) -> None:
+        if not self._changes:
+            asyncio.get_running_loop().call_later(SETTLE_S, self._announce)
+        self._changes.add(kind)
+
+    def _announce(self) -> None:
+        kinds, self._changes = self._changes, set()
+        for kind in sorted(kinds):
+            method = f"notifications/{kind}/list_changed"
+            if self._legacy is not None:
+                self._connection.notify(method, {})
+            for subscription, wanted in self._subscriptions.items():
+                if wanted.get(_FILTERS.get(kind, "")) is True:
+                    self._connection.notify(method, {"_meta": {SUBSCRIPTION: subscription}})
+
+    async def listen(self, request_id: int | str, params: JsonObject) -> JsonObject:
+        """Serve `subscriptions/listen` until it is cancelled or the client goes."""
+        asked = params.get("notifications")
+        wanted: JsonObject = asked if isinstance(asked, Mapping) else {}
+        honoured: JsonObject = {key: True for key in _FILTERS.values() if wanted.get(key) is True}
+        meta: JsonObject = {SUBSCRIPTION: request_id}
+        self._subscriptions[request_id] = honoured
+        try:
+            self._connection.notify(
+                "notifications/subscriptions/acknowledged", {"notifications": honoured, "_meta": meta}
+            )
+            await asyncio.get_running_loop().create_future()
+        finally:
+            del self._subscriptions[request_id]
+        return {"_meta": meta}
+
+
+def _in_its_name(server: str, message: Json) -> str:
+    """Return the server's message so that no line of it can be taken for PML's own."""
+    lines = str(message or "").split("\n")
+    return "\n".join([f"Server {server} asks:", *(f"  {visible(line)}" for line in lines)])

@@ -1,0 +1,164 @@
+"""What a model is told when a call does not simply run: the question that waits, or why it was refused.
+
+The same words stand in the text and in `structuredContent`: some clients show only one of the two.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from pml.core.approvals import Approval, Role, Subject, instant
+from pml.core.errors import (
+    Changed,
+    Invalid,
+    NotApproved,
+    NotFound,
+    PmlError,
+    ServerFailed,
+    ToolDenied,
+    TooManyPending,
+)
+from pml.core.ports import Workflow
+from pml.core.telling import asked_facts, why_asked
+from pml.core.text import visible
+from pml.core.values import JsonObject
+from pml.core.wire import headline
+
+SHORT_ID: Final = 8
+OPTIONS: Final = ("continue", "always", "abort", "replan")
+_APPROVAL_TYPE: Final[Mapping[Subject, str]] = {
+    Subject.TOOL_CALL: "tool_call",
+    Subject.DEPENDENCY_INSTALL: "dependency",
+    Subject.API_KEY_REQUIRED: "api_key_required",
+    Subject.INTEGRITY_CHANGED: "integrity",
+    Subject.TOOL_CHANGED: "tool_changed",
+    Subject.WORKSPACE_TRUST: "workspace_trust",
+}
+_CODE_OF_OUTCOME: Final[Mapping[str, str]] = {
+    "denied": "user_denied",
+    "expired": "approval_expired",
+    "cancelled": "approval_cancelled",
+    "unknown": "run_unknown",
+}
+_AGAIN: Final = frozenset({"approval_expired", "approval_cancelled", "invalid_arguments", "server_failed"})
+
+
+def approval_result(record: Approval, workflow: Workflow, *, now: datetime, as_error: bool) -> JsonObject:
+    """Return the result that says: nothing has run, this is asked, so it goes on."""
+    text = _approval_text(record, workflow, now)
+    tool = record.tool_name if workflow.call is None else workflow.call.tool
+    context: JsonObject = {
+        "type": _APPROVAL_TYPE[record.subject],
+        "tool": tool,
+        "workflow_id": workflow.id,
+        "expires_at": instant(record.expires_at),
+        "approval_id": record.id,
+    }
+    structured: JsonObject = {
+        "status": "approval_required",
+        "approval_required": True,
+        "approval_context": context,
+        "approval_type": context["type"],
+        "description": text,
+        "workflow_id": workflow.id,
+        "options": OPTIONS,
+    }
+    return {
+        "content": [{"type": "text", "text": text}],
+        "structuredContent": structured,
+        "isError": as_error,
+        "approval_required": True,
+        "approval_context": context,
+    }
+
+
+def _approval_text(record: Approval, workflow: Workflow, now: datetime) -> str:
+    minutes = max(0, round((record.expires_at - now).total_seconds() / 60))
+    short = record.id[:SHORT_ID]
+    lines = [headline(record), ""]
+    for name, value in asked_facts(record):
+        first, *rest = value.split("\n")
+        lines += [f"  {name}: {first}", *(f"    {line}" for line in rest)]
+    lines += [
+        f"  why: {why_asked(record)}",
+        "",
+        f"Nothing has run. A person can decide it until {instant(record.expires_at)} ({minutes} min):",
+        f"  pml approvals allow {short}    or    pml approvals deny {short}",
+        "",
+        *_how_to_continue(record, workflow),
+    ]
+    return "\n".join(lines)
+
+
+def _how_to_continue(record: Approval, workflow: Workflow) -> list[str]:
+    go_on = f'{{"continue_workflow": {{"workflow_id": "{workflow.id}", "approved": true}}}}'
+    give_up = f'{{"continue_workflow": {{"workflow_id": "{workflow.id}", "approved": false}}}}'
+    if Role.MODEL in record.deciders:
+        lines = [
+            "If the user agrees, call the same tool again with only this argument:",
+            f"  {go_on}",
+            'Add "always": true only if the user wants it never asked again. Do not approve it by yourself.',
+        ]
+    else:
+        lines = [
+            "You cannot approve it. Ask the user to decide, then call the same tool with only this argument:",
+            f"  {go_on}",
+            "It runs if it was allowed, tells you if it was denied, and says so if it is still undecided.",
+        ]
+    return [*lines, f"To give it up: {give_up}"]
+
+
+def refusal_result(error: PmlError) -> JsonObject | None:
+    """Return what tells the model that the call was refused; None for an error that is not its business."""
+    found = _refusal(error)
+    if found is None:
+        return None
+    code, message = found
+    detail: dict[str, object] = {"code": code, "message": message, "retry": code in _AGAIN}
+    if isinstance(error, ToolDenied) and error.rule is not None:
+        detail["rule"] = error.rule
+    structured: JsonObject = {"error": detail}  # pyright: ignore[reportAssignmentType]
+    return {
+        "content": [{"type": "text", "text": _refusal_text(error, code, message)}],
+        "structuredContent": structured,
+        "isError": True,
+    }
+
+
+def _refusal(error: PmlError) -> tuple[str, str] | None:
+    match error:
+        case ToolDenied():
+            return "TOOL_DENIED", f"Tool {error.tool} is denied by user config"
+        case NotApproved():
+            return _CODE_OF_OUTCOME.get(error.outcome, "approval_cancelled"), error.message
+        case TooManyPending():
+            return "too_many_pending", error.message
+        case ServerFailed():
+            return "server_failed", error.message
+        case Changed():
+            return "approval_cancelled", error.message
+        case NotFound():
+            return "not_found", error.message
+        case Invalid():
+            return "invalid_arguments", error.message
+        case _:
+            return None
+
+
+_ADVICE: Final[Mapping[str, str]] = {
+    "TOOL_DENIED": "Nothing has run. Do not retry, and do not look for another way to do the same.",
+    "user_denied": "Nothing has run. Do not retry; ask the user how to go on.",
+    "approval_expired": "Nobody decided, and nothing has run. It can be asked again.",
+    "run_unknown": "It may have run. Do not repeat it; let the user look.",
+}
+
+
+def _refusal_text(error: PmlError, code: str, message: str) -> str:
+    lines = [message]
+    if isinstance(error, ToolDenied) and error.rule is not None:
+        lines.append(f"rule: {visible(error.rule)}")
+    elif error.hint is not None and code not in _ADVICE:
+        lines.append(error.hint)
+    if code in _ADVICE:
+        lines.append(_ADVICE[code])
+    return "\n".join(lines)

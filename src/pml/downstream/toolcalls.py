@@ -1,0 +1,274 @@
+"""`tools/call`: finds out what is called, runs it through the pipeline, and words what comes of it.
+
+Nothing is decided here; a repeated call brings its answer along (a form's, or `continue_workflow`), and the
+pipeline goes on from what is stored.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+
+import msgspec
+
+from pml.core.approvals import Approval, ApprovalId, State
+from pml.core.digest import digest
+from pml.core.errors import Invalid, PmlError, ServerRefused
+from pml.core.names import ToolName
+from pml.core.rules import Call, VerdictKind
+from pml.core.values import Json, JsonObject
+from pml.downstream.asking import Asker, FormNeeded, Spawn
+from pml.downstream.catalog import Catalog
+from pml.downstream.connection import SERVER_ERROR, Connection, Exchange, RpcError
+from pml.downstream.eras import INVALID_PARAMS, SERVER_META, Era, stamp
+from pml.downstream.forms import apply_answer, form_params
+from pml.downstream.offering import CONTINUE, discovery
+from pml.downstream.relay import Relay, Work
+from pml.downstream.results import approval_result, refusal_result
+from pml.downstream.seals import Seals
+from pml.service.approvals import get
+from pml.service.calls import call_tool
+from pml.service.gate import Attempt, Gate, Paused
+from pml.service.policy import current_policy, judge, refuse_denied
+from pml.service.settling import settle_trust
+from pml.service.workflows import Continuation, WorkflowAborted, WorkflowGone, resume
+
+CALL = ToolName(namespace="pml", action="call")
+DISCOVER = ToolName(namespace="pml", action="discover")
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client's `tools/call` says."""
+
+    name: str
+    arguments: JsonObject
+    said: Continuation | None
+    state: Json
+    responses: Json
+
+    @property
+    def digest(self) -> str:
+        """What a sealed state is bound to."""
+        return digest({"name": self.name, "arguments": self.arguments})
+
+    def response(self, key: str) -> Json:
+        return self.responses.get(key) if isinstance(self.responses, Mapping) else None
+
+
+class ToolCalls:
+    def __init__(
+        self, gate: Gate, connection: Connection, catalog: Catalog, relay: Relay, spawn: Spawn
+    ) -> None:
+        self._gate = gate
+        self._connection = connection
+        self._catalog = catalog
+        self._relay = relay
+        self._spawn = spawn
+        self._seals = Seals()
+        self._parked: dict[str, tuple[Work, asyncio.Task[bytes]]] = {}
+
+    async def answer(self, exchange: Exchange, era: Era) -> bytes:
+        """Return the result of one `tools/call`, as its era has it. Raises: RpcError."""
+        asked = read_call(exchange.request.params)
+        asker = Asker(self._gate.desk, self._connection, exchange, era, self._spawn)
+        try:
+            return await self._answer(exchange, era, asked, asker)
+        except FormNeeded as exc:
+            state = self._seals.seal("form", exc.record.id, call=asked.digest)
+            return _input_required("approval", form_params(exc.record, era), state)
+        except Paused as exc:
+            now = self._gate.desk.clock.now()
+            as_error = self._catalog.has_output_schema(exc.workflow)
+            result = approval_result(exc.record, exc.workflow, now=now, as_error=as_error)
+            return stamp(msgspec.json.encode(result), era)
+        except (WorkflowGone, WorkflowAborted) as exc:
+            raise RpcError(SERVER_ERROR, exc.message) from exc
+        except ServerRefused as exc:
+            raise RpcError(0, exc.message, raw=exc.error) from exc
+        except PmlError as exc:
+            refused = refusal_result(exc)
+            if refused is None:
+                raise
+            return stamp(msgspec.json.encode(refused), era)
+
+    async def _answer(self, exchange: Exchange, era: Era, asked: Asked, asker: Asker) -> bytes:
+        settled: Approval | None = None
+        if asked.state is not None:
+            sealed = self._seals.open(asked.state, call=asked.digest)
+            if sealed.kind == "work":
+                return await self._go_on(sealed.ref, asked, era)
+            settled = await self._take_form(ApprovalId(sealed.ref), asked, asker, era, sealed.age_s)
+        if asked.said is not None:
+            tool = await self._continued_tool(asked)
+            attempt, settled = await resume(
+                self._gate, asked.said, tool=tool, arguments=self._inner(asked), client=era.client
+            )
+        elif asked.name == "discover":
+            attempt = Attempt(tool=DISCOVER, arguments=asked.arguments, offered=True)
+        else:
+            attempt = await self._attempt(asked)
+        if attempt.tool == DISCOVER:
+            return stamp(msgspec.json.encode(await self._discover(attempt, asker, settled)), era)
+        if era.is_modern and era.has_form:
+            return await self._work(exchange, era, asked, asker, attempt, settled)
+        result = await call_tool(
+            self._gate, attempt, asker, settled=settled, on_progress=exchange.forward_progress
+        )
+        return stamp(result, era)
+
+    async def _attempt(self, asked: Asked) -> Attempt:
+        """Return the call that is meant. Raises: ToolDenied, NotFound, Invalid."""
+        if asked.name != "call":
+            return await self._catalog.resolve(asked.name, asked.arguments)
+        await self._judge_own(CALL, asked.arguments)
+        name = asked.arguments.get("tool")
+        if not isinstance(name, str) or not name:
+            raise Invalid("`call` needs `tool`, as `namespace:action`", hint="`discover` lists what there is")
+        attempt = await self._catalog.resolve(name, self._inner(asked))
+        if attempt.offered:
+            wire = self._catalog.wire(attempt.tool)
+            raise Invalid(
+                f"`{attempt.tool}` is listed by its own name: call `{wire}`",
+                hint="so that the client's own rules hold for it",
+            )
+        return replace(attempt, offered=False)
+
+    def _inner(self, asked: Asked) -> JsonObject:
+        if asked.name != "call":
+            return asked.arguments
+        inner = asked.arguments.get("arguments", {})
+        if not isinstance(inner, Mapping):
+            raise Invalid("`arguments` must be an object")
+        return inner
+
+    async def _continued_tool(self, asked: Asked) -> str | None:
+        """Return the tool whose workflow is continued; None where `call` continues any."""
+        if asked.name == "call":
+            name = asked.arguments.get("tool")
+            return str((await self._catalog.resolve(name, {})).tool) if isinstance(name, str) else None
+        if asked.name == "discover":
+            return str(DISCOVER)
+        return str((await self._catalog.resolve(asked.name, {})).tool)
+
+    async def _take_form(
+        self, approval_id: ApprovalId, asked: Asked, asker: Asker, era: Era, age_s: float
+    ) -> Approval | None:
+        """Return the question that the form answered; None, and not asked again, if nobody did."""
+        record = await get(self._gate.desk, approval_id)
+        answered = await apply_answer(
+            self._gate.desk, record, asked.response("approval"), client=era.client, elapsed_s=age_s
+        )
+        now = answered or await get(self._gate.desk, approval_id)
+        if now.status is State.PENDING:
+            asker.unanswered = approval_id
+            return None
+        return now
+
+    async def _discover(self, attempt: Attempt, asker: Asker, settled: Approval | None) -> JsonObject:
+        query, names = attempt.arguments.get("query", ""), attempt.arguments.get("tools", [])
+        if not isinstance(query, str) or not isinstance(names, list | tuple):
+            raise Invalid("`query` must be a text and `tools` a list of names")
+        await self._judge_own(DISCOVER, attempt.arguments)
+        policy = await current_policy(self._gate.desk, self._gate.session.workspace)
+        if self._catalog.waiting(policy):
+            await settle_trust(self._gate, policy, None, attempt=attempt, asking=asker, settled=settled)
+        tools, policy = await self._catalog.learn()
+        found = discovery(tools, query, [str(name) for name in names], self._catalog.waiting(policy))
+        text = msgspec.json.format(msgspec.json.encode(found), indent=2).decode()
+        return {"content": [{"type": "text", "text": text}], "structuredContent": found}
+
+    async def _judge_own(self, tool: ToolName, arguments: JsonObject) -> None:
+        """Raise ToolDenied if a rule denies PML's own tool."""
+        policy = await current_policy(self._gate.desk, self._gate.session.workspace)
+        call = Call(tool=str(tool), arguments=arguments, cwd=self._gate.session.workspace)
+        judged = await judge(self._gate.desk, policy, call, session_id=self._gate.session.id)
+        if judged.kind is VerdictKind.DENY:
+            refuse_denied(judged, call.tool)
+
+    async def _work(
+        self,
+        exchange: Exchange,
+        era: Era,
+        asked: Asked,
+        asker: Asker,
+        attempt: Attempt,
+        settled: Approval | None,
+    ) -> bytes:
+        """Run the call so that it can outlive this round: its server may have a question for the client."""
+        work = Work(attempt.tool.namespace)
+        running = self._spawn(
+            call_tool(self._gate, attempt, asker, settled=settled, on_progress=exchange.forward_progress)
+        )
+        self._relay.working.append(work)
+        running.add_done_callback(lambda _: self._relay.working.remove(work))
+        return await self._until_asked(work, running, asked, era)
+
+    async def _go_on(self, ref: str, asked: Asked, era: Era) -> bytes:
+        parked = self._parked.pop(ref, None)
+        if parked is None:
+            raise RpcError(INVALID_PARAMS, "`requestState` refers to a call that has ended")
+        work, running = parked
+        work.asked.clear()
+        work.answer(asked.response("server"))
+        return await self._until_asked(work, running, asked, era)
+
+    async def _until_asked(self, work: Work, running: "asyncio.Task[bytes]", asked: Asked, era: Era) -> bytes:
+        """Return the result, or the server's question, whichever comes first."""
+        question = asyncio.ensure_future(work.asked.wait())
+        try:
+            await asyncio.wait({running, question}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            running.cancel()
+            raise
+        finally:
+            question.cancel()
+        if running.done():
+            return stamp(running.result(), era)
+        ref = self._gate.desk.ids.new()
+        self._parked[ref] = work, running
+        running.add_done_callback(lambda _: self._parked.pop(ref, None))
+        return _input_required(
+            "server", work.question or {}, self._seals.seal("work", ref, call=asked.digest)
+        )
+
+
+def read_call(params: JsonObject) -> Asked:
+    """Return what the params of `tools/call` say. Raises: RpcError."""
+    name, given = params.get("name"), params.get("arguments")
+    if not isinstance(name, str) or not isinstance(given, Mapping | None):
+        raise RpcError(INVALID_PARAMS, "`tools/call` needs `name`, and `arguments` must be an object")
+    arguments: JsonObject = {} if given is None else given
+    said = None
+    if CONTINUE in arguments:
+        said = _continuation(arguments[CONTINUE])
+        arguments = {key: value for key, value in arguments.items() if key != CONTINUE}
+    return Asked(
+        name=name,
+        arguments=arguments,
+        said=said,
+        state=params.get("requestState"),
+        responses=params.get("inputResponses"),
+    )
+
+
+def _continuation(said: Json) -> Continuation:
+    expected = "`continue_workflow` must be {workflow_id, approved, always?, message?}"
+    if not isinstance(said, Mapping):
+        raise RpcError(INVALID_PARAMS, expected)
+    workflow_id, approved = said.get("workflow_id"), said.get("approved")
+    always, message = said.get("always", False), said.get("message")
+    if not isinstance(workflow_id, str) or not isinstance(approved, bool) or not isinstance(always, bool):
+        raise RpcError(INVALID_PARAMS, expected)
+    if message is not None and not isinstance(message, str):
+        raise RpcError(INVALID_PARAMS, expected)
+    return Continuation(workflow_id=workflow_id, approved=approved, always=always, message=message)
+
+
+def _input_required(key: str, params: JsonObject, state: str) -> bytes:
+    return msgspec.json.encode(
+        {
+            "resultType": "input_required",
+            "inputRequests": {key: {"method": "elicitation/create", "params": params}},
+            "requestState": state,
+            "_meta": SERVER_META,
+        }
+    )

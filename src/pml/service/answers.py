@@ -1,0 +1,50 @@
+"""Answers that a question has had in its session: collected once, told once, and not asked for twice."""
+
+import contextlib
+from typing import Final
+
+from pml.core.approvals import Abandoned, Approval, State
+from pml.core.errors import AlreadyClaimed, NotFound
+from pml.core.ports import ApprovalQuery
+from pml.service.approvals import Question, cancel, get
+from pml.service.desk import Desk
+
+_ANSWERS: Final = 1000
+
+
+async def earlier(desk: Desk, question: Question, state: State) -> list[Approval]:
+    """Return the answers in `state` that this question has had in its session."""
+    same = (question.subject, question.tool_use_id)
+    query = ApprovalQuery(
+        states=frozenset({state}),
+        session_id=question.session.id,
+        digest=question.digest,
+        limit=_ANSWERS,
+    )
+    found = await desk.store.approvals.page(query)
+    return [record for record in found if (record.subject, record.tool_use_id) == same]
+
+
+async def was_denied(desk: Desk, question: Question) -> bool:
+    """Tell whether somebody has said no to this question in its session."""
+    return bool(await earlier(desk, question, State.DENIED))
+
+
+async def untold_denial(desk: Desk, question: Question) -> Approval | None:
+    """Return, once, the denial of this question if nobody waited for it: whoever asks again must learn it."""
+    for record in await earlier(desk, question, State.DENIED):
+        with contextlib.suppress(NotFound, AlreadyClaimed):
+            await desk.store.workflows.consume(record.id, at=desk.clock.now())
+            return record
+    return None
+
+
+async def withdraw(desk: Desk, asked: Approval) -> None:
+    """Take the question back, unless somebody else has asked the same and may wait on."""
+    now = await get(desk, asked.id)
+    if now.owner != desk.owners.me:
+        return
+    if now.version == 1:  # whoever asks the same raises it, also another task of this process
+        await cancel(desk, asked.id, reason="the asker stopped waiting")
+    else:
+        await desk.store.approvals.advance(asked.id, Abandoned(at=desk.clock.now()))

@@ -1,0 +1,244 @@
+"""The pipeline of a call: judge, resolve, ask, prove, claim, run, record. Nothing runs on another path.
+
+How questions are shown (`Asking`) and how servers are run (`Servers`) arrive from outside.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Final
+
+from pml.core.approvals import Approval, Lost, Subject
+from pml.core.audit import call_judged
+from pml.core.config import Unlisted
+from pml.core.digest import digest_call
+from pml.core.errors import Changed, Invalid, NotApproved, NotFound, PmlError
+from pml.core.manifests import Manifest
+from pml.core.rules import Call, VerdictKind
+from pml.core.text import quote
+from pml.core.values import JsonObject
+from pml.service.approvals import Question, claim, finish
+from pml.service.gate import Asking, Attempt, Gate, Launch, deciders, find_launch
+from pml.service.pins import pin_or_ask
+from pml.service.policy import Judged, Policy, current_policy, judge, matched_rule, refuse_denied, why
+from pml.service.settling import settle, settle_trust
+
+_TRIES: Final = 8  # trust, start and pin each take one; a server that changes more often is not relied on
+
+
+@dataclass(frozen=True, kw_only=True)
+class Admitted:
+    """A call that may run now, exactly so. `record` is the claimed approval, None if none was needed."""
+
+    launch: Launch
+    manifest: Manifest
+    arguments: JsonObject
+    record: Approval | None
+
+
+async def call_tool(
+    gate: Gate,
+    attempt: Attempt,
+    asking: Asking,
+    *,
+    settled: Approval | None = None,
+    on_progress: Callable[[JsonObject], None] | None = None,
+) -> bytes:
+    """Run the call if rules and people let it, and return the result as the server wrote it.
+
+    `settled` is an approval that was decided for this call. Raises: ToolDenied, NotApproved, NotFound,
+    Invalid, Paused, ServerFailed, ServerRefused, and what `asking` raises.
+    """
+    for _ in range(_TRIES):
+        admitted = await _admit(gate, attempt, asking, settled)
+        if admitted is None:
+            continue
+        try:
+            return await _run(gate, attempt, admitted, on_progress)
+        except Changed:
+            if admitted.record is not None:
+                raise
+    raise Changed(
+        f"server `{attempt.tool.namespace}` changes too often", hint="`pml servers logs` may tell why"
+    )
+
+
+async def _admit(gate: Gate, attempt: Attempt, asking: Asking, settled: Approval | None) -> Admitted | None:
+    """Return the call that may run, or None when time has passed since it was judged: then judge again."""
+    policy = await current_policy(gate.desk, gate.session.workspace)
+    launch = find_launch(gate, policy, attempt.tool.namespace)
+    manifest = None if launch is None else gate.servers.live(launch.spec)
+    judged = await _judge(gate, policy, attempt, launch, manifest)
+    if judged.needs_trust or (launch is None and _is_untrusted(policy, attempt.tool.namespace)):
+        if await settle_trust(gate, policy, judged, attempt=attempt, asking=asking, settled=settled):
+            return None
+    if launch is None:
+        raise _no_server(policy, attempt)
+    if manifest is None:
+        await gate.servers.manifest(launch.spec)
+        return None
+    if attempt.is_tool:
+        _check_tool(manifest, attempt)
+        if await pin_or_ask(gate, launch, manifest, attempt=attempt, asking=asking, settled=settled):
+            return None
+    if not _must_ask(policy, judged, attempt):
+        await _record(gate, attempt, launch, manifest, word="allowed", because=_why_allowed(judged))
+        return Admitted(launch=launch, manifest=manifest, arguments=attempt.arguments, record=None)
+    question = _question(gate, policy, attempt, launch, manifest, asking)
+    record = await settle(
+        gate, question, matched_rule(judged), attempt=attempt, asking=asking, settled=settled
+    )
+    manifest = gate.servers.live(launch.spec) or await gate.servers.manifest(launch.spec)
+    definition = manifest.definitions.get(attempt.tool.action)
+    claimed = await claim(gate.desk, record.id, definition=definition, artefact=launch.digest)
+    return Admitted(launch=launch, manifest=manifest, arguments=claimed.run_input, record=claimed)
+
+
+async def _judge(
+    gate: Gate, policy: Policy, attempt: Attempt, launch: Launch | None, manifest: Manifest | None
+) -> Judged:
+    """Return the verdict. Raises: ToolDenied."""
+    call = Call(
+        tool=str(attempt.tool),
+        arguments=attempt.arguments,
+        cwd=gate.session.workspace,
+        definition=None if manifest is None else manifest.definitions.get(attempt.tool.action),
+        artefact=None if launch is None else launch.digest,
+    )
+    judged = await judge(gate.desk, policy, call, session_id=gate.session.id)
+    if judged.kind is VerdictKind.DENY:
+        await _record(gate, attempt, launch, manifest, word="denied", because=why(judged))
+    refuse_denied(judged, call.tool)
+    return judged
+
+
+def _must_ask(policy: Policy, judged: Judged, attempt: Attempt) -> bool:
+    """Tell whether PML asks: for what a rule names, and for the unlisted whenever nobody else can."""
+    if judged.kind is not VerdictKind.UNLISTED:
+        return judged.kind is not VerdictKind.ALLOW
+    return not attempt.offered or policy.settings.approval.unlisted is Unlisted.EVERY_CALL
+
+
+def _why_allowed(judged: Judged) -> str:
+    return why(judged) if judged.kind is VerdictKind.ALLOW else "offered by its own name: the client asks"
+
+
+async def _record(
+    gate: Gate,
+    attempt: Attempt,
+    launch: Launch | None,
+    manifest: Manifest | None,
+    *,
+    word: str,
+    because: str,
+) -> None:
+    tool = str(attempt.tool)
+    definition = None if manifest is None else manifest.definitions.get(attempt.tool.action)
+    digest = digest_call(
+        tool, attempt.arguments, definition=definition, artefact=None if launch is None else launch.digest
+    )
+    entry = call_judged(gate.session.id, tool, digest, at=gate.desk.clock.now(), word=word, why=because)
+    await gate.desk.store.audit.record(entry)
+
+
+def _question(
+    gate: Gate, policy: Policy, attempt: Attempt, launch: Launch, manifest: Manifest, asking: Asking
+) -> Question:
+    tool = str(attempt.tool)
+    return Question(
+        session=gate.session,
+        tool=tool,
+        arguments=attempt.arguments,
+        definition=manifest.definitions.get(attempt.tool.action),
+        artefact=launch.digest,
+        deciders=deciders(gate, policy.settings, Subject.TOOL_CALL, tool, asking),
+    )
+
+
+async def _run(
+    gate: Gate,
+    attempt: Attempt,
+    admitted: Admitted,
+    on_progress: Callable[[JsonObject], None] | None,
+) -> bytes:
+    record = admitted.record
+    try:
+        result = await gate.servers.request(
+            admitted.launch.spec,
+            attempt.method,
+            replace(attempt, arguments=admitted.arguments).params,
+            seen=admitted.manifest,
+            on_progress=on_progress,
+        )
+    except asyncio.CancelledError:
+        if record is not None:
+            await asyncio.shield(_lose(gate, record))
+        raise
+    except PmlError as exc:
+        if record is not None:
+            await finish(gate.desk, record.id, error=exc.message)
+        elif not isinstance(exc, Changed):
+            await _record(
+                gate, attempt, admitted.launch, admitted.manifest, word="failed", because=exc.message
+            )
+        raise
+    if record is not None:
+        await finish(gate.desk, record.id)
+    return result
+
+
+async def _lose(gate: Gate, record: Approval) -> None:
+    """The client gave the call up while it ran: nobody learns what came of it."""
+    with contextlib.suppress(PmlError):
+        await gate.desk.store.approvals.advance(record.id, Lost(at=gate.desk.clock.now()))
+
+
+def _check_tool(manifest: Manifest, attempt: Attempt) -> None:
+    """Raise NotFound if there is no such tool, Invalid if an argument is missing that its schema requires."""
+    if attempt.tool.action not in manifest.definitions:
+        raise unknown_tool(str(attempt.tool), (f"{manifest.server}:{name}" for name in manifest.definitions))
+    schema = (manifest.tool(attempt.tool.action) or {}).get("inputSchema")
+    required = schema.get("required") if isinstance(schema, Mapping) else None
+    if not isinstance(required, list | tuple):
+        return
+    missing = [name for name in required if isinstance(name, str) and name not in attempt.arguments]
+    if missing:
+        names = ", ".join(quote(name) for name in missing)
+        raise Invalid(
+            f"`{attempt.tool}` needs {names}", hint="call it again with all that its schema requires"
+        )
+
+
+def _is_untrusted(policy: Policy, namespace: str | None) -> bool:
+    """Tell whether only the workspace's file, which nobody trusts yet, defines the server."""
+    config = policy.loaded.workspace.config
+    return not policy.trusted and config is not None and namespace in config.servers
+
+
+def _no_server(policy: Policy, attempt: Attempt) -> PmlError:
+    namespace = attempt.tool.namespace
+    if _is_untrusted(policy, namespace):
+        return NotApproved(
+            f"Server `{namespace}` is defined in {policy.loaded.workspace.path}, which is not trusted",
+            outcome="denied",
+            hint="a person can trust it with `pml trust`",
+        )
+    twice = [problem for problem in policy.settings.problems if f"server `{namespace}`" in problem]
+    if twice:
+        return NotFound(twice[0], hint="rename one of the two")
+    return unknown_tool(
+        str(attempt.tool), (f"{name}:{attempt.tool.action}" for name in policy.settings.servers)
+    )
+
+
+def unknown_tool(tool: str, known: Iterable[str]) -> NotFound:
+    """Return the error for a tool that nobody offers, with those that are near."""
+    near = get_close_matches(tool, list(known), n=3, cutoff=0.5)
+    hint = (
+        f"did you mean {', '.join(f'`{name}`' for name in near)}?"
+        if near
+        else "`discover` lists what there is"
+    )
+    return NotFound(f"no tool {quote(tool)}", hint=hint)

@@ -1,0 +1,145 @@
+"""Which tools there are: those of every server that may be started, from what runs or from what was kept.
+
+Only a server of which nothing is known is started for a list, and only if its file counts.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pml.core.errors import Invalid, PmlError
+from pml.core.globs import Glob
+from pml.core.manifests import Manifest
+from pml.core.names import ToolName, wire_of
+from pml.core.rules import Effect
+from pml.core.search import find_tools
+from pml.core.values import JsonObject
+from pml.service.gate import Gate, Launch, find_launch
+from pml.service.policy import Policy
+
+FOUND: Final = 25  # more than this tells a model nothing; it should ask for less
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """A tool that some server offers; `listed` if clients see it as `wire`."""
+
+    tool: ToolName
+    wire: str
+    shape: JsonObject
+    listed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tools:
+    """All that is known, and the servers of which nothing is, with the reason."""
+
+    by_wire: Mapping[str, Known]
+    by_name: Mapping[str, Known]
+    manifests: Sequence[Manifest]
+    missing: Mapping[str, str]
+
+
+async def known_tools(gate: Gate, policy: Policy, *, problems: Mapping[str, str]) -> Tools:
+    """Return the tools of every startable server, as far as they are known. Starts nothing."""
+    manifests: list[Manifest] = []
+    missing: dict[str, str] = {}
+    for name in sorted(policy.settings.servers):
+        launch = find_launch(gate, policy, name)
+        manifest = None if launch is None else await _known(gate, launch)
+        if manifest is None:
+            missing[name] = problems.get(name, "starting")
+        else:
+            manifests.append(manifest)
+    known = [entry for manifest in manifests for entry in _entries(manifest, policy)]
+    return Tools(
+        by_wire=_by_wire(known),
+        by_name={str(entry.tool): entry for entry in known},
+        manifests=manifests,
+        missing=missing,
+    )
+
+
+async def learn_servers(gate: Gate, policy: Policy) -> dict[str, str]:
+    """Start the servers of which nothing is known and return what went wrong, by name."""
+
+    async def learn(launch: Launch) -> str | None:
+        try:
+            await gate.servers.manifest(launch.spec)
+        except PmlError as exc:
+            return exc.message
+        return None
+
+    unknown = [launch for launch in _startable(gate, policy) if await _known(gate, launch) is None]
+    outcomes = await asyncio.gather(*(learn(launch) for launch in unknown))
+    return {
+        launch.spec.name: said for launch, said in zip(unknown, outcomes, strict=True) if said is not None
+    }
+
+
+async def prespawn(gate: Gate, policy: Policy) -> None:
+    """Start the servers that `prespawn` names; one that fails is told of when it is needed."""
+    globs = [Glob(text) for text in policy.settings.prespawn]
+    chosen = [
+        launch for launch in _startable(gate, policy) if any(glob.matches(launch.spec.name) for glob in globs)
+    ]
+    await asyncio.gather(*(gate.servers.manifest(launch.spec) for launch in chosen), return_exceptions=True)
+
+
+def search(tools: Tools, query: str) -> list[Known]:
+    """Return the tools that `query` (words or a glob) fits, best first."""
+    return find_tools(
+        query,
+        (
+            (str(known.tool), str(known.shape.get("description", "")), known)
+            for known in tools.by_name.values()
+        ),
+    )
+
+
+def _startable(gate: Gate, policy: Policy) -> list[Launch]:
+    """Return the servers that may be started: configured where it counts, and not denied as a whole."""
+    found = (find_launch(gate, policy, name) for name in sorted(policy.settings.servers))
+    return [launch for launch in found if launch is not None and not _all_denied(policy, launch.spec.name)]
+
+
+def _all_denied(policy: Policy, namespace: str) -> bool:
+    whole = {"*", "*:*", f"{namespace}:*"}
+    return any(
+        rule.effect is Effect.DENY and not rule.args and rule.tool in whole for rule in policy.settings.rules
+    )
+
+
+async def _known(gate: Gate, launch: Launch) -> Manifest | None:
+    live = gate.servers.live(launch.spec)
+    return live or await gate.desk.store.manifests.get(launch.spec.name, launch.digest)
+
+
+def _entries(manifest: Manifest, policy: Policy) -> list[Known]:
+    expose = policy.settings.expose
+    globs = None if expose is None else [Glob(text) for text in expose]
+    entries: list[Known] = []
+    for shape in manifest.tools:
+        try:
+            tool = ToolName(namespace=manifest.server, action=str(shape.get("name")))
+        except Invalid:
+            continue
+        listed = globs is None or any(_exposes(glob, tool) for glob in globs)
+        entries.append(Known(tool=tool, wire=wire_of(tool), shape=shape, listed=listed))
+    return entries
+
+
+def _exposes(glob: Glob, tool: ToolName) -> bool:
+    return glob.matches(str(tool)) or glob.matches(tool.action)
+
+
+def _by_wire(known: Sequence[Known]) -> dict[str, Known]:
+    """Return the table of wire names; two tools that would share one have none, and are reached by `call`."""
+    table: dict[str, Known] = {}
+    shared: set[str] = set()
+    for entry in known:
+        if entry.wire in table:
+            shared.add(entry.wire)
+        table[entry.wire] = entry
+    return {wire: entry for wire, entry in sorted(table.items()) if wire not in shared}

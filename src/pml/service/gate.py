@@ -1,0 +1,112 @@
+"""One agent's connection at work: whose session it is, which servers stand behind it, how it is asked."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pml.core.approvals import Approval, Role, Subject, who_may_allow
+from pml.core.config import ModelMayApprove
+from pml.core.effective import Settings
+from pml.core.globs import Glob
+from pml.core.manifests import launch_digest
+from pml.core.names import ToolName
+from pml.core.ports import Session, Workflow
+from pml.core.servers import ServerSpec
+from pml.core.serving import Servers
+from pml.core.values import JsonObject
+from pml.service.desk import Desk
+from pml.service.policy import Policy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """A configured server that may be started, and the digest of how."""
+
+    spec: ServerSpec
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    desk: Desk
+    session: Session
+    servers: Servers
+    launches: dict[str, Launch] = field(default_factory=dict[str, Launch])  # by name; a cache
+    pinned: dict[tuple[str, str, str], str] = field(
+        default_factory=dict[tuple[str, str, str], str]
+    )  # a cache
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One call as it reached the gateway. `offered`: the client lists the tool by its own name.
+
+    What is no tool is named after its method: `memory:resources/read`; the rules judge it by that name.
+    """
+
+    tool: ToolName
+    arguments: JsonObject
+    offered: bool
+    method: str = "tools/call"
+
+    @property
+    def is_tool(self) -> bool:
+        return self.method == "tools/call"
+
+    @property
+    def params(self) -> JsonObject:
+        """What is sent to the server, with the arguments as judged."""
+        return {"name": self.tool.action, "arguments": self.arguments} if self.is_tool else self.arguments
+
+
+class Asking(Protocol):
+    """How a question reaches whoever decides."""
+
+    @property
+    def has_form(self) -> bool:
+        """Whether the client can put a form before its user."""
+        ...
+
+    async def put(self, record: Approval) -> Approval:
+        """Show the question; return it decided, or undecided when it cannot be waited for any longer."""
+        ...
+
+
+class Paused(Exception):
+    """The call waits for a decision; whoever has the workflow's id can continue it."""
+
+    def __init__(self, record: Approval, workflow: Workflow) -> None:
+        super().__init__(record.id)
+        self.record = record
+        self.workflow = workflow
+
+
+def find_launch(gate: Gate, policy: Policy, namespace: str | None) -> Launch | None:
+    """Return the server of `namespace`, if a file that counts defines it."""
+    spec = None if namespace is None else policy.settings.servers.get(namespace)
+    if spec is None:
+        return None
+    known = gate.launches.get(spec.name)
+    if known is None or known.spec is not spec:
+        known = Launch(spec=spec, digest=launch_digest(spec))
+        gate.launches[spec.name] = known
+    return known
+
+
+def deciders(gate: Gate, settings: Settings, subject: Subject, tool: str, asking: Asking) -> frozenset[Role]:
+    """Return who may allow the question; fixed now, whoever will answer it."""
+    approval = settings.approval
+    match approval.model_may_approve:
+        case ModelMayApprove.ALWAYS:
+            model = True
+        case ModelMayApprove.NEVER:
+            model = False
+        case ModelMayApprove.IF_NO_FORM:
+            model = not asking.has_form
+    parents = approval.parent_may_decide
+    named = parents if isinstance(parents, bool) else any(Glob(glob).matches(tool) for glob in parents)
+    return who_may_allow(
+        subject,
+        has_form=asking.has_form,
+        model_may_approve=model,
+        parent_may_decide=named and gate.session.parent_id is not None,
+    )

@@ -1,0 +1,80 @@
+"""Tool pins: a tool is called as it was first used, or as a person accepted it since."""
+
+from pml.core.approvals import Approval, State, Subject
+from pml.core.manifests import Manifest, definition_diff, definition_of
+from pml.core.ports import Pin
+from pml.service.approvals import Question, claim, finish
+from pml.service.gate import Asking, Attempt, Gate, Launch, deciders
+from pml.service.policy import current_policy
+from pml.service.settling import settle
+
+
+async def pin_or_ask(
+    gate: Gate,
+    launch: Launch,
+    manifest: Manifest,
+    *,
+    attempt: Attempt,
+    asking: Asking,
+    settled: Approval | None,
+) -> bool:
+    """Pin the tool at its first use, and ask about a change; tell whether somebody was asked.
+
+    Raises: NotApproved, Paused, and what `claim` raises.
+    """
+    action = attempt.tool.action
+    key = (launch.spec.name, launch.digest, action)
+    now = manifest.definitions[action]
+    if gate.pinned.get(key) == now:
+        return False
+    pin = await gate.desk.store.pins.get(*key)
+    if pin is None:
+        await gate.desk.store.pins.put(_pin(gate, launch, manifest, action), by=None)
+    elif pin.digest != now:
+        question = await _question(gate, launch, manifest, pin, attempt, asking)
+        record = await settle(gate, question, None, attempt=attempt, asking=asking, settled=settled)
+        await _accept(gate, launch, manifest, record, action)
+    gate.pinned[key] = now
+    return pin is not None and pin.digest != now
+
+
+async def _question(
+    gate: Gate, launch: Launch, manifest: Manifest, pin: Pin, attempt: Attempt, asking: Asking
+) -> Question:
+    settings = (await current_policy(gate.desk, gate.session.workspace)).settings
+    tool = str(attempt.tool)
+    new = manifest.tool(pin.action) or {}
+    return Question(
+        session=gate.session,
+        tool=tool,
+        arguments={
+            "diff": definition_diff(pin.definition, definition_of(new)),
+            "was": pin.digest,
+            "now": manifest.definitions[pin.action],
+        },
+        subject=Subject.TOOL_CHANGED,
+        definition=manifest.definitions[pin.action],
+        artefact=launch.digest,
+        deciders=deciders(gate, settings, Subject.TOOL_CHANGED, tool, asking),
+    )
+
+
+async def _accept(gate: Gate, launch: Launch, manifest: Manifest, record: Approval, action: str) -> None:
+    """Pin the tool as it is now. Raises: what `claim` raises if another definition was accepted."""
+    if record.status is not State.ALLOWED:
+        return  # another call that waited for the same answer has pinned it
+    now = manifest.definitions[action]
+    claimed = await claim(gate.desk, record.id, definition=now, artefact=launch.digest)
+    await gate.desk.store.pins.put(_pin(gate, launch, manifest, action), by=claimed.decided_by)
+    await finish(gate.desk, record.id)
+
+
+def _pin(gate: Gate, launch: Launch, manifest: Manifest, action: str) -> Pin:
+    return Pin(
+        server=launch.spec.name,
+        launch=launch.digest,
+        action=action,
+        definition=definition_of(manifest.tool(action) or {}),
+        digest=manifest.definitions[action],
+        pinned_at=gate.desk.clock.now(),
+    )

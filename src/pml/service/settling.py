@@ -1,0 +1,143 @@
+"""Settling a question that a call depends on: found answered, asked, waited for, or left as a workflow."""
+
+import asyncio
+import contextlib
+import uuid
+from typing import Final
+
+from pml.core.approvals import Approval, MatchedRule, State, Subject
+from pml.core.digest import digest
+from pml.core.errors import AlreadyClaimed, NotApproved, PmlError
+from pml.core.ports import PausedCall, Workflow
+from pml.core.rules import VerdictKind
+from pml.service.answers import untold_denial, was_denied, withdraw
+from pml.service.approvals import Question, ask, wait
+from pml.service.gate import Asking, Attempt, Gate, Paused, deciders
+from pml.service.policy import Judged, Policy, kept_rule
+from pml.service.trusting import apply_trust, trust_question
+
+_CARRIED_OUT: Final = frozenset({State.ALLOWED, State.EXECUTING})
+_CARRY_S: Final = 10.0  # another asker of the same question carries it out; that is one write
+_WORKFLOWS: Final = uuid.UUID("6f1d5d0e-6f63-4c0c-9b6e-0f6f1a6d7c55")
+
+
+async def settle(
+    gate: Gate,
+    question: Question,
+    because: MatchedRule | None,
+    *,
+    attempt: Attempt,
+    asking: Asking,
+    settled: Approval | None,
+) -> Approval:
+    """Return the question, allowed. `settled` is an answer that came with the call.
+
+    Raises: NotApproved, Paused, TooManyPending, and what `asking` raises.
+    """
+    if settled is not None and (settled.subject, settled.digest) == (question.subject, question.digest):
+        return _allowed(settled)
+    denial = await untold_denial(gate.desk, question)
+    if denial is not None:
+        return _allowed(denial)
+    asked = asyncio.create_task(ask(gate.desk, question, because))
+    try:
+        record = await asyncio.shield(asked)  # interrupted half-way, nobody would know what was stored
+        if record.status is State.PENDING:
+            record = await asking.put(record)
+    except asyncio.CancelledError:
+        with contextlib.suppress(PmlError):
+            await withdraw(gate.desk, await asked)
+        raise
+    if record.status is State.PENDING:
+        raise Paused(record, await pause(gate, record, attempt))
+    return _allowed(record)
+
+
+async def settle_trust(
+    gate: Gate,
+    policy: Policy,
+    judged: Judged | None,
+    *,
+    attempt: Attempt,
+    asking: Asking,
+    settled: Approval | None,
+) -> bool:
+    """Ask whether to trust the workspace's file that the call needs; tell whether it is trusted now.
+
+    A person who said no is not asked again in this session. Raises: Paused, and what `apply_trust` raises.
+    """
+    question = trust_question(gate.session, policy)
+    asked = Question(
+        session=question.session,
+        tool=question.tool,
+        arguments=question.arguments,
+        subject=question.subject,
+        deciders=deciders(gate, policy.settings, question.subject, question.tool, asking),
+    )
+    if await was_denied(gate.desk, asked):
+        return False
+    rule = None if judged is None else judged.if_trusted
+    because = None if rule is None else kept_rule(rule, VerdictKind.ALLOW)
+    try:
+        record = await settle(gate, asked, because, attempt=attempt, asking=asking, settled=settled)
+    except NotApproved:
+        return False
+    await carry_out_trust(gate, record)
+    return True
+
+
+async def carry_out_trust(gate: Gate, record: Approval) -> None:
+    """Trust the file as the allowed `record` says; another asker of the same may have done it already."""
+    if record.status is State.ALLOWED:
+        with contextlib.suppress(AlreadyClaimed):
+            await apply_trust(gate.desk, record, gate.session)
+    await wait(gate.desk, record.id, timeout_s=_CARRY_S, during=_CARRIED_OUT)
+
+
+async def pause(gate: Gate, record: Approval, attempt: Attempt) -> Workflow:
+    """Issue the workflow with which the call can be continued; the same call gets the same one."""
+    desk = gate.desk
+    call = PausedCall(tool=str(attempt.tool), arguments=attempt.arguments, offered=attempt.offered)
+    workflow = Workflow(
+        id=_workflow_id(record, call),
+        approval_id=record.id,
+        principal=gate.session.principal,
+        created_at=desk.clock.now(),
+        call=call,
+    )
+    await desk.store.workflows.issue(workflow)
+    return workflow
+
+
+def _workflow_id(record: Approval, call: PausedCall) -> str:
+    """Return the id: the approval's own, or, where several calls wait for one approval, one for each."""
+    if record.subject is Subject.TOOL_CALL:
+        return record.id
+    return str(uuid.uuid5(_WORKFLOWS, record.id + digest({"tool": call.tool, "arguments": call.arguments})))
+
+
+def _allowed(record: Approval) -> Approval:
+    match record.status:
+        case State.ALLOWED:
+            return record
+        case State.COMPLETED | State.EXECUTING if record.subject is not Subject.TOOL_CALL:
+            return record  # another call that needed the same answer has carried it out
+        case _:
+            raise refusal(record)
+
+
+def refusal(record: Approval) -> NotApproved:
+    """Return why the call that depends on `record` does not run."""
+    match record.status:
+        case State.DENIED:
+            said = "" if record.response_message is None else f": {record.response_message}"
+            return NotApproved(f"Tool execution denied by user{said}", outcome=record.status)
+        case State.EXPIRED:
+            return NotApproved("Approval timed out", outcome=record.status, hint="nobody answered; ask again")
+        case State.CANCELLED:
+            why = "" if record.reason is None else f": {record.reason}"
+            return NotApproved(f"Approval cancelled{why}", outcome=record.status)
+        case State.UNKNOWN:
+            return NotApproved("Nobody knows whether the call ran", outcome=record.status)
+        case _:
+            return NotApproved(f"The approval was used before ({record.status})", outcome=record.status)

@@ -1,0 +1,128 @@
+"""Continuing a paused call: by the principal it was issued to, once, and never beyond who may decide it."""
+
+from dataclasses import dataclass
+
+from pml.core.approvals import Approval, Channel, Decider, DeciderKind, Role, Scope, State, Subject
+from pml.core.digest import digest
+from pml.core.errors import AlreadyClaimed, Conflict, Invalid, NotFound
+from pml.core.names import parse_tool
+from pml.core.ports import PausedCall, Workflow
+from pml.core.values import JsonObject
+from pml.service.approvals import Decision, cancel, decide, expire, get
+from pml.service.gate import Attempt, Gate, Paused
+from pml.service.settling import refusal
+
+_UNDECIDED_OR_UNUSED = (State.PENDING, State.ALLOWED)
+
+
+class WorkflowGone(NotFound):
+    """Not live, not this principal's, another tool's, or used."""
+
+    def __init__(self) -> None:
+        super().__init__("Workflow expired or not found", hint="call the tool again to ask anew")
+
+
+class WorkflowAborted(Conflict):
+    """The call was given up; `guidance` is what the user wants instead."""
+
+    def __init__(self, guidance: str | None) -> None:
+        super().__init__("Workflow aborted by user" + ("" if guidance is None else f": {guidance}"))
+        self.guidance = guidance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Continuation:
+    """What `continue_workflow` says."""
+
+    workflow_id: str
+    approved: bool
+    always: bool = False
+    message: str | None = None
+
+
+async def resume(
+    gate: Gate, said: Continuation, *, tool: str | None, arguments: JsonObject, client: str
+) -> tuple[Attempt, Approval]:
+    """Return the call to go on with and the approval that was decided for it. The workflow is used up.
+
+    `tool` is the one that was called with it, None for PML's `call`, which continues any.
+    Raises: WorkflowGone, WorkflowAborted, NotApproved, Invalid, Paused (still undecided: the id lives on).
+    """
+    workflow, call = await _find(gate, said.workflow_id, tool)
+    if arguments and digest(arguments) != digest(call.arguments):
+        raise Invalid(
+            "these are not the arguments that were asked about",
+            hint="leave them out, or repeat them; to change them, call the tool without `continue_workflow`",
+        )
+    record = await get(gate.desk, workflow.approval_id)
+    if record.status in _UNDECIDED_OR_UNUSED and gate.desk.clock.now() >= record.expires_at:
+        record = await expire(gate.desk, record)
+    if not said.approved:
+        await _abort(gate, workflow, record, said, client)
+    if record.status is State.PENDING and Role.MODEL in record.deciders:
+        record = await _approve(gate, record, said, client)
+    if record.status is State.PENDING:
+        raise Paused(record, workflow)
+    if record.status is State.UNKNOWN:
+        raise refusal(record)
+    if record.status in (State.EXPIRED, State.CANCELLED) or _is_used(record):
+        raise WorkflowGone
+    await _use(gate, workflow)
+    if record.status is State.DENIED:
+        raise refusal(record)
+    attempt = Attempt(tool=parse_tool(call.tool), arguments=call.arguments, offered=call.offered)
+    return attempt, record
+
+
+async def _find(gate: Gate, workflow_id: str, tool: str | None) -> tuple[Workflow, PausedCall]:
+    workflow = await gate.desk.store.workflows.get(workflow_id)
+    if workflow is None or workflow.call is None or workflow.principal != gate.session.principal:
+        raise WorkflowGone
+    if workflow.continued_at is not None:
+        record = await get(gate.desk, workflow.approval_id)
+        raise refusal(record) if record.status is State.UNKNOWN else WorkflowGone()
+    if tool is not None and tool != workflow.call.tool:
+        raise WorkflowGone
+    return workflow, workflow.call
+
+
+async def _abort(gate: Gate, workflow: Workflow, record: Approval, said: Continuation, client: str) -> None:
+    """Raise WorkflowAborted after the question is denied, or an unused answer withdrawn."""
+    if record.status not in _UNDECIDED_OR_UNUSED:
+        raise WorkflowGone
+    await _use(gate, workflow)
+    if record.subject is Subject.TOOL_CALL and record.status is State.PENDING:
+        decision = Decision(by=_model(client), digest=record.digest, allow=False, message=said.message)
+        await decide(gate.desk, record.id, decision)
+    else:  # to trust a file, or to accept a tool, is not the model's to deny either
+        await cancel(gate.desk, record.id, reason="the client gave the call up")
+    raise WorkflowAborted(said.message)
+
+
+async def _approve(gate: Gate, record: Approval, said: Continuation, client: str) -> Approval:
+    scope = Scope.ALWAYS if said.always and record.subject is Subject.TOOL_CALL else Scope.ONCE
+    decision = Decision(
+        by=_model(client), digest=record.digest, allow=True, scope=scope, message=said.message
+    )
+    try:
+        return (await decide(gate.desk, record.id, decision)).record
+    except Conflict:  # somebody was first; what they said counts
+        return await get(gate.desk, record.id)
+
+
+async def _use(gate: Gate, workflow: Workflow) -> None:
+    try:
+        await gate.desk.store.workflows.consume(workflow.id, at=gate.desk.clock.now())
+    except AlreadyClaimed as exc:
+        raise WorkflowGone from exc
+
+
+def _is_used(record: Approval) -> bool:
+    """Tell whether the answer was used; one to trust a file, or to accept a tool, serves every call."""
+    if record.subject is not Subject.TOOL_CALL:
+        return record.status is State.FAILED
+    return record.status in (State.EXECUTING, State.COMPLETED, State.FAILED)
+
+
+def _model(client: str) -> Decider:
+    return Decider(kind=DeciderKind.CLIENT, id=client, channel=Channel.MODEL)

@@ -1,0 +1,1 @@
+"""MCP servers as supervised processes, and JSON-RPC to them."""

@@ -1,0 +1,107 @@
+"""The MCP servers of one gateway, by name: the `Servers` port on real processes."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pml.core.approvals import OwnerId
+from pml.core.errors import ServerFailed
+from pml.core.manifests import Manifest, launch_digest
+from pml.core.ports import Manifests
+from pml.core.servers import ServerSpec
+from pml.core.serving import Client
+from pml.core.values import JsonObject
+from pml.upstream.board import Board, end_orphans
+from pml.upstream.limits import Limits
+from pml.upstream.server import Server, Surroundings
+
+
+class Fleet:
+    """Servers that are started on demand; a name whose configuration changed is another server."""
+
+    def __init__(
+        self,
+        *,
+        workspace: str,
+        client: Client,
+        manifests: Manifests,
+        idle_s: Callable[[], float],
+        home: Path,
+        owner: OwnerId,
+        environ: Mapping[str, str],
+        limits: Limits | None = None,
+    ) -> None:
+        self._around = Surroundings(
+            workspace=workspace,
+            client=client,
+            manifests=manifests,
+            idle_s=idle_s,
+            home=home,
+            board=Board(home, workspace=workspace, owner=owner),
+            environ=environ,
+            limits=limits or Limits(),
+        )
+        self._servers: dict[str, Server] = {}
+        self._is_closed = False
+
+    def live(self, spec: ServerSpec) -> Manifest | None:
+        """As `Servers.live`."""
+        server = self._running(spec)
+        return server.live if server is not None else None
+
+    async def manifest(self, spec: ServerSpec) -> Manifest:
+        """As `Servers.manifest`."""
+        server = self._server(spec)
+        return server.live or await server.ready()
+
+    async def request(
+        self,
+        spec: ServerSpec,
+        method: str,
+        params: JsonObject,
+        *,
+        seen: Manifest | None = None,
+        on_progress: Callable[[JsonObject], None] | None = None,
+    ) -> bytes:
+        """As `Servers.request`."""
+        return await self._server(spec).request(method, params, seen=seen, on_progress=on_progress)
+
+    async def close(self) -> None:
+        """Stop every server and all that they started, also if the caller is cancelled meanwhile."""
+        self._is_closed = True
+        closing = asyncio.gather(
+            *(
+                server.close(f"server `{name}` was stopped: the gateway ends")
+                for name, server in self._servers.items()
+            )
+        )
+        is_cancelled = False
+        while not closing.done():
+            try:
+                await asyncio.shield(closing)
+            except asyncio.CancelledError:
+                is_cancelled = True
+        if is_cancelled:
+            raise asyncio.CancelledError
+
+    def _server(self, spec: ServerSpec) -> Server:
+        if (server := self._running(spec)) is not None:
+            return server
+        if self._is_closed:
+            raise ServerFailed(f"server `{spec.name}` is not started: the gateway ends")
+        if not self._servers:
+            end_orphans(self._around.home)
+        before = self._servers.get(spec.name)
+        server = Server(spec, launch_digest(spec), self._around, after=before)
+        self._servers[spec.name] = server
+        return server
+
+    def _running(self, spec: ServerSpec) -> Server | None:
+        """Return the server of this name if it is started as `spec` says."""
+        server = self._servers.get(spec.name)
+        if server is None or server.spec is spec:
+            return server
+        if server.launch != launch_digest(spec):
+            return None
+        server.spec = spec
+        return server

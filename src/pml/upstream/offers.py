@@ -1,0 +1,167 @@
+"""The handshake with a server, and reading all that it offers into a manifest.
+
+Entries that PML or a client could not use are left out, with a line in the log. When to read, and what
+follows from a change, is not known here.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from pml import __version__
+from pml.core.errors import Invalid, ServerFailed, ServerRefused
+from pml.core.manifests import Manifest
+from pml.core.names import ToolName
+from pml.core.text import quote
+from pml.core.values import JsonObject, loads, loads_object
+from pml.upstream.limits import Limits
+from pml.upstream.log import ServerLog
+
+PROTOCOL: Final = "2025-11-25"
+_OLDEST: Final = "2024-11-05"
+_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+class Connection(Protocol):
+    async def request(self, method: str, params: JsonObject) -> bytes: ...
+
+    def notify(self, method: str, params: JsonObject) -> None: ...
+
+
+class Greeting(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server said of itself when it was greeted."""
+
+    capabilities: JsonObject
+    instructions: str | None
+
+
+async def greet(server: str, connection: Connection, *, can_elicit: bool) -> Greeting:
+    """Open the session. Raises: ServerFailed if the server will not or speaks no version that PML knows."""
+    capabilities: JsonObject = {"roots": {}, "elicitation": {"form": {}}} if can_elicit else {"roots": {}}
+    params: JsonObject = {
+        "protocolVersion": PROTOCOL,
+        "capabilities": capabilities,
+        "clientInfo": {"name": "pml", "version": __version__},
+    }
+    try:
+        said = loads_object(await connection.request("initialize", params), what="its greeting")
+    except ServerRefused as exc:
+        raise ServerFailed(f"{exc.message}, when it was to be initialized") from exc
+    except Invalid as exc:
+        raise ServerFailed(f"server `{server}` cannot be initialized: {exc.message}") from exc
+    version = said.get("protocolVersion")
+    if not isinstance(version, str) or not _DATE.fullmatch(version) or version < _OLDEST:
+        raise ServerFailed(f"server `{server}` speaks protocol {quote(str(version))}, which PML does not")
+    connection.notify("notifications/initialized", {})
+    offered, instructions = said.get("capabilities"), said.get("instructions")
+    return Greeting(
+        capabilities=offered if isinstance(offered, dict) else {},
+        instructions=instructions if isinstance(instructions, str) else None,
+    )
+
+
+class Reader:
+    """Reads what one server offers, entry by entry."""
+
+    def __init__(self, server: str, connection: Connection, log: ServerLog, limits: Limits) -> None:
+        self._server = server
+        self._connection = connection
+        self._log = log
+        self._limits = limits
+
+    async def read(self, launch: str, greeting: Greeting) -> Manifest:
+        """Return what the server offers now. Raises: ServerFailed."""
+        declared = greeting.capabilities
+        return Manifest(
+            server=self._server,
+            launch=launch,
+            capabilities=declared,
+            instructions=greeting.instructions,
+            tools=await self._tools(must="tools" in declared),
+            prompts=await self._optional("prompts", "prompts/list", "prompts", "name", declared),
+            resources=await self._optional("resources", "resources/list", "resources", "uri", declared),
+            templates=await self._optional(
+                "resources", "resources/templates/list", "resourceTemplates", "uriTemplate", declared
+            ),
+        )
+
+    async def _tools(self, *, must: bool) -> tuple[JsonObject, ...]:
+        try:
+            return await self._entries("tools/list", "tools", self._tool_name)
+        except ServerRefused as exc:
+            if must:
+                raise ServerFailed(f"{exc.message}, when it was to list its tools") from exc
+            return ()
+
+    async def _optional(
+        self, capability: str, method: str, member: str, key: str, declared: JsonObject
+    ) -> tuple[JsonObject, ...]:
+        if capability not in declared:
+            return ()
+        try:
+            return await self._entries(method, member, lambda entry: _text(entry, key))
+        except ServerRefused as exc:
+            self._log.note(f"{method}: {exc.message}")
+            return ()
+
+    async def _entries(
+        self, method: str, member: str, name_of: Callable[[JsonObject], str]
+    ) -> tuple[JsonObject, ...]:
+        """Return the sound entries of all pages, in the order of their names, so that it never varies."""
+        found: dict[str, JsonObject] = {}
+        cursor: str | None = None
+        for _ in range(self._limits.pages):
+            params: JsonObject = {} if cursor is None else {"cursor": cursor}
+            raws, cursor = self._page(await self._connection.request(method, params), method, member)
+            for raw in raws:
+                self._add(found, raw, method, name_of)
+            if cursor is None:
+                break
+        else:
+            self._log.note(f"{method}: more than {self._limits.pages} pages; the rest is left out")
+        return tuple(entry for _, entry in sorted(found.items()))
+
+    def _page(self, result: bytes, method: str, member: str) -> tuple[list[msgspec.Raw], str | None]:
+        try:
+            page = msgspec.json.decode(result, type=dict[str, msgspec.Raw])
+            raws = msgspec.json.decode(page.get(member, b"[]"), type=list[msgspec.Raw])
+            cursor = msgspec.json.decode(page.get("nextCursor", b"null"), type=str | None)
+        except (msgspec.MsgspecError, RecursionError) as exc:
+            raise ServerFailed(f"server `{self._server}` answered {method} with something else") from exc
+        return raws, cursor
+
+    def _add(
+        self,
+        found: dict[str, JsonObject],
+        raw: msgspec.Raw,
+        method: str,
+        name_of: Callable[[JsonObject], str],
+    ) -> None:
+        try:
+            entry = loads(bytes(raw), what="an entry")
+            if not isinstance(entry, dict):
+                raise Invalid("an entry is no object")
+            name = name_of(entry)
+            if name in found:
+                raise Invalid(f"{quote(name)} is there twice")
+            if len(found) >= self._limits.entries:
+                raise Invalid(f"there are more than {self._limits.entries:,} entries")
+            found[name] = entry
+        except Invalid as exc:
+            self._log.note(f"{method}: an entry was left out: {exc.message}")
+
+    def _tool_name(self, entry: JsonObject) -> str:
+        name = _text(entry, "name")
+        ToolName(namespace=self._server, action=name)
+        if not isinstance(entry.get("inputSchema"), dict):
+            raise Invalid(f"tool {quote(name)} has no `inputSchema`")
+        return name
+
+
+def _text(entry: JsonObject, key: str) -> str:
+    value = entry.get(key)
+    if not isinstance(value, str) or not value:
+        raise Invalid(f"`{key}` is no text")
+    return value

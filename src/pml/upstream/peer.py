@@ -1,0 +1,366 @@
+"""JSON-RPC with one server process: requests under own ids, many at a time, and what the server asks back.
+
+Pure of processes: bytes come in by `feed` and go out by a function. A request is sent at most once. Noise,
+answers that nobody waits for, and floods cost a line in the log and nothing else.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from pml.core.errors import Invalid, PmlError, ServerFailed, ServerRefused
+from pml.core.text import quote
+from pml.core.values import Json, JsonObject, loads_object
+from pml.upstream.limits import Limits
+from pml.upstream.log import ServerLog
+
+METHOD_NOT_FOUND: Final = -32601
+INVALID_REQUEST: Final = -32600
+INTERNAL_ERROR: Final = -32603
+
+_Id = int | str | None
+
+
+class Wire(Protocol):
+    """The way to the server."""
+
+    @property
+    def unread_bytes(self) -> int: ...
+
+    def write(self, data: bytes) -> bool:
+        """Write without waiting; False when the server no longer listens."""
+        ...
+
+
+class Asked(Protocol):
+    """Who answers what the server asks and hears what it announces."""
+
+    def answer(self, method: str, params: JsonObject) -> Coroutine[Any, Any, JsonObject]:
+        """Return the result. Raises: PmlError."""
+        ...
+
+    def notified(self, method: str, params: JsonObject) -> None: ...
+
+
+class _Message(msgspec.Struct):
+    id: _Id | msgspec.UnsetType = msgspec.UNSET
+    method: str | None = None
+    params: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Request(msgspec.Struct):
+    id: int
+    method: str
+    params: JsonObject
+    jsonrpc: str = "2.0"
+
+
+class _Error(msgspec.Struct):
+    code: int
+    message: str
+
+
+class _Call:
+    """A request that waits for its answer."""
+
+    __slots__ = ("answer", "heard_at", "on_progress")
+
+    def __init__(
+        self, answer: asyncio.Future[bytes], heard_at: float, on_progress: Callable[[JsonObject], None] | None
+    ) -> None:
+        self.answer = answer
+        self.heard_at = heard_at
+        self.on_progress = on_progress
+
+
+_decode = msgspec.json.Decoder(_Message).decode
+_decode_batch = msgspec.json.Decoder(list[_Message]).decode
+_decode_error = msgspec.json.Decoder(_Error).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Peer:
+    """One connection. Every waiting request ends with it; `is_overlong` tells that a line broke the bound."""
+
+    def __init__(self, server: str, wire: Wire, asked: Asked, log: ServerLog, limits: Limits) -> None:
+        self._server = server
+        self._wire = wire
+        self._asked = asked
+        self._log = log
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._next_id = 0
+        # In the order in which they were last heard of, so that the first is always the next to run out.
+        self._calls: dict[int, _Call] = {}
+        self._clock: asyncio.TimerHandle | None = None
+        self._answering: dict[_Id, asyncio.Task[None]] = {}
+        self._partial: list[bytes] = []
+        self._partial_bytes = 0
+        self._unsent: list[bytes] = []
+        self._unsent_bytes = 0
+        self._failure: str | None = None
+        self.is_overlong = False
+        self.used_at = self._loop.time()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._calls and not self._answering
+
+    async def request(
+        self, method: str, params: JsonObject, *, on_progress: Callable[[JsonObject], None] | None = None
+    ) -> bytes:
+        """Send a request and return its result as it was written. Raises: ServerFailed, ServerRefused."""
+        if self._failure is not None:
+            raise ServerFailed(self._failure)
+        self._next_id = call_id = self._next_id + 1
+        meta = params.get("_meta")
+        if on_progress is not None or meta is not None:
+            params = _with_token(params, meta, call_id if on_progress is not None else None)
+        self._send_or_fail(_encode(_Request(call_id, method, params)))
+        call = _Call(self._loop.create_future(), self._loop.time(), on_progress)
+        self._calls[call_id] = call
+        if self._clock is None:
+            self._clock = self._loop.call_later(self._limits.call_s, self._end_silent)
+        try:
+            return await call.answer
+        except asyncio.CancelledError:
+            if self._calls.pop(call_id, None) is not None:
+                self._cancel(call_id, "no longer wanted")
+            raise
+        finally:
+            self.used_at = self._loop.time()
+
+    def notify(self, method: str, params: JsonObject) -> None:
+        """Tell the server something; lost without a word if it no longer listens."""
+        self._send({"jsonrpc": "2.0", "method": method, "params": params})
+
+    def feed(self, data: bytes) -> None:
+        """Take in what the server wrote."""
+        if self._failure is not None:
+            return
+        if b"\n" not in data:
+            self._keep(data)
+            return
+        if self._partial:
+            data = b"".join((*self._partial, data))
+            self._partial.clear()
+        *lines, rest = data.split(b"\n")
+        self._partial_bytes = 0
+        for line in lines:
+            self._hear(line)
+        if rest:
+            self._keep(rest)
+
+    def fail(self, reason: str) -> None:
+        """End the connection: what waits fails with `reason`, at once, and so does all that comes later."""
+        if self._failure is not None:
+            return
+        self._failure = reason
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            if not call.answer.done():
+                call.answer.set_exception(ServerFailed(reason))
+        if self._clock is not None:
+            self._clock.cancel()
+        for task in self._answering.values():
+            task.cancel()
+        self._partial.clear()
+        self._unsent.clear()
+
+    async def closed(self) -> None:
+        """Return when nothing that the server asked for is still under way."""
+        await asyncio.gather(*self._answering.values(), return_exceptions=True)
+
+    def _keep(self, data: bytes) -> None:
+        self._partial.append(data)
+        self._partial_bytes += len(data)
+        if self._partial_bytes > self._limits.line_bytes:
+            self.is_overlong = True
+            self.fail(f"server `{self._server}` sent a line of more than {self._limits.line_bytes:,} bytes")
+
+    def _hear(self, line: bytes) -> None:
+        if not line or line.isspace():
+            return
+        try:
+            if line.lstrip()[:1] == b"[":
+                for message in _decode_batch(line):
+                    self._take(message)
+            else:
+                self._take(_decode(line))
+        except (msgspec.MsgspecError, UnicodeError, RecursionError, Invalid):
+            text = line[:200].decode(errors="replace")
+            self._log.note(f"not a message on stdout, skipped: {text}")
+
+    def _take(self, message: _Message) -> None:
+        if message.method is None:
+            self._settle(message)
+        elif message.id is msgspec.UNSET:
+            self._notice(message.method, message.params)
+        else:
+            self._be_asked(message.id, message.method, message.params)
+
+    def _settle(self, message: _Message) -> None:
+        call = self._calls.pop(message.id, None) if isinstance(message.id, int) else None
+        if call is None:
+            self._log.note(f"an answer that nobody waits for, ignored: id {_shown(message.id)}")
+            return
+        if call.answer.done():
+            return
+        if message.error is not msgspec.UNSET:
+            call.answer.set_exception(self._refusal(bytes(message.error)))
+        elif message.result is msgspec.UNSET:
+            call.answer.set_exception(self._failed("answered with neither a result nor an error"))
+        elif not _is_text(result := bytes(message.result)):
+            call.answer.set_exception(self._failed("answered with text that is not UTF-8"))
+        else:
+            call.answer.set_result(result)
+
+    def _refusal(self, error: bytes) -> PmlError:
+        try:
+            found = _decode_error(error)
+            error.decode()
+        except (msgspec.MsgspecError, UnicodeError):
+            return self._failed("answered with an error that JSON-RPC does not know")
+        said = quote(found.message, limit=500)
+        return ServerRefused(f"server `{self._server}` refused: {said} ({found.code})", error=error)
+
+    def _failed(self, what: str) -> ServerFailed:
+        return ServerFailed(f"server `{self._server}` {what}")
+
+    def _notice(self, method: str, raw: msgspec.Raw | msgspec.UnsetType) -> None:
+        params = _object(raw)
+        if method == "notifications/progress":
+            self._progress(params)
+        elif method == "notifications/cancelled":
+            asked = params.get("requestId")
+            task = self._answering.get(asked) if isinstance(asked, int | str) else None
+            if task is not None:
+                task.cancel()
+        else:
+            self._tell(lambda: self._asked.notified(method, params))
+
+    def _progress(self, params: JsonObject) -> None:
+        token = params.get("progressToken")
+        call = self._calls.pop(token, None) if isinstance(token, int) else None
+        if call is None or not isinstance(token, int):
+            return
+        call.heard_at = self._loop.time()
+        self._calls[token] = call
+        if (on_progress := call.on_progress) is not None:
+            self._tell(lambda: on_progress(params))
+
+    def _tell(self, listener: Callable[[], None]) -> None:
+        try:
+            listener()
+        except Exception as exc:  # a fault there must not cost the other callers their answers
+            self._log.note(f"a listener failed: {exc!r}")
+
+    def _be_asked(self, asked: _Id, method: str, raw: msgspec.Raw | msgspec.UnsetType) -> None:
+        if method == "ping":
+            self._send({"jsonrpc": "2.0", "id": asked, "result": {}})
+        elif asked is None or asked in self._answering:
+            self._send_error(asked, INVALID_REQUEST, "the id of a request must be new, and not null")
+        elif len(self._answering) >= self._limits.requests_by_server:
+            self._send_error(asked, INTERNAL_ERROR, "too many requests at a time")
+        else:
+            params = _object(raw)
+            self._answering[asked] = self._loop.create_task(self._answer(asked, method, params))
+
+    async def _answer(self, asked: _Id, method: str, params: JsonObject) -> None:
+        try:
+            result = await self._asked.answer(method, params)
+            self._send({"jsonrpc": "2.0", "id": asked, "result": result})
+        except NotOffered as exc:
+            self._send_error(asked, METHOD_NOT_FOUND, exc.message)
+        except PmlError as exc:
+            self._send_error(asked, INTERNAL_ERROR, exc.message)
+        except Exception as exc:
+            self._log.note(f"{method} could not be answered: {exc!r}")
+            self._send_error(asked, INTERNAL_ERROR, "internal error")
+        finally:
+            self._answering.pop(asked, None)
+
+    def _end_silent(self) -> None:
+        """Fail what has been silent for too long; the rest is looked at when its time comes."""
+        self._clock = None
+        now = self._loop.time()
+        while self._calls:
+            call_id, call = next(iter(self._calls.items()))
+            left = call.heard_at + self._limits.call_s - now
+            if left > 0:
+                self._clock = self._loop.call_later(left, self._end_silent)
+                return
+            del self._calls[call_id]
+            self._cancel(call_id, "timed out")
+            if not call.answer.done():
+                silence = f"did not answer for {self._limits.call_s:g} s"
+                call.answer.set_exception(self._failed(silence))
+
+    def _cancel(self, call_id: int, reason: str) -> None:
+        self.notify("notifications/cancelled", {"requestId": call_id, "reason": reason})
+
+    def _send_error(self, asked: _Id, code: int, message: str) -> None:
+        self._send({"jsonrpc": "2.0", "id": asked, "error": {"code": code, "message": message}})
+
+    def _send(self, message: JsonObject) -> None:
+        try:
+            self._send_or_fail(_encode(message))
+        except ServerFailed as exc:
+            self._log.note(f"not sent: {exc.message}")
+
+    def _send_or_fail(self, data: bytes) -> None:
+        """Send `data`; beside other calls, together with all that this turn of the loop sends.
+
+        Raises: ServerFailed.
+        """
+        if self._failure is not None:
+            raise ServerFailed(self._failure)
+        waiting = self._unsent_bytes + self._wire.unread_bytes
+        if waiting and waiting + len(data) > self._limits.unread_bytes:
+            raise self._failed("does not read its input")
+        is_first = not self._unsent
+        self._unsent += (data, b"\n")
+        self._unsent_bytes += len(data)
+        if not self._calls:
+            self._flush()
+        elif is_first:
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        data = b"".join(self._unsent)
+        self._unsent.clear()
+        self._unsent_bytes = 0
+        if data and not self._wire.write(data):
+            self._log.note("its input is closed")
+
+
+class NotOffered(PmlError):
+    """The server asked for something that PML does not do."""
+
+
+def _object(raw: msgspec.Raw | msgspec.UnsetType) -> JsonObject:
+    return {} if raw is msgspec.UNSET else loads_object(bytes(raw))
+
+
+def _with_token(params: JsonObject, meta: Json, token: int | None) -> JsonObject:
+    """Return `params` with our own progress token: the client's would mean another request here."""
+    rest = {k: v for k, v in meta.items() if k != "progressToken"} if isinstance(meta, dict) else {}
+    return {**params, "_meta": rest if token is None else {**rest, "progressToken": token}}
+
+
+def _is_text(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _shown(message_id: object) -> str:
+    return "none" if message_id is msgspec.UNSET else quote(str(message_id))

@@ -1,0 +1,276 @@
+"""One server process in a group of its own: spawned, written to, read from, and killed whole.
+
+Knows nothing of JSON-RPC. What the process prints goes to whoever started it; when it is lost, it says so
+once. A process that leaves the group by itself (`setsid`) is out of reach.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pml.core.errors import ServerFailed
+from pml.core.ports import Process
+from pml.core.text import quote
+from pml.upstream.limits import Limits
+
+if sys.platform == "win32":
+    from asyncio.windows_utils import Popen  # its pipes can be read by the event loop
+else:
+    from subprocess import Popen
+
+if TYPE_CHECKING:
+    AnyPopen = subprocess.Popen[bytes]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    """What is executed, where, and with which environment."""
+
+    server: str
+    command: str
+    args: tuple[str, ...]
+    cwd: str
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ears:
+    """Who hears what the process says, on the event loop."""
+
+    output: Callable[[bytes], None]
+    errors: Callable[[bytes], None]
+    lost: Callable[[], None]  # once: it ended, or closed its output or its input
+
+
+class ServerProcess:
+    """A running process. `code` is its exit code once it ended, negative for a signal."""
+
+    def __init__(self, launch: Launch, ears: Ears, limits: Limits) -> None:
+        """Spawn the process. Raises: ServerFailed."""
+        process = _spawn(launch)
+        self.pid = process.pid
+        self._pipes: Any = (process.stdin, process.stdout, process.stderr)  # on Windows handles, not files
+        self.code: int | None = None
+        self._ears = ears
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._exited = asyncio.Event()
+        self._reaping = threading.Lock()  # no signal meets a number that is another process's by now
+        self._is_reaped = False
+        self._open_pipes = 2
+        self._is_lost = False
+        self._input: asyncio.WriteTransport | None = None
+        self._outputs: list[asyncio.BaseTransport] = []
+        self._drain: asyncio.TimerHandle | None = None
+        threading.Thread(target=self._reap, args=(process,), name=f"pml-wait-{self.pid}", daemon=True).start()
+
+    async def connect(self) -> None:
+        """Begin to hear the process and to be heard by it; if that fails, the process is ended."""
+        stdin, stdout, stderr = self._pipes
+        try:
+            self._input, _ = await self._loop.connect_write_pipe(lambda: _Input(self._at_input_closed), stdin)
+            for pipe, hear in ((stdout, self._ears.output), (stderr, self._ears.errors)):
+                output = _Output(hear, self._at_eof)
+                connected, _ = await self._loop.connect_read_pipe(lambda it=output: it, pipe)
+                self._outputs.append(connected)
+        except BaseException:
+            self._signal(_KILL)
+            await self.stop()
+            for pipe in self._pipes:
+                pipe.close()
+            raise
+
+    @property
+    def unread_bytes(self) -> int:
+        """How much was written that the process has not taken yet."""
+        return self._input.get_write_buffer_size() if self._input is not None else 0
+
+    def write(self, data: bytes) -> bool:
+        """Write without waiting; False when the process no longer listens."""
+        if self._input is None or self._input.is_closing():
+            return False
+        self._input.write(data)
+        return True
+
+    def how_it_ended(self) -> str:
+        """Return what became of the process, in words."""
+        if self.code is None:
+            return "closed its input or its output"
+        if self.code >= 0:
+            return f"ended with exit code {self.code}"
+        try:
+            return f"was ended by signal {signal.Signals(-self.code).name}"
+        except ValueError:
+            return f"was ended by signal {-self.code}"
+
+    async def stop(self) -> None:
+        """End the process and its group: close its input, then ask, then kill. Returns when it is gone."""
+        self._close_input()
+        if not await self._ends_within(self._limits.stop_s):
+            self._signal(_TERMINATE)
+            if not await self._ends_within(self._limits.stop_s):
+                self._signal(_KILL)
+                await self._ends_within(self._limits.drain_s)
+        self._close_pipes()
+        await asyncio.sleep(0)  # the event loop closes the descriptors in its next turn
+
+    async def _ends_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._exited.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _reap(self, process: "AnyPopen") -> None:
+        """Wait, on a thread of its own, for the end of the process, and kill what is left of its group."""
+        if sys.platform != "win32" and hasattr(os, "waitid"):
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        else:
+            process.wait()
+        with self._reaping:
+            _signal_group(process.pid, _KILL)
+            code = process.wait()
+            self._is_reaped = True
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is there to be told
+            self._loop.call_soon_threadsafe(self._at_exit, code)
+
+    def _at_exit(self, code: int) -> None:
+        self.code = code
+        self._exited.set()
+        self._await_end()
+
+    def _at_input_closed(self) -> None:
+        self._input = None
+        self._await_end()
+
+    def _at_eof(self) -> None:
+        self._open_pipes -= 1
+        self._await_end()
+
+    def _await_end(self) -> None:
+        """Tell of the loss when all has been heard; something may still hold the pipes, so not for ever."""
+        if self.code is not None and not self._open_pipes:
+            self._lose()
+        elif self._drain is None:
+            self._drain = self._loop.call_later(self._limits.drain_s, self._lose)
+
+    def _lose(self) -> None:
+        if not self._is_lost:
+            self._is_lost = True
+            self._ears.lost()
+
+    def _signal(self, how: signal.Signals) -> None:
+        with self._reaping:
+            if not self._is_reaped:
+                _signal_group(self.pid, how)
+
+    def _close_input(self) -> None:
+        closing, self._input = self._input, None
+        if closing is not None:  # a transport that still has bytes would wait for them to be read
+            closing.abort() if closing.get_write_buffer_size() else closing.close()
+
+    def _close_pipes(self) -> None:
+        self._is_lost = True
+        if self._drain is not None:
+            self._drain.cancel()
+        self._close_input()
+        for output in self._outputs:
+            output.close()
+
+
+_TERMINATE = signal.SIGTERM
+_KILL = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL  # there both end the process at once
+
+
+def identify(pid: int) -> Process:
+    """Return the process of this number, told apart from a later one by when it started."""
+    started = 0.0
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+            started = float(file.read().rpartition(b") ")[2].split()[19])
+    else:
+        import psutil
+
+        with contextlib.suppress(psutil.Error):
+            started = psutil.Process(pid).create_time()
+    return Process(pid=pid, started=started)
+
+
+def _signal_group(group: int, how: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS: of a group of zombies, the latter
+        if sys.platform == "win32":
+            os.kill(group, how)
+        else:
+            os.killpg(group, how)
+
+
+def _spawn(launch: Launch) -> "AnyPopen":
+    new_group: dict[str, Any] = (
+        {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+        if sys.platform == "win32"
+        else {"start_new_session": True}
+    )
+    pipe = subprocess.PIPE
+    try:
+        process: Any = Popen(
+            [_program(launch), *launch.args],
+            cwd=launch.cwd,
+            env=dict(launch.environment),
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            bufsize=0,
+            close_fds=True,
+            **new_group,
+        )
+        return process
+    except (OSError, ValueError) as exc:
+        raise _not_started(launch, exc) from exc
+
+
+def _program(launch: Launch) -> str:
+    if sys.platform == "win32":  # `npx` is `npx.cmd` there, which only this finds
+        import shutil
+
+        return shutil.which(launch.command, path=launch.environment.get("PATH")) or launch.command
+    return launch.command
+
+
+def _not_started(launch: Launch, exc: OSError | ValueError) -> ServerFailed:
+    start = f"server `{launch.server}` cannot be started: "
+    if not os.path.isdir(launch.cwd):
+        return ServerFailed(f"{start}{quote(launch.cwd)} is not a folder", hint="correct its `cwd`")
+    command = quote(launch.command)
+    if isinstance(exc, FileNotFoundError):
+        hint = "install it, or give its whole path as `command`"
+        return ServerFailed(f"{start}command {command} was not found", hint=hint)
+    reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else "it cannot be executed"
+    return ServerFailed(f"{start}command {command}: {reason.lower()}", hint="correct its `command`")
+
+
+class _Output(asyncio.Protocol):
+    def __init__(self, hear: Callable[[bytes], None], at_eof: Callable[[], None]) -> None:
+        self._hear = hear
+        self._at_eof = at_eof
+
+    def data_received(self, data: bytes) -> None:
+        self._hear(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._at_eof()
+
+
+class _Input(asyncio.BaseProtocol):
+    def __init__(self, at_close: Callable[[], None]) -> None:
+        self._at_close = at_close
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._at_close()

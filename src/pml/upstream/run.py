@@ -1,0 +1,88 @@
+"""One life of a server: from its spawn to its end, whatever ends it.
+
+When to start, and what follows from an end, is decided in `server`.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pml.core.manifests import Manifest
+from pml.core.ports import Process
+from pml.core.servers import ServerSpec
+from pml.core.serving import Client
+from pml.upstream.asked import ClientDesk
+from pml.upstream.limits import Limits
+from pml.upstream.log import ServerLog
+from pml.upstream.offers import Greeting, Reader, greet
+from pml.upstream.peer import Peer
+from pml.upstream.process import Ears, Launch, ServerProcess, identify
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ending:
+    """Why a run is over; `is_crash`: nobody wanted it."""
+
+    reason: str
+    is_crash: bool
+
+
+class Run:
+    """A server's process, the connection to it and its log."""
+
+    def __init__(self, spec: ServerSpec, launch: str, log: ServerLog, limits: Limits) -> None:
+        loop = asyncio.get_running_loop()
+        self.spec = spec
+        self.launch = launch
+        self.log = log
+        self.started_at = loop.time()
+        self.over: asyncio.Future[Ending] = loop.create_future()
+        self.stale: set[str] = set()  # kinds that the server said have changed since they were read
+        self.identity: Process
+        self.peer: Peer
+        self._limits = limits
+        self._process: ServerProcess
+        self._greeting: Greeting | None = None
+
+    async def open(self, launch: Launch, client: Client, on_changed: Callable[[str], None]) -> None:
+        """Spawn the process. Raises: ServerFailed."""
+        ears = Ears(output=self._hear, errors=self.log.feed, lost=self._lost)
+        self._process = ServerProcess(launch, ears, self._limits)
+        self.identity = identify(self._process.pid)
+        desk = ClientDesk(self.spec.name, client, self.log, self._limits, on_changed)
+        self.peer = Peer(self.spec.name, self._process, desk, self.log, self._limits)
+        await self._process.connect()
+
+    async def read(self, *, can_elicit: bool) -> Manifest:
+        """Return what the server offers now, after greeting it if this is the first time."""
+        name = self.spec.name
+        if self._greeting is None:
+            self._greeting = await greet(name, self.peer, can_elicit=can_elicit)
+        return await Reader(name, self.peer, self.log, self._limits).read(self.launch, self._greeting)
+
+    def end(self, reason: str, *, is_crash: bool) -> None:
+        """Have the run end; the first reason counts."""
+        if not self.over.done():
+            self.over.set_result(Ending(reason=reason, is_crash=is_crash))
+
+    async def stop(self, reason: str) -> None:
+        """Fail what waits, at once, then end the process and all that belongs to it."""
+        self.log.note(reason)
+        self.peer.fail(reason)
+        await self._process.stop()
+        await self.peer.closed()
+        self.log.close()
+
+    def with_last_words(self, what: str) -> str:
+        """Return that the server did `what`, with the last it said on stderr."""
+        said = " | ".join(self.log.tail)
+        return f"server `{self.spec.name}` {what}" + (f"; its last words: {said}" if said else "")
+
+    def _hear(self, data: bytes) -> None:
+        self.peer.feed(data)
+        if self.peer.is_overlong:
+            limit = self._limits.line_bytes
+            self.end(f"server `{self.spec.name}` sent a line of more than {limit:,} bytes", is_crash=True)
+
+    def _lost(self) -> None:
+        self.end(self.with_last_words(self._process.how_it_ended()), is_crash=True)

@@ -1,0 +1,274 @@
+"""One configured server: started when it is needed, stopped when it idles, started again after a crash.
+
+Concurrent callers share one start. A crash is told at once to whoever waits, and nothing is sent again. A row
+of crashes ends only with a run that lasts: one that answers and then dies would go on for ever.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from pml.core.errors import Changed, PmlError, ServerFailed
+from pml.core.manifests import Manifest
+from pml.core.ports import Manifests
+from pml.core.servers import ServerSpec
+from pml.core.serving import Client
+from pml.core.values import JsonObject
+from pml.upstream.board import Board
+from pml.upstream.environment import environment_of
+from pml.upstream.limits import Limits
+from pml.upstream.log import ServerLog, log_path
+from pml.upstream.process import Launch
+from pml.upstream.run import Ending, Run
+
+
+class State(StrEnum):
+    STOPPED = "stopped"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    BACKOFF = "backoff"
+    CRASH_LOOP = "crash-loop"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surroundings:
+    """What every server of a gateway is given."""
+
+    workspace: str
+    client: Client
+    manifests: Manifests
+    idle_s: Callable[[], float]
+    home: Path
+    board: Board
+    environ: Mapping[str, str]
+    limits: Limits
+
+
+class Server:
+    """A server under one launch digest; `live` is what it offers, while it runs and announced no change."""
+
+    def __init__(
+        self, spec: ServerSpec, launch: str, around: Surroundings, *, after: "Server | None"
+    ) -> None:
+        self.spec = spec
+        self.launch = launch
+        self.live: Manifest | None = None
+        self._around = around
+        self._limits = around.limits
+        self._after = after
+        self._loop = asyncio.get_running_loop()
+        self._run: Run | None = None
+        self._readying: asyncio.Task[Manifest] | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._idling: asyncio.TimerHandle | None = None
+        self._known: Manifest | None = None
+        self._state = State.STOPPED
+        self._starts = 0
+        self._crashes = 0
+        self._retry_at = 0.0
+        self._last_error: str | None = None
+        self._closed: str | None = None
+
+    async def request(
+        self,
+        method: str,
+        params: JsonObject,
+        *,
+        seen: Manifest | None,
+        on_progress: Callable[[JsonObject], None] | None,
+    ) -> bytes:
+        """As `Servers.request`."""
+        live = self.live or await self.ready()
+        if seen is not None and live is not seen:
+            raise Changed(f"server `{self.spec.name}` no longer offers what it offered")
+        if self._run is None:
+            raise ServerFailed(self._last_error or f"server `{self.spec.name}` is not running")
+        return await self._run.peer.request(method, params, on_progress=on_progress)
+
+    async def ready(self) -> Manifest:
+        """Return what the server offers now; start it or read again if need be. Raises: ServerFailed."""
+        if self._closed is not None:
+            raise ServerFailed(self._closed)
+        if self._readying is None or self._readying.done():
+            self._readying = self._loop.create_task(self._make_ready())
+        return await asyncio.shield(self._readying)
+
+    async def close(self, reason: str) -> None:
+        """Stop the server for good. Whatever waits fails with `reason`."""
+        self._closed = reason
+        if self._readying is not None:
+            self._readying.cancel()
+        if self._run is not None:
+            self._run.end(reason, is_crash=False)
+        for task in (self._readying, self._watching):
+            if task is not None:
+                await asyncio.gather(task, return_exceptions=True)
+        if self._after is not None:
+            await self._after.close(reason)
+        self._around.board.take_down(self.spec.name)
+
+    async def _make_ready(self) -> Manifest:
+        try:
+            if self._after is not None:
+                await self._after.close(f"server `{self.spec.name}` was stopped: its configuration changed")
+                self._after = None
+            if self._watching is not None and self._run is not None and self._run.over.done():
+                await asyncio.shield(self._watching)
+            if self._run is not None:
+                return self.live or await self._read(self._run)
+            await self._wait_turn()
+            return await self._start()
+        except asyncio.CancelledError:
+            if self._closed is None:
+                raise
+            raise ServerFailed(self._closed) from None
+
+    async def _wait_turn(self) -> None:
+        """Wait for the start after a crash, if it is near. Raises: ServerFailed with the state, if not."""
+        left = self._retry_at - self._loop.time()
+        if left <= 0:
+            return
+        if self._state is State.CRASH_LOOP or left > self._limits.backoff_wait_s:
+            state = "is in a crash loop" if self._state is State.CRASH_LOOP else "keeps crashing"
+            name, row = self.spec.name, f"{self._crashes} crashes in a row"
+            raise ServerFailed(
+                f"server `{name}` {state}: {row}; last: {self._last_error}",
+                hint=f"it is not started again for {left:.0f} s; see `pml servers logs {name}`",
+            )
+        await asyncio.sleep(left)
+
+    async def _start(self) -> Manifest:
+        spec, around = self.spec, self._around
+        log = ServerLog(log_path(around.home, spec.name, self.launch), secrets=spec.env, limits=self._limits)
+        run = Run(spec, self.launch, log, self._limits)
+        launch = Launch(
+            server=spec.name,
+            command=spec.command,
+            args=spec.args,
+            cwd=spec.cwd or around.workspace,
+            environment=environment_of(spec, around.environ),
+        )
+        try:
+            await run.open(launch, around.client, lambda kind: self._changed(run, kind))
+        except BaseException as exc:
+            log.note(str(exc))
+            log.close()
+            raise
+        self._run = run
+        self._starts += 1
+        self._post(State.STARTING)
+        self._watching = self._loop.create_task(self._watch(run))
+        manifest = await self._read(run)
+        self._idling = self._loop.call_later(around.idle_s(), self._end_if_idle, run)
+        self._post(State.RUNNING)
+        return manifest
+
+    async def _read(self, run: Run) -> Manifest:
+        """Read what the server offers; a run that does not tell is ended."""
+        told, run.stale = run.stale, set()
+        try:
+            async with asyncio.timeout(self._limits.start_s):
+                manifest = await run.read(can_elicit=self._around.client.can_elicit)
+        except TimeoutError:
+            late = f"did not say what it offers within {self._limits.start_s:g} s"
+            run.end(run.with_last_words(late), is_crash=True)
+        except ServerFailed as exc:
+            run.end(exc.message, is_crash=True)
+        except BaseException:
+            run.end(self._closed or f"server `{run.spec.name}` was not wanted any more", is_crash=False)
+            raise
+        else:
+            manifest = await self._keep(run, manifest, told)
+            if not run.over.done():
+                self.live = None if run.stale else manifest
+                return manifest
+        raise ServerFailed((await run.over).reason)
+
+    async def _keep(self, run: Run, manifest: Manifest, told: set[str]) -> Manifest:
+        """Remember what the server offers, and tell the client of what it has not been told of yet."""
+        known = self._known
+        try:
+            known = known or await self._around.manifests.get(manifest.server, manifest.launch)
+            if known != manifest:
+                await self._around.manifests.put(manifest)
+        except (
+            PmlError
+        ) as exc:  # the cache serves lists while the server does not run; this call needs it not
+            run.log.note(f"not kept: {exc.message}")
+        self._known = known if known == manifest and known is not None else manifest
+        for kind in sorted(_changed_kinds(known, manifest) - told):
+            self._around.client.changed(manifest.server, kind)
+        return self._known
+
+    def _changed(self, run: Run, kind: str) -> None:
+        if kind not in run.stale:
+            run.stale.add(kind)
+            if self._run is run:
+                self.live = None
+            self._around.client.changed(run.spec.name, kind)
+
+    def _end_if_idle(self, run: Run) -> None:
+        idle_s = self._around.idle_s()
+        quiet_s = self._loop.time() - run.peer.used_at if run.peer.is_idle else 0.0
+        if quiet_s >= idle_s:
+            run.end(f"server `{run.spec.name}` was stopped: it was idle", is_crash=False)
+            self.live = None
+        else:
+            self._idling = self._loop.call_later(idle_s - quiet_s, self._end_if_idle, run)
+
+    async def _watch(self, run: Run) -> None:
+        """See the run to its end, whatever ends it."""
+        ending = await run.over
+        self.live = None
+        if self._idling is not None:
+            self._idling.cancel()
+        if ending.is_crash and self._around.board.was_stopped(run.spec.name, run.identity):
+            ending = Ending(reason=f"server `{run.spec.name}` was stopped by a person", is_crash=False)
+        if not ending.is_crash:
+            self._post(State.STOPPING)
+        try:
+            await run.stop(ending.reason)
+        finally:
+            self._run = None
+            self._take_stock(run, ending)
+
+    def _take_stock(self, run: Run, ending: Ending) -> None:
+        self._last_error = ending.reason
+        if not ending.is_crash:
+            self._crashes = 0
+            self._state = State.STOPPED
+            self._around.board.take_down(run.spec.name)
+            return
+        now = self._loop.time()
+        self._crashes = 1 if now - run.started_at >= self._limits.healthy_s else self._crashes + 1
+        looping = self._crashes >= self._limits.crash_loop
+        delay = self._limits.backoff_s * 2 ** (self._crashes - 1)
+        self._retry_at = now + (
+            self._limits.backoff_max_s if looping else min(delay, self._limits.backoff_max_s)
+        )
+        self._post(State.CRASH_LOOP if looping else State.BACKOFF)
+
+    def _post(self, state: State) -> None:
+        self._state = state
+        run = self._run
+        self._around.board.post(
+            self.spec.name,
+            launch=self.launch,
+            state=state,
+            process=run.identity if run is not None else None,
+            restarts=max(0, self._starts - 1),
+            last_error=self._last_error,
+        )
+
+
+def _changed_kinds(known: Manifest | None, now: Manifest) -> set[str]:
+    was = known or Manifest(server=now.server, launch=now.launch, capabilities={})
+    changed = {
+        "tools": was.tools != now.tools,
+        "prompts": was.prompts != now.prompts,
+        "resources": (was.resources, was.templates) != (now.resources, now.templates),
+    }
+    return {kind for kind, has_changed in changed.items() if has_changed}

@@ -1,0 +1,145 @@
+"""Claude Code itself: headless, and on its own screen, which tests read and press keys on.
+
+It runs in an empty environment with a home of its own, and talks to a scripted Messages API on loopback. What
+it is shown of PML comes from the MCP configuration that the test gives it.
+"""
+
+import json
+import shlex
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests.e2e.installed import PACKAGES, Server, bare_environment, need_clients
+from tests.e2e.messages_api import MessagesApi
+from tests.tools import need
+
+KEY: Final = "fake-key"
+RUN_S: Final = 90.0  # only ever reached by a client that hangs
+SCREEN_S: Final = 40.0  # a loaded machine takes seconds to draw the first screen
+LOOK_EVERY_S: Final = 0.05
+COLUMNS, ROWS = "150", "60"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Where one Claude Code runs: its model, its MCP server `pml`, its home and its working directory."""
+
+    api: MessagesApi
+    server: Server
+    home: Path
+    workspace: Path
+
+    def environment(self) -> dict[str, str]:
+        return {
+            **bare_environment(self.home),
+            "TERM": "xterm-256color",
+            "ANTHROPIC_BASE_URL": self.api.url,
+            "ANTHROPIC_API_KEY": KEY,
+            "DISABLE_TELEMETRY": "1",
+            "DISABLE_ERROR_REPORTING": "1",
+            "DISABLE_AUTOUPDATER": "1",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        }
+
+    def argv(self, *arguments: str) -> list[str]:
+        config = self.home / "mcp.json"
+        config.write_text(json.dumps({"mcpServers": {"pml": self.server.as_config()}}))
+        # The client's own question for each tool is not what is tested: `pml` is allowed there as a whole.
+        allowed = ["--allowedTools", "mcp__pml"]
+        return [_binary(), *arguments, "--mcp-config", str(config), "--strict-mcp-config", *allowed]
+
+
+def _binary() -> str:
+    need_clients()
+    found = sorted(PACKAGES.glob("@anthropic-ai/claude-code-*/claude*"))
+    assert found, "npm installed no binary of Claude Code for this system"
+    return str(found[0])
+
+
+def run_headless(setting: Setting, prompt: str = "go on") -> list[dict[str, Any]]:
+    """Run `claude -p` to its end and return the messages it streamed."""
+    arguments = ["-p", prompt, "--bare", "--output-format", "stream-json", "--verbose"]
+    ran = subprocess.run(
+        setting.argv(*arguments),
+        cwd=setting.workspace,
+        env=setting.environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=RUN_S,
+    )
+    assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}"
+    return [json.loads(line) for line in ran.stdout.splitlines()]
+
+
+class Screen:
+    """The terminal that a person would sit at."""
+
+    def __init__(self, tmux: str, name: str) -> None:
+        self._tmux = (tmux, "-L", name, "-f", "/dev/null")
+
+    def open(self, argv: list[str], environment: dict[str, str], cwd: Path) -> None:
+        variables = [f"{name}={value}" for name, value in environment.items()]
+        command = shlex.join(["env", "-i", *variables, *argv])
+        size = ("-x", COLUMNS, "-y", ROWS, "-c", str(cwd))
+        self._run("new-session", "-d", *size, command, ";", "set", "remain-on-exit", "on")
+
+    def read(self) -> str:
+        return self._run("capture-pane", "-p")
+
+    def press(self, *keys: str) -> None:
+        self._run("send-keys", *keys)
+
+    def type(self, text: str) -> None:
+        self._run("send-keys", "-l", text)
+
+    def wait(self, *texts: str) -> str:
+        """Return the screen once it shows every text; fail with the screen if it does not in time."""
+        return self.wait_until(lambda screen: all(text in screen for text in texts), " and ".join(texts))
+
+    def wait_until(self, shown: Callable[[str], bool], what: str) -> str:
+        end = time.monotonic() + SCREEN_S
+        while True:
+            screen = self.read()
+            if shown(screen):
+                return screen
+            assert time.monotonic() < end, f"the screen did not show {what}:\n{screen}"
+            time.sleep(LOOK_EVERY_S)
+
+    def close(self) -> None:
+        subprocess.run([*self._tmux, "kill-server"], capture_output=True, timeout=RUN_S, check=False)
+
+    def _run(self, *command: str) -> str:
+        ran = subprocess.run([*self._tmux, *command], capture_output=True, text=True, timeout=RUN_S)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+
+@contextmanager
+def interactive(setting: Setting, prompt: str = "go on") -> Generator[Screen]:
+    """Run Claude Code on a screen of its own, with `prompt` already sent."""
+    (setting.home / ".claude.json").write_text(json.dumps(_known(setting.workspace)))
+    screen = Screen(need("tmux"), f"pml-{uuid.uuid4().hex}")
+    try:
+        argv = setting.argv("--permission-mode", "default")
+        screen.open([*argv, "--", prompt], setting.environment(), setting.workspace)
+        yield screen
+    finally:
+        screen.close()
+
+
+def _known(workspace: Path) -> dict[str, Any]:
+    """What Claude Code writes down after its first start, so that it asks nothing of its own."""
+    project = {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}
+    return {
+        "hasCompletedOnboarding": True,
+        "theme": "dark",
+        "customApiKeyResponses": {"approved": [KEY], "rejected": []},
+        "projects": {str(workspace): project},
+    }

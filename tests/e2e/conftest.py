@@ -1,0 +1,39 @@
+"""A workspace with two real servers, which PML stands before: one tool allowed, one asked for, one denied."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.installed import need_clients, npm_server
+from tests.e2e.workspaces import Workspace
+
+
+@pytest.fixture
+def untrusted(tmp_path: Path, home: Path) -> Workspace:
+    """A fresh clone, so to speak: its file is there, and nobody has looked at it yet."""
+    need_clients()
+    place = tmp_path / "shop"
+    place.mkdir()
+    notes = tmp_path / "notes.jsonl"
+    servers = {
+        "everything": npm_server("everything"),
+        "memory": npm_server("memory", env={"MEMORY_FILE_PATH": str(notes)}),
+    }
+    settings = {
+        "permissions": {
+            "allow": ["everything:echo", "memory:read_graph"],
+            "deny": ["everything:get-env"],
+            "ask": ["memory:create_entities"],
+        },
+        "mcpServers": {name: server.as_config() for name, server in servers.items()},
+    }
+    (place / ".pml.json").write_text(json.dumps(settings, indent=2) + "\n")
+    return Workspace(path=place.resolve(), home=home, notes=notes)
+
+
+@pytest.fixture
+def workspace(untrusted: Workspace) -> Workspace:
+    """A workspace whose file a person has trusted."""
+    untrusted.trust()
+    return untrusted

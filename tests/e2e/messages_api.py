@@ -1,0 +1,171 @@
+"""A scripted Messages API on loopback: what the model says is written down beforehand.
+
+The turn is chosen by counting the assistant messages in the request, so that a repeated request gets the
+same answer. It keeps every conversation it was sent: what the model was shown is there to look at. It knows
+nothing of PML.
+"""
+
+import json
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock, Thread
+from typing import Any, Final, cast
+
+LAST_WORD: Final = "That is all."  # what the model says when its script is over
+
+
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """The model calls a tool."""
+
+    tool: str
+    arguments: Mapping[str, object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversation:
+    """One request of the client: what the model has said and what it was shown."""
+
+    tools: tuple[str, ...]
+    messages: Sequence[Mapping[str, Any]]
+
+    @property
+    def turn(self) -> int:
+        return sum(message["role"] == "assistant" for message in self.messages)
+
+    @property
+    def results(self) -> list[str]:
+        """The text of every tool result, oldest first."""
+        return [_text(block["content"]) for block in self._blocks() if block["type"] == "tool_result"]
+
+    def _blocks(self) -> Iterator[Mapping[str, Any]]:
+        for message in self.messages:
+            if not isinstance(message["content"], str):
+                yield from message["content"]
+
+
+Said = str | Use
+Turn = Said | Callable[[Conversation], Said]
+
+
+def _text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    blocks = cast(Sequence[Mapping[str, str]], content or [])
+    return "\n".join(block.get("text", f"({block['type']})") for block in blocks)
+
+
+class MessagesApi:
+    """What a running stand-in has been asked, and where it is."""
+
+    def __init__(self, script: Sequence[Turn]) -> None:
+        self.url = ""
+        self._script = script
+        self._lock = Lock()
+        self._conversations: list[Conversation] = []
+
+    @property
+    def conversations(self) -> list[Conversation]:
+        with self._lock:
+            return list(self._conversations)
+
+    @property
+    def results(self) -> list[str]:
+        """Every tool result that the model was shown, oldest first."""
+        return max([[], *(conversation.results for conversation in self.conversations)], key=len)
+
+    def answer(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the next assistant message."""
+        tools = tuple(tool["name"] for tool in body.get("tools") or ())
+        conversation = Conversation(tools=tools, messages=body["messages"])
+        if not tools:  # a side request: a title, a summary
+            return _message("msg_aside", {"type": "text", "text": "aside"})
+        with self._lock:
+            self._conversations.append(conversation)
+        turn = self._script[conversation.turn] if conversation.turn < len(self._script) else LAST_WORD
+        said = turn(conversation) if callable(turn) else turn
+        # An identity of its own for each: the client takes messages of one identity for parts of one message.
+        return _message(f"msg_{conversation.turn}", _block(said, identity=f"toolu_{conversation.turn}"))
+
+
+def _block(said: Said, *, identity: str) -> dict[str, Any]:
+    if isinstance(said, str):
+        return {"type": "text", "text": said}
+    return {"type": "tool_use", "id": identity, "name": said.tool, "input": dict(said.arguments)}
+
+
+def _message(identity: str, block: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": identity,
+        "type": "message",
+        "role": "assistant",
+        "model": "scripted",
+        "content": [block],
+        "stop_reason": "tool_use" if block["type"] == "tool_use" else "end_turn",
+        "stop_sequence": None,
+        "usage": {"input_tokens": 1, "output_tokens": 1},
+    }
+
+
+def _events(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}
+    [block] = message["content"]
+    if block["type"] == "text":
+        start: dict[str, Any] = {**block, "text": ""}
+        delta = {"type": "text_delta", "text": block["text"]}
+    else:
+        start = {**block, "input": {}}
+        delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+    yield {"type": "content_block_start", "index": 0, "content_block": start}
+    yield {"type": "content_block_delta", "index": 0, "delta": delta}
+    yield {"type": "content_block_stop", "index": 0}
+    stop = {"stop_reason": message["stop_reason"], "stop_sequence": None}
+    yield {"type": "message_delta", "delta": stop, "usage": {"output_tokens": 1}}
+    yield {"type": "message_stop"}
+
+
+@contextmanager
+def scripted(*script: Turn) -> Generator[MessagesApi]:
+    """Serve `script` on a free port of loopback."""
+    api = MessagesApi(script)
+
+    class Answering(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None: ...
+
+        def do_HEAD(self) -> None:
+            self._reply("application/json", b"")
+
+        def do_GET(self) -> None:
+            self._reply("application/json", b"{}")
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            path = self.path.partition("?")[0]
+            if path != "/v1/messages":
+                self._reply("application/json", b'{"input_tokens": 1}')
+                return
+            message = api.answer(body)
+            if not body.get("stream"):
+                self._reply("application/json", json.dumps(message).encode())
+                return
+            lines = (f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in _events(message))
+            self._reply("text/event-stream", "".join(lines).encode())
+
+        def _reply(self, kind: str, body: bytes) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
+        api.url = f"http://127.0.0.1:{server.server_port}"
+        thread = Thread(target=server.serve_forever, name="messages-api")
+        thread.start()
+        try:
+            yield api
+        finally:
+            server.shutdown()
+            thread.join()

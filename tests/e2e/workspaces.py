@@ -1,0 +1,69 @@
+"""What the tests and a person in another terminal do to a workspace: look at it, trust it, decide."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests.commands import Ran, run_process
+from tests.e2e.installed import Server, gateway
+
+QUESTION_S: Final = 30.0  # only ever reached when nothing is asked at all
+
+# What `memory:create_entities`, the tool that asks, is called with; `Workspace.remembered` tells if it ran.
+ENTITY: Final = {"name": "Ada", "entityType": "person", "observations": ["writes programs"]}
+ASKED: Final[Mapping[str, object]] = {"entities": [ENTITY]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workspace:
+    """A directory with a `.pml.json`, the home PML keeps its store in, and the file of the memory server."""
+
+    path: Path
+    home: Path
+    notes: Path
+
+    @property
+    def gateway(self) -> Server:
+        return gateway(self.path)
+
+    @property
+    def settings(self) -> Any:
+        return json.loads((self.path / ".pml.json").read_text())
+
+    @property
+    def remembered(self) -> list[str]:
+        """The names that the memory server has stored: one for each time the asked tool ran."""
+        if not self.notes.exists():
+            return []
+        return [json.loads(line)["name"] for line in self.notes.read_text().splitlines()]
+
+    def pml(self, *argv: str) -> Ran:
+        """Run `pml` in a process of its own, as in another terminal."""
+        return run_process(*argv, "--workspace", str(self.path))
+
+    def configure(self, settings: Mapping[str, object]) -> None:
+        """Write the user's own file, which may hold what a workspace's may not."""
+        place = self.home / ".pml"
+        place.mkdir(mode=0o700, exist_ok=True)
+        (place / "config.json").write_text(json.dumps(settings))
+
+    def trust(self) -> None:
+        ran = self.pml("trust", "--yes")
+        assert ran.code == 0, ran.err
+
+    def pending(self) -> list[dict[str, Any]]:
+        return self.pml("approvals", "list", "--json").json["approvals"]
+
+    def wait_for_question(self) -> None:
+        end = time.monotonic() + QUESTION_S
+        while not self.pending():
+            assert time.monotonic() < end, "nothing was asked"
+
+    def allow(self) -> None:
+        """Allow the one thing that is asked."""
+        [approval] = self.pending()
+        ran = self.pml("approvals", "allow", approval["id"])
+        assert ran.code == 0, ran.err

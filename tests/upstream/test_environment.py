@@ -1,0 +1,125 @@
+"""What a server finds in its environment, and who can read what it says."""
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from pml.core.errors import ServerFailed
+from pml.upstream.environment import environment_of
+from pml.upstream.limits import Limits
+from pml.upstream.log import ServerLog, log_path
+from tests.promises import promise
+from tests.upstream.fleets import Harbour, odd, use
+
+SECRETS = {
+    "GITHUB_TOKEN": "ghp_secret",
+    "AWS_SECRET_ACCESS_KEY": "aws",
+    "PML_HOME": "/home/ana/.pml",
+    "LD_PRELOAD": "/tmp/evil.so",
+    "LD_LIBRARY_PATH": "/tmp",
+    "DYLD_INSERT_LIBRARIES": "/tmp/evil.dylib",
+    "NODE_OPTIONS": "--require /tmp/evil.js",
+    "PYTHONPATH": "/tmp",
+    "PYTHONSTARTUP": "/tmp/evil.py",
+    "BASH_ENV": "/tmp/evil.sh",
+    "SSH_AUTH_SOCK": "/tmp/agent",
+}
+PASSED = {"HOME": "/home/ana", "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+
+
+@promise("server:env-allow-list")
+async def test_a_server_gets_the_allow_list_and_what_is_declared_and_nothing_else(harbour: Harbour) -> None:
+    fleet = harbour.fleet(environ={**SECRETS, **PASSED})
+    found = await use(fleet, odd(env={"API_KEY": "declared"}), "env")
+    assert {name: value for name, value in found.items() if name != "__CF_USER_TEXT_ENCODING"} == {
+        **PASSED,
+        "API_KEY": "declared",
+    }
+
+
+def test_what_is_declared_wins_over_what_is_inherited() -> None:
+    assert environment_of(odd(env={"TZ": "Asia/Tokyo"}), PASSED)["TZ"] == "Asia/Tokyo"
+
+
+def test_a_relative_entry_of_the_path_is_dropped() -> None:
+    found = environment_of(odd(), {"PATH": f".:/usr/bin::bin:/bin"})
+    assert found == {"PATH": "/usr/bin:/bin"}
+
+
+async def test_a_program_in_the_workspace_is_not_found_by_a_relative_path(harbour: Harbour) -> None:
+    program = harbour.workspace / "planted"
+    program.write_text(f"#!{sys.executable}\n", encoding="utf-8")
+    program.chmod(0o755)
+    with pytest.raises(ServerFailed, match="command `planted` was not found"):
+        await harbour.fleet(environ={"PATH": f".{os.pathsep}/usr/bin"}).manifest(odd(command="planted"))
+
+
+async def test_a_server_inherits_no_descriptor(harbour: Harbour, tmp_path: Path) -> None:
+    with open(tmp_path / "secret", "w", encoding="utf-8") as file:
+        os.set_inheritable(file.fileno(), True)
+        manifest = await harbour.fleet().manifest(odd())
+        assert manifest.tools
+        from tests.upstream.test_lifecycle import pids
+
+        [pid] = pids(harbour)
+        assert str(tmp_path / "secret") not in {
+            os.path.realpath(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()
+        }
+
+
+async def test_declared_values_are_masked_in_the_log_and_in_errors(harbour: Harbour) -> None:
+    spec = odd(env={"API_KEY": "sk-very-secret", "MODE": "fast"})
+    with pytest.raises(ServerFailed) as caught:
+        await use(harbour.fleet(), spec, "die", last_words="bad key sk-very-secret in fast mode")
+    assert "its last words: bad key <API_KEY> in fast mode" in caught.value.message
+    assert "sk-very-secret" not in harbour.log()
+
+
+async def test_what_a_server_says_on_stderr_is_in_a_private_file(harbour: Harbour) -> None:
+    fleet, spec = harbour.fleet(), odd()
+    await use(fleet, spec, "bark")
+    [path] = (harbour.home / "logs").iterdir()
+    assert path == log_path(harbour.home, "odd", (await fleet.manifest(spec)).launch)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert "\x1b[31mbark\x07\n" in path.read_text("utf-8")
+
+
+def test_a_log_is_capped_and_one_older_part_kept(tmp_path: Path) -> None:
+    path = tmp_path / "logs" / "odd.log"
+    log = ServerLog(path, secrets={}, limits=Limits(log_bytes=1_000))
+    for n in range(1_000):
+        log.feed(b"line %d\n" % n)
+    log.feed(b"y" * 100_000)
+    log.close()
+    assert sorted(found.name for found in path.parent.iterdir()) == ["odd.log", "odd.log.1"]
+    assert all(found.stat().st_size <= 1_000 for found in path.parent.iterdir())
+
+
+def test_two_gateways_share_one_log(tmp_path: Path) -> None:
+    path = tmp_path / "odd.log"
+    limits = Limits(log_bytes=1_000)
+    one, two = (ServerLog(path, secrets={}, limits=limits) for _ in range(2))
+    for n in range(200):
+        one.feed(b"one %d\n" % n)
+        two.feed(b"two %d\n" % n)
+    one.close()
+    two.close()
+    assert path.read_text("utf-8").endswith("one 199\ntwo 199\n")
+
+
+def test_the_last_lines_are_bounded_and_safe_to_show(tmp_path: Path) -> None:
+    log = ServerLog(tmp_path / "odd.log", secrets={}, limits=Limits(tail_lines=3))
+    log.feed(b"a\nb\n\nc\nd\n" + b"z" * 5_000 + b"\n\xff\x1b")
+    assert log.tail == ["c", "d", "z" * 300 + "…", "�\\u{1b}"][-4:]
+    log.close()
+
+
+def test_a_home_that_cannot_be_written_costs_only_the_log(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("in the way", encoding="utf-8")
+    log = ServerLog(tmp_path / "logs" / "odd.log", secrets={}, limits=Limits())
+    log.feed(b"last words\n")
+    assert log.tail == ["last words"]
+    log.close()

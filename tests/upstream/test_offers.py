@@ -1,0 +1,70 @@
+"""What a server offers: read whole, sorted, cleaned, kept, and read again after a change."""
+
+import pytest
+
+from pml.core.manifests import launch_digest
+from pml.upstream.limits import Limits
+from tests.upstream.fleets import Harbour, odd, use
+from tests.upstream.odd_server import TOOLS
+
+
+async def test_the_manifest_holds_all_that_is_offered_in_a_fixed_order(harbour: Harbour) -> None:
+    spec = odd("rich")
+    manifest = await harbour.fleet().manifest(spec)
+    assert [tool["name"] for tool in manifest.tools] == sorted(TOOLS)
+    assert manifest.prompts == ({"name": "greet", "title": "Greet"},)
+    assert manifest.resources == ({"uri": "memo://1", "name": "memo"},)
+    assert manifest.templates == ()  # the server refuses that list, which costs nothing else
+    assert manifest.instructions == "be careful"
+    assert (manifest.server, manifest.launch) == ("odd", launch_digest(spec))
+
+
+async def test_pages_are_put_together(harbour: Harbour) -> None:
+    manifest = await harbour.fleet().manifest(odd("pages"))
+    assert [tool["name"] for tool in manifest.tools] == sorted(TOOLS)
+
+
+async def test_pages_without_end_are_ended(harbour: Harbour) -> None:
+    fleet = harbour.fleet(limits=Limits(pages=3))
+    assert (await fleet.manifest(odd("endless-pages"))).tools == ()
+    assert "more than 3 pages" in harbour.log()
+
+
+async def test_entries_that_cannot_be_used_are_left_out_and_noted(harbour: Harbour) -> None:
+    manifest = await harbour.fleet().manifest(odd("bad-tools"))
+    assert [(tool["name"], tool["description"]) for tool in manifest.tools] == [
+        ("echo", "first"),
+        ("last", "Does last."),
+    ]
+    log = harbour.log()
+    for reason in ("`echo` is there twice", "`*` and `?`", "`name` is no text", "blanks", "key 'name' twice"):
+        assert reason in log
+
+
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2026-07-28"])
+async def test_every_version_from_the_first_on_is_spoken(harbour: Harbour, version: str) -> None:
+    assert (await harbour.fleet().manifest(odd(f"version={version}"))).tools
+
+
+async def test_the_manifest_is_kept_and_announced_only_when_it_changed(harbour: Harbour) -> None:
+    spec = odd()
+    for _ in range(2):
+        fleet = harbour.fleet()
+        await fleet.manifest(spec)
+        await fleet.close()
+    assert harbour.manifests.puts == 1
+    assert harbour.client.changes == [("odd", "tools")]
+
+
+async def test_a_change_is_announced_once_and_read_when_it_is_next_needed(harbour: Harbour) -> None:
+    fleet, spec = harbour.fleet(), odd()
+    before = await fleet.manifest(spec)
+    harbour.client.changes.clear()
+    await use(fleet, spec, "change", name="newcomer", times=3)
+    assert fleet.live(spec) is None
+    after = await fleet.manifest(spec)
+    assert after is not before
+    assert after is fleet.live(spec)
+    assert after.tool("newcomer") is not None
+    assert harbour.client.changes == [("odd", "tools")]
+    assert harbour.manifests.kept["odd", launch_digest(spec)] == after
