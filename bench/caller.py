@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 
@@ -42,6 +43,7 @@ class Answer(msgspec.Struct):
     id: int | str | None = None
     method: str | None = None
     result: Result | None = None
+    error: msgspec.Raw = msgspec.Raw()
 
 
 class Wrong(Exception):
@@ -140,11 +142,12 @@ class Caller:
 def _check(found: Answer, expected: str) -> None:
     result = found.result
     if result is None or result.isError or not result.content or result.content[-1].text != expected:
-        raise Wrong(f"not what the server answered: {str(found)[:500]}")
+        said = bytes(found.error).decode() or str(result)
+        raise Wrong(f"not what the server answered: {said[:500]}")
 
 
 @contextmanager
-def running(command: Sequence[str], env: Mapping[str, str]) -> Generator[Caller]:
+def running(command: Sequence[str], env: Mapping[str, str], cwd: Path) -> Generator[Caller]:
     """Start a server or gateway; at the end close its input, and kill it if that does not end it."""
     process = subprocess.Popen(
         command,
@@ -152,6 +155,7 @@ def running(command: Sequence[str], env: Mapping[str, str]) -> Generator[Caller]
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env=dict(env),
+        cwd=cwd,
         bufsize=0,
     )
     with process:

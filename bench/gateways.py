@@ -3,17 +3,18 @@
 All are measured in one run, in turns: each round visits every one, so that a busy machine slows them alike.
 """
 
-import importlib.util
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import TypeAlias
 
 from bench import peers
 from bench.caller import Caller, running
@@ -21,6 +22,7 @@ from bench.peers import BARE, DIRECT, FASTMCP, LAZY_MCP, PML, Gateway
 from bench.table import Row, ms, percentile, print_table
 
 IN_FLIGHT = 32
+Begin: TypeAlias = Callable[[Sequence[str]], AbstractContextManager[Caller]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,16 +53,17 @@ class Numbers:
 
 def rows(*, quick: bool = False) -> list[Row]:
     """Measure and return the rows; `quick` compares only with what needs no installation."""
-    if importlib.util.find_spec("pml.cli.stdio") is None:
-        return []
     with tempfile.TemporaryDirectory() as directory:
         home = Path(directory)
+        workspace = home / "workspace"
+        workspace.mkdir()
         env = {"PATH": os.environ["PATH"], "HOME": directory, "PML_HOME": str(home / "pml")}
-        gateways = [peers.direct(), peers.pml(home, env), *([] if quick else _peers(home))]
+        gateways = [peers.direct(), peers.pml(workspace, env), *([] if quick else _peers(home))]
         effort = QUICK if quick else FULL
         found = {name: Numbers() for name in (BARE, *(gateway.name for gateway in gateways))}
-        _measure_starts(gateways, found, env, effort)
-        _measure_calls(gateways, found, env, effort)
+        begin = partial(running, env=env, cwd=workspace)
+        _measure_starts(gateways, found, begin, effort)
+        _measure_calls(gateways, found, begin, effort)
     return _rows(found)
 
 
@@ -77,14 +80,14 @@ def _peers(home: Path) -> list[Gateway]:
 
 
 def _measure_starts(
-    gateways: Sequence[Gateway], found: Mapping[str, Numbers], env: Mapping[str, str], effort: Effort
+    gateways: Sequence[Gateway], found: Mapping[str, Numbers], begin: Begin, effort: Effort
 ) -> None:
     commands = {gateway.name: gateway.start_command or gateway.command for gateway in gateways}
     commands[BARE] = peers.bare_command()
     for number in range(effort.starts + 1):
         for name, command in commands.items():
             start = time.perf_counter()
-            with running(command, env) as caller:
+            with begin(command) as caller:
                 caller.initialize()
                 took = time.perf_counter() - start
             if number:  # the first one only fills the caches
@@ -92,10 +95,10 @@ def _measure_starts(
 
 
 def _measure_calls(
-    gateways: Sequence[Gateway], found: Mapping[str, Numbers], env: Mapping[str, str], effort: Effort
+    gateways: Sequence[Gateway], found: Mapping[str, Numbers], begin: Begin, effort: Effort
 ) -> None:
     with ExitStack() as stack:
-        callers = [(gateway, stack.enter_context(running(gateway.command, env))) for gateway in gateways]
+        callers = [(gateway, stack.enter_context(begin(gateway.command))) for gateway in gateways]
         for gateway, caller in callers:
             caller.initialize()
             caller.initialized()

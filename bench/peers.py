@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,10 +71,8 @@ def bare_command() -> tuple[str, ...]:
     return (sys.executable, str(_HERE / "bare_server.py"))
 
 
-def pml(home: Path, env: dict[str, str]) -> Gateway:
-    """Make a workspace that is trusted and allows the echo server's tools; audit is on, as it always is."""
-    workspace = home / "workspace"
-    workspace.mkdir()
+def pml(workspace: Path, env: Mapping[str, str]) -> Gateway:
+    """Make the workspace trusted, so that it allows the echo server's tools; audit is on, as it always is."""
     command, *args = ECHO_SERVER
     config = {
         "version": "0.1.0",
@@ -83,12 +82,12 @@ def pml(home: Path, env: dict[str, str]) -> Gateway:
     (workspace / ".pml.json").write_text(json.dumps(config))
     program = str(Path(sysconfig.get_path("scripts")) / "pml")
     trust = (program, "trust", "--workspace", str(workspace))
-    shown = subprocess.run([*trust, "--show", "--json"], env=env, check=True, capture_output=True)
+    shown = subprocess.run([*trust, "--show", "--json"], env=dict(env), check=True, stdout=subprocess.PIPE)
     digest = json.loads(shown.stdout)["digest"]
-    subprocess.run([*trust, "--yes", "--digest", digest], env=env, check=True, capture_output=True)
+    subprocess.run([*trust, "--yes", "--digest", digest], env=dict(env), check=True, stdout=subprocess.PIPE)
     return Gateway(
         name=PML,
-        command=(program, "stdio", "--workspace", str(workspace)),
+        command=(program, "stdio"),
         echo=_call("echo__echo", TEXT),
         big=_call("echo__big", BIG_TEXT),
     )

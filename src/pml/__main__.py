@@ -1,5 +1,5 @@
 """`python -m pml` is `pml`."""
 
-from pml.cli.main import entry
+from pml.cli.entry import entry
 
 entry()

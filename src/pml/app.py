@@ -1,7 +1,9 @@
-"""Where concrete parts meet: the only reader of the environment, and the maker of every `Desk`."""
+"""Where concrete parts meet: the only reader of the environment, and the maker of every `Desk`.
+
+Parts are imported where they are put together: `pml stdio` answers a handshake before it needs any of them.
+"""
 
 import contextlib
-import getpass
 import os
 import sys
 import uuid
@@ -11,21 +13,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pml.core.approvals import Channel, Decider, DeciderKind, OwnerId, SessionId
 from pml.core.errors import Invalid, Unavailable
-from pml.core.ports import ConfigFiles
 from pml.core.values import check
-from pml.host.processes import SystemProcesses
-from pml.service.desk import Desk
-from pml.settings.files import WorkspaceFiles
-from pml.store.owners import OwnerLocks
-from pml.store.sqlite import SqliteStore
 
 if TYPE_CHECKING:
+    from pml.core.approvals import Decider
+    from pml.core.ports import ConfigFiles
     from pml.core.serving import Client
     from pml.downstream.connection import Connection
     from pml.downstream.eras import Era
     from pml.downstream.gateway import Gateway
+    from pml.service.desk import Desk
     from pml.upstream.fleet import Fleet
 
 
@@ -55,7 +53,9 @@ class DiskConfigs:
         self._place = place
         self._files: dict[str, ConfigFiles] = {}
 
-    def of(self, workspace: str) -> ConfigFiles:
+    def of(self, workspace: str) -> "ConfigFiles":
+        from pml.settings.files import WorkspaceFiles
+
         if workspace not in self._files:
             self._files[workspace] = WorkspaceFiles(
                 pml_home=self._place.home, workspace=Path(workspace), user_home=self._place.user_home
@@ -87,8 +87,14 @@ def is_debugging() -> bool:
 
 
 @contextlib.asynccontextmanager
-async def open_desk(place: Place) -> AsyncGenerator[Desk]:
+async def open_desk(place: Place) -> AsyncGenerator["Desk"]:
     """Yield a desk on the store of `place`; its locks and files are released at the end."""
+    from pml.core.approvals import OwnerId
+    from pml.host.processes import SystemProcesses
+    from pml.service.desk import Desk
+    from pml.store.owners import OwnerLocks
+    from pml.store.sqlite import SqliteStore
+
     me = OwnerId(str(uuid.uuid4()))
     try:
         owners = OwnerLocks(place.home, me)
@@ -115,6 +121,7 @@ async def open_gateway(
     place: Place, connection: "Connection", era: "Era", stack: contextlib.AsyncExitStack
 ) -> "Gateway":
     """Return the gateway for the client of `connection`; the stack closes it and all that it started."""
+    from pml.core.approvals import SessionId
     from pml.downstream.gateway import Gateway
     from pml.downstream.relay import Relay
     from pml.service.gate import Gate
@@ -142,7 +149,7 @@ async def open_gateway(
     return gateway
 
 
-def open_fleet(desk: Desk, place: Place, client: "Client") -> "Fleet":
+def open_fleet(desk: "Desk", place: Place, client: "Client") -> "Fleet":
     """Return the servers of the workspace; whoever opens them closes them."""
     from pml.upstream.fleet import Fleet
 
@@ -163,12 +170,16 @@ def principal(place: Place) -> str:
     return f"{user_name()}@{place.workspace}"
 
 
-def person() -> Decider:
+def person() -> "Decider":
     """Return the person at this terminal."""
+    from pml.core.approvals import Channel, Decider, DeciderKind
+
     return Decider(kind=DeciderKind.PERSON, id=user_name(), channel=Channel.TERMINAL)
 
 
 def user_name() -> str:
+    import getpass
+
     try:
         name = getpass.getuser()
         name.encode()

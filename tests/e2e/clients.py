@@ -23,6 +23,7 @@ LINE_BYTES: Final = 16 * 1024 * 1024  # a result of a real server fits
 Answer = Mapping[str, object] | None
 
 ACCEPT: Final[Answer] = {"action": "accept", "content": {"remember": "once"}}
+ACCEPT_NOTHING: Final[Answer] = {"action": "accept", "content": {}}
 ALWAYS: Final[Answer] = {"action": "accept", "content": {"remember": "always"}}
 DECLINE: Final[Answer] = {"action": "decline"}
 CANCEL: Final[Answer] = {"action": "cancel"}

@@ -13,6 +13,7 @@ from pml.core.manifests import Manifest
 from pml.core.rules import Source
 from pml.core.servers import ServerSpec
 from pml.core.values import JsonObject
+from pml.upstream.board import list_servers
 from pml.upstream.fleet import Fleet
 from pml.upstream.limits import Limits
 
@@ -92,6 +93,9 @@ class Harbour:
         )
         self._fleets.append(fleet)
         return fleet
+
+    def pids(self) -> list[int]:
+        return [posted.process.pid for posted in list_servers(self.home) if posted.process is not None]
 
     def log(self) -> str:
         return "".join(path.read_text("utf-8") for path in sorted((self.home / "logs").iterdir()))

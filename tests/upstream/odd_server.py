@@ -82,7 +82,7 @@ def list_tools(request: dict[str, Any]) -> None:
 
 def fork(request: dict[str, Any], arguments: dict[str, Any]) -> None:
     """Leave a grandchild that ignores polite signals and holds every pipe."""
-    code = "import os, signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); os.write({}, b'up'); signal.pause()"
+    code = "import os; from signal import *; signal(SIGTERM, SIG_IGN); os.write({}, b'up'); pause()"
     ready, tell = os.pipe()
     os.set_inheritable(tell, True)
     child = subprocess.Popen([sys.executable, "-c", code.format(tell)], pass_fds=[tell])

@@ -39,7 +39,8 @@ async def test_a_ping_is_answered(harbour: Harbour) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "words"), [("sampling/createMessage", "PML does not offer sampling"), ("made/up", "PML does not")]
+    ("method", "words"),
+    [("sampling/createMessage", "PML does not offer sampling"), ("made/up", "PML does not")],
 )
 async def test_everything_else_is_refused_in_words(harbour: Harbour, method: str, words: str) -> None:
     said = await use(harbour.fleet(), odd(), "ask", method=method)

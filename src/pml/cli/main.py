@@ -3,8 +3,6 @@
 import argparse
 import asyncio
 import importlib
-import io
-import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from difflib import get_close_matches
@@ -14,6 +12,7 @@ from pml import __version__
 from pml.cli.exits import Exit, exit_of
 from pml.cli.output import complain, print_error
 from pml.cli.parsing import Parser, parse
+from pml.cli.running import until_done
 from pml.core.errors import ConfigInvalid, PmlError
 from pml.core.text import quote
 
@@ -37,14 +36,6 @@ class Command(Protocol):
     def run(self, args: argparse.Namespace) -> int | Coroutine[Any, Any, int]: ...
 
 
-def entry() -> None:
-    """The `pml` script."""
-    stream: object = sys.stdout
-    if isinstance(stream, io.TextIOWrapper):  # what a terminal cannot show must not end a command
-        cast("io.TextIOWrapper[Any]", stream).reconfigure(errors="backslashreplace")
-    sys.exit(main(sys.argv[1:]))
-
-
 def main(argv: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     words = [*argv]
@@ -64,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
     run = cast("Callable[[argparse.Namespace], int | Coroutine[Any, Any, int]]", args.run)
     try:
         outcome = run(args)
-        return outcome if isinstance(outcome, int) else asyncio.run(_until_done(outcome))
+        return outcome if isinstance(outcome, int) else asyncio.run(until_done(outcome))
     except PmlError as exc:
         print_error(_with_hint(exc), as_json=getattr(args, "json", False))
         return exit_of(exc)
@@ -85,19 +76,6 @@ def main(argv: Sequence[str]) -> int:
         error = PmlError(f"internal error: {type(exc).__name__}", hint="`PML_LOG=debug` shows all of it")
         print_error(error, as_json=getattr(args, "json", False))
         return exit_of(error)
-
-
-async def _until_done(work: Coroutine[Any, Any, int]) -> int:
-    """Run a command so that SIGTERM, like Ctrl-C, lets it clean up; a second one ends it at once."""
-    task = asyncio.ensure_future(work)
-    loop = asyncio.get_running_loop()
-
-    def stop(number: int, frame: object) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        loop.call_soon_threadsafe(task.cancel)
-
-    signal.signal(signal.SIGTERM, stop)
-    return await task
 
 
 def _refuse_command(parser: argparse.ArgumentParser, name: str) -> int:

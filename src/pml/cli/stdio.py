@@ -1,38 +1,58 @@
 """`pml stdio`: the MCP gateway on standard input and output, as a client starts it."""
 
-import argparse
+import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from pml.cli.exits import Exit
+from pml.app import find_place, is_debugging
+from pml.cli.running import until_done
+from pml.core.errors import PmlError
+from pml.downstream.stdio import serve_stdio
 
 if TYPE_CHECKING:
+    import argparse
+
     from pml.downstream.connection import Connection
     from pml.downstream.door import Answering
     from pml.downstream.eras import Era
 
-EXAMPLES = """A client starts this; it speaks MCP on standard input and output and asks nothing there itself.
+EXAMPLES = """A client starts this; it speaks MCP on standard input and output and reads nothing else there.
 
 examples:
   claude mcp add pml -- pml stdio      give Claude Code the tools of this workspace's .pml.json
   pml stdio --workspace ~/project      serve another folder than the working directory"""
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure(parser: "argparse.ArgumentParser") -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("--workspace", metavar="DIR", help="the workspace (default: the working directory)")
 
 
-async def run(args: argparse.Namespace) -> int:
-    from pml.app import find_place, is_debugging
-    from pml.downstream.stdio import serve_stdio
+def run(args: "argparse.Namespace") -> int:
+    return serve(args.workspace)
 
-    place = find_place(args.workspace)
+
+def serve(workspace: str | None) -> int:
+    """Serve one client until it closes its end, or the process is told to stop; both are good ends."""
+    try:
+        return asyncio.run(until_done(_serve(workspace)))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return 0
+    except PmlError as exc:
+        from pml.cli.exits import exit_of
+        from pml.cli.output import print_error
+
+        print_error(exc, as_json=False)
+        return exit_of(exc)
+
+
+async def _serve(workspace: str | None) -> int:
+    place = find_place(workspace)
 
     async def open_gateway(connection: "Connection", era: "Era", stack: AsyncExitStack) -> "Answering":
-        from pml.app import open_gateway
+        from pml import app
 
-        return await open_gateway(place, connection, era, stack)
+        return await app.open_gateway(place, connection, era, stack)
 
     await serve_stdio(open_gateway, debug=is_debugging())
-    return Exit.OK
+    return 0

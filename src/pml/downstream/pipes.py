@@ -151,7 +151,7 @@ class Inlet:
     def _go_on(self) -> None:
         if self._turn is None:
             self._loop.add_reader(self._fd, self._read)
-        else:
+        elif not self._reading:
             self._reading = True
             self._turn.set()
 

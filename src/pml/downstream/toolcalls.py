@@ -6,7 +6,7 @@ pipeline goes on from what is stored.
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
+from typing import Final
 
 import msgspec
 
@@ -14,7 +14,6 @@ from pml.core.approvals import Approval, ApprovalId, State
 from pml.core.digest import digest
 from pml.core.errors import Invalid, PmlError, ServerRefused
 from pml.core.names import ToolName
-from pml.core.rules import Call, VerdictKind
 from pml.core.values import Json, JsonObject
 from pml.downstream.asking import Asker, FormNeeded, Spawn
 from pml.downstream.catalog import Catalog
@@ -26,14 +25,15 @@ from pml.downstream.relay import Relay, Work
 from pml.downstream.results import approval_result, refusal_result
 from pml.downstream.seals import Seals
 from pml.service.approvals import get
-from pml.service.calls import call_tool
+from pml.service.calls import admit_own, call_tool
 from pml.service.gate import Attempt, Gate, Paused
-from pml.service.policy import current_policy, judge, refuse_denied
+from pml.service.policy import current_policy
 from pml.service.settling import settle_trust
 from pml.service.workflows import Continuation, WorkflowAborted, WorkflowGone, resume
 
 CALL = ToolName(namespace="pml", action="call")
 DISCOVER = ToolName(namespace="pml", action="discover")
+OWN: Final[Mapping[str, ToolName]] = {"call": CALL, "discover": DISCOVER}
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,15 +99,17 @@ class ToolCalls:
             settled = await self._take_form(ApprovalId(sealed.ref), asked, asker, era, sealed.age_s)
         if asked.said is not None:
             tool = await self._continued_tool(asked)
+            given = _inner(asked.arguments) if asked.name == "call" else asked.arguments
             attempt, settled = await resume(
-                self._gate, asked.said, tool=tool, arguments=self._inner(asked), client=era.client
+                self._gate, asked.said, tool=tool, arguments=given, client=era.client
             )
-        elif asked.name == "discover":
-            attempt = Attempt(tool=DISCOVER, arguments=asked.arguments, offered=True)
         else:
             attempt = await self._attempt(asked)
         if attempt.tool == DISCOVER:
             return stamp(msgspec.json.encode(await self._discover(attempt, asker, settled)), era)
+        if attempt.tool == CALL:
+            await admit_own(self._gate, attempt, asker, settled)
+            attempt = await self._called(attempt)
         if era.is_modern and era.has_form:
             return await self._work(exchange, era, asked, asker, attempt, settled)
         result = await call_tool(
@@ -116,38 +118,32 @@ class ToolCalls:
         return stamp(result, era)
 
     async def _attempt(self, asked: Asked) -> Attempt:
-        """Return the call that is meant. Raises: ToolDenied, NotFound, Invalid."""
-        if asked.name != "call":
-            return await self._catalog.resolve(asked.name, asked.arguments)
-        await self._judge_own(CALL, asked.arguments)
-        name = asked.arguments.get("tool")
+        """Return the call that is meant. Raises: NotFound."""
+        own = OWN.get(asked.name)
+        if own is not None:
+            return Attempt(tool=own, arguments=asked.arguments, offered=True)
+        return await self._catalog.resolve(asked.name, asked.arguments)
+
+    async def _called(self, call: Attempt) -> Attempt:
+        """Return what `call` calls. Raises: NotFound, Invalid."""
+        name = call.arguments.get("tool")
         if not isinstance(name, str) or not name:
             raise Invalid("`call` needs `tool`, as `namespace:action`", hint="`discover` lists what there is")
-        attempt = await self._catalog.resolve(name, self._inner(asked))
+        attempt = await self._catalog.resolve(name, _inner(call.arguments))
         if attempt.offered:
             wire = self._catalog.wire(attempt.tool)
             raise Invalid(
                 f"`{attempt.tool}` is listed by its own name: call `{wire}`",
                 hint="so that the client's own rules hold for it",
             )
-        return replace(attempt, offered=False)
-
-    def _inner(self, asked: Asked) -> JsonObject:
-        if asked.name != "call":
-            return asked.arguments
-        inner = asked.arguments.get("arguments", {})
-        if not isinstance(inner, Mapping):
-            raise Invalid("`arguments` must be an object")
-        return inner
+        return attempt
 
     async def _continued_tool(self, asked: Asked) -> str | None:
         """Return the tool whose workflow is continued; None where `call` continues any."""
         if asked.name == "call":
             name = asked.arguments.get("tool")
             return str((await self._catalog.resolve(name, {})).tool) if isinstance(name, str) else None
-        if asked.name == "discover":
-            return str(DISCOVER)
-        return str((await self._catalog.resolve(asked.name, {})).tool)
+        return str((await self._attempt(asked)).tool)
 
     async def _take_form(
         self, approval_id: ApprovalId, asked: Asked, asker: Asker, era: Era, age_s: float
@@ -167,7 +163,7 @@ class ToolCalls:
         query, names = attempt.arguments.get("query", ""), attempt.arguments.get("tools", [])
         if not isinstance(query, str) or not isinstance(names, list | tuple):
             raise Invalid("`query` must be a text and `tools` a list of names")
-        await self._judge_own(DISCOVER, attempt.arguments)
+        await admit_own(self._gate, attempt, asker, settled)
         policy = await current_policy(self._gate.desk, self._gate.session.workspace)
         if self._catalog.waiting(policy):
             await settle_trust(self._gate, policy, None, attempt=attempt, asking=asker, settled=settled)
@@ -175,14 +171,6 @@ class ToolCalls:
         found = discovery(tools, query, [str(name) for name in names], self._catalog.waiting(policy))
         text = msgspec.json.format(msgspec.json.encode(found), indent=2).decode()
         return {"content": [{"type": "text", "text": text}], "structuredContent": found}
-
-    async def _judge_own(self, tool: ToolName, arguments: JsonObject) -> None:
-        """Raise ToolDenied if a rule denies PML's own tool."""
-        policy = await current_policy(self._gate.desk, self._gate.session.workspace)
-        call = Call(tool=str(tool), arguments=arguments, cwd=self._gate.session.workspace)
-        judged = await judge(self._gate.desk, policy, call, session_id=self._gate.session.id)
-        if judged.kind is VerdictKind.DENY:
-            refuse_denied(judged, call.tool)
 
     async def _work(
         self,
@@ -248,6 +236,14 @@ def read_call(params: JsonObject) -> Asked:
         state=params.get("requestState"),
         responses=params.get("inputResponses"),
     )
+
+
+def _inner(arguments: JsonObject) -> JsonObject:
+    """Return the arguments of the tool that `call` calls. Raises: Invalid."""
+    inner = arguments.get("arguments", {})
+    if not isinstance(inner, Mapping):
+        raise Invalid("`arguments` must be an object")
+    return inner
 
 
 def _continuation(said: Json) -> Continuation:

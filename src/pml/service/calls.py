@@ -65,6 +65,28 @@ async def call_tool(
     )
 
 
+async def admit_own(gate: Gate, attempt: Attempt, asking: Asking, settled: Approval | None) -> None:
+    """Return if PML's own tool may be used: it only carries other calls, so only a rule that names it asks.
+
+    Raises: ToolDenied, NotApproved, Paused.
+    """
+    policy = await current_policy(gate.desk, gate.session.workspace)
+    judged = await _judge(gate, policy, attempt, None, None)
+    if judged.kind is not VerdictKind.ASK:
+        return
+    tool = str(attempt.tool)
+    question = Question(
+        session=gate.session,
+        tool=tool,
+        arguments=attempt.arguments,
+        deciders=deciders(gate, policy.settings, Subject.TOOL_CALL, tool, asking),
+    )
+    because = matched_rule(judged)
+    record = await settle(gate, question, because, attempt=attempt, asking=asking, settled=settled)
+    await claim(gate.desk, record.id)
+    await finish(gate.desk, record.id)
+
+
 async def _admit(gate: Gate, attempt: Attempt, asking: Asking, settled: Approval | None) -> Admitted | None:
     """Return the call that may run, or None when time has passed since it was judged: then judge again."""
     policy = await current_policy(gate.desk, gate.session.workspace)

@@ -19,6 +19,7 @@ from pml.core.approvals import OwnerId
 from pml.core.ports import Process, Processes
 from pml.host.private import private_directory
 from pml.host.processes import SystemProcesses
+from pml.upstream.process import identify
 
 _STOP_S: Final = 2.0  # for a server to end by itself, before it is killed
 _LOOK_S: Final = 0.05
@@ -46,7 +47,7 @@ class Board:
         self._home = home
         self._workspace = workspace
         self._owner = owner
-        self._me = SystemProcesses().ancestors()[0]
+        self._me = identify(os.getpid())
 
     def post(
         self,

@@ -5,10 +5,11 @@ follows from a change, is not known here.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Final, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from pml import __version__
 from pml.core.errors import Invalid, ServerFailed, ServerRefused
@@ -21,6 +22,7 @@ from pml.upstream.log import ServerLog
 
 PROTOCOL: Final = "2025-11-25"
 _OLDEST: Final = "2024-11-05"
+KINDS: Final = frozenset({"tools", "prompts", "resources"})
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
@@ -30,15 +32,11 @@ class Connection(Protocol):
     def notify(self, method: str, params: JsonObject) -> None: ...
 
 
-class Greeting(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server said of itself when it was greeted."""
+async def greet(server: str, launch: str, connection: Connection, *, can_elicit: bool) -> Manifest:
+    """Open the session and return a manifest without entries.
 
-    capabilities: JsonObject
-    instructions: str | None
-
-
-async def greet(server: str, connection: Connection, *, can_elicit: bool) -> Greeting:
-    """Open the session. Raises: ServerFailed if the server will not or speaks no version that PML knows."""
+    Raises: ServerFailed if the server will not, or speaks no version that PML knows.
+    """
     capabilities: JsonObject = {"roots": {}, "elicitation": {"form": {}}} if can_elicit else {"roots": {}}
     params: JsonObject = {
         "protocolVersion": PROTOCOL,
@@ -56,7 +54,9 @@ async def greet(server: str, connection: Connection, *, can_elicit: bool) -> Gre
         raise ServerFailed(f"server `{server}` speaks protocol {quote(str(version))}, which PML does not")
     connection.notify("notifications/initialized", {})
     offered, instructions = said.get("capabilities"), said.get("instructions")
-    return Greeting(
+    return Manifest(
+        server=server,
+        launch=launch,
         capabilities=offered if isinstance(offered, dict) else {},
         instructions=instructions if isinstance(instructions, str) else None,
     )
@@ -71,21 +71,18 @@ class Reader:
         self._log = log
         self._limits = limits
 
-    async def read(self, launch: str, greeting: Greeting) -> Manifest:
-        """Return what the server offers now. Raises: ServerFailed."""
-        declared = greeting.capabilities
-        return Manifest(
-            server=self._server,
-            launch=launch,
-            capabilities=declared,
-            instructions=greeting.instructions,
-            tools=await self._tools(must="tools" in declared),
-            prompts=await self._optional("prompts", "prompts/list", "prompts", "name", declared),
-            resources=await self._optional("resources", "resources/list", "resources", "uri", declared),
-            templates=await self._optional(
-                "resources", "resources/templates/list", "resourceTemplates", "uriTemplate", declared
-            ),
-        )
+    async def read(self, before: Manifest, kinds: Set[str]) -> Manifest:
+        """Return what the server offers now, reading only `kinds` again. Raises: ServerFailed."""
+        declared, now = before.capabilities, before
+        if "tools" in kinds:
+            now = replace(now, tools=await self._tools(must="tools" in declared))
+        if "prompts" in kinds and "prompts" in declared:
+            now = replace(now, prompts=await self._optional("prompts/list", "prompts", "name"))
+        if "resources" in kinds and "resources" in declared:
+            templates = await self._optional("resources/templates/list", "resourceTemplates", "uriTemplate")
+            resources = await self._optional("resources/list", "resources", "uri")
+            now = replace(now, resources=resources, templates=templates)
+        return now
 
     async def _tools(self, *, must: bool) -> tuple[JsonObject, ...]:
         try:
@@ -95,11 +92,7 @@ class Reader:
                 raise ServerFailed(f"{exc.message}, when it was to list its tools") from exc
             return ()
 
-    async def _optional(
-        self, capability: str, method: str, member: str, key: str, declared: JsonObject
-    ) -> tuple[JsonObject, ...]:
-        if capability not in declared:
-            return ()
+    async def _optional(self, method: str, member: str, key: str) -> tuple[JsonObject, ...]:
         try:
             return await self._entries(method, member, lambda entry: _text(entry, key))
         except ServerRefused as exc:

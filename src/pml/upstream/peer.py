@@ -130,6 +130,8 @@ class Peer:
         except asyncio.CancelledError:
             if self._calls.pop(call_id, None) is not None:
                 self._cancel(call_id, "no longer wanted")
+            elif not call.answer.cancelled():
+                call.answer.exception()  # it came in the same turn, and nobody else will look at it
             raise
         finally:
             self.used_at = self._loop.time()
@@ -267,8 +269,9 @@ class Peer:
         elif len(self._answering) >= self._limits.requests_by_server:
             self._send_error(asked, INTERNAL_ERROR, "too many requests at a time")
         else:
-            params = _object(raw)
-            self._answering[asked] = self._loop.create_task(self._answer(asked, method, params))
+            task = self._loop.create_task(self._answer(asked, method, _object(raw)))
+            self._answering[asked] = task
+            task.add_done_callback(lambda _: self._answering.pop(asked, None))
 
     async def _answer(self, asked: _Id, method: str, params: JsonObject) -> None:
         try:
@@ -281,8 +284,6 @@ class Peer:
         except Exception as exc:
             self._log.note(f"{method} could not be answered: {exc!r}")
             self._send_error(asked, INTERNAL_ERROR, "internal error")
-        finally:
-            self._answering.pop(asked, None)
 
     def _end_silent(self) -> None:
         """Fail what has been silent for too long; the rest is looked at when its time comes."""

@@ -132,7 +132,10 @@ class ServerProcess:
     def _reap(self, process: "AnyPopen") -> None:
         """Wait, on a thread of its own, for the end of the process, and kill what is left of its group."""
         if sys.platform != "win32" and hasattr(os, "waitid"):
-            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+            with contextlib.suppress(
+                ChildProcessError
+            ):  # where SIGCHLD is ignored, nothing waits to be reaped
+                os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         else:
             process.wait()
         with self._reaping:

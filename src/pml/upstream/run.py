@@ -4,7 +4,7 @@ When to start, and what follows from an end, is decided in `server`.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 
 from pml.core.manifests import Manifest
@@ -14,7 +14,7 @@ from pml.core.serving import Client
 from pml.upstream.asked import ClientDesk
 from pml.upstream.limits import Limits
 from pml.upstream.log import ServerLog
-from pml.upstream.offers import Greeting, Reader, greet
+from pml.upstream.offers import KINDS, Reader, greet
 from pml.upstream.peer import Peer
 from pml.upstream.process import Ears, Launch, ServerProcess, identify
 
@@ -42,7 +42,7 @@ class Run:
         self.peer: Peer
         self._limits = limits
         self._process: ServerProcess
-        self._greeting: Greeting | None = None
+        self._offered: Manifest
 
     async def open(self, launch: Launch, client: Client, on_changed: Callable[[str], None]) -> None:
         """Spawn the process. Raises: ServerFailed."""
@@ -53,12 +53,16 @@ class Run:
         self.peer = Peer(self.spec.name, self._process, desk, self.log, self._limits)
         await self._process.connect()
 
-    async def read(self, *, can_elicit: bool) -> Manifest:
-        """Return what the server offers now, after greeting it if this is the first time."""
-        name = self.spec.name
-        if self._greeting is None:
-            self._greeting = await greet(name, self.peer, can_elicit=can_elicit)
-        return await Reader(name, self.peer, self.log, self._limits).read(self.launch, self._greeting)
+    async def greet(self, *, can_elicit: bool) -> Manifest:
+        """Open the session and return all that the server offers. Raises: ServerFailed."""
+        self._offered = await greet(self.spec.name, self.launch, self.peer, can_elicit=can_elicit)
+        return await self.read(KINDS)
+
+    async def read(self, kinds: Set[str]) -> Manifest:
+        """Return what the server offers now, where only `kinds` have changed. Raises: ServerFailed."""
+        reader = Reader(self.spec.name, self.peer, self.log, self._limits)
+        self._offered = await reader.read(self._offered, kinds)
+        return self._offered
 
     def end(self, reason: str, *, is_crash: bool) -> None:
         """Have the run end; the first reason counts."""

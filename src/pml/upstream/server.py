@@ -5,7 +5,7 @@ of crashes ends only with a run that lasts: one that answers and then dies would
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -118,7 +118,7 @@ class Server:
             if self._watching is not None and self._run is not None and self._run.over.done():
                 await asyncio.shield(self._watching)
             if self._run is not None:
-                return self.live or await self._read(self._run)
+                return self.live or await self._read_again(self._run)
             await self._wait_turn()
             return await self._start()
         except asyncio.CancelledError:
@@ -132,10 +132,11 @@ class Server:
         if left <= 0:
             return
         if self._state is State.CRASH_LOOP or left > self._limits.backoff_wait_s:
-            state = "is in a crash loop" if self._state is State.CRASH_LOOP else "keeps crashing"
-            name, row = self.spec.name, f"{self._crashes} crashes in a row"
+            name = self.spec.name
+            row = f"crashed {self._crashes} times in a row" if self._crashes > 1 else "crashed just now"
+            state = f"is in a crash loop: it {row}" if self._state is State.CRASH_LOOP else row
             raise ServerFailed(
-                f"server `{name}` {state}: {row}; last: {self._last_error}",
+                f"server `{name}` {state}; last: {self._last_error}",
                 hint=f"it is not started again for {left:.0f} s; see `pml servers logs {name}`",
             )
         await asyncio.sleep(left)
@@ -161,31 +162,35 @@ class Server:
         self._starts += 1
         self._post(State.STARTING)
         self._watching = self._loop.create_task(self._watch(run))
-        manifest = await self._read(run)
+        try:
+            manifest = await self._in_time(run, run.greet(can_elicit=around.client.can_elicit))
+            manifest = await self._keep(run, manifest, told=set())
+        except ServerFailed as exc:
+            run.end(exc.message, is_crash=True)
+            raise
+        except BaseException:
+            run.end(self._closed or f"server `{spec.name}` was not wanted any more", is_crash=False)
+            raise
         self._idling = self._loop.call_later(around.idle_s(), self._end_if_idle, run)
         self._post(State.RUNNING)
         return manifest
 
-    async def _read(self, run: Run) -> Manifest:
-        """Read what the server offers; a run that does not tell is ended."""
+    async def _read_again(self, run: Run) -> Manifest:
+        """Read what has changed. A server that does not tell now goes on: it may be busy with calls."""
         told, run.stale = run.stale, set()
         try:
+            return await self._keep(run, await self._in_time(run, run.read(told)), told)
+        except BaseException:
+            run.stale |= told
+            raise
+
+    async def _in_time(self, run: Run, reading: Coroutine[None, None, Manifest]) -> Manifest:
+        try:
             async with asyncio.timeout(self._limits.start_s):
-                manifest = await run.read(can_elicit=self._around.client.can_elicit)
+                return await reading
         except TimeoutError:
             late = f"did not say what it offers within {self._limits.start_s:g} s"
-            run.end(run.with_last_words(late), is_crash=True)
-        except ServerFailed as exc:
-            run.end(exc.message, is_crash=True)
-        except BaseException:
-            run.end(self._closed or f"server `{run.spec.name}` was not wanted any more", is_crash=False)
-            raise
-        else:
-            manifest = await self._keep(run, manifest, told)
-            if not run.over.done():
-                self.live = None if run.stale else manifest
-                return manifest
-        raise ServerFailed((await run.over).reason)
+            raise ServerFailed(run.with_last_words(late)) from None
 
     async def _keep(self, run: Run, manifest: Manifest, told: set[str]) -> Manifest:
         """Remember what the server offers, and tell the client of what it has not been told of yet."""
@@ -201,6 +206,9 @@ class Server:
         self._known = known if known == manifest and known is not None else manifest
         for kind in sorted(_changed_kinds(known, manifest) - told):
             self._around.client.changed(manifest.server, kind)
+        if run.over.done():
+            raise ServerFailed(run.over.result().reason)
+        self.live = None if run.stale else self._known
         return self._known
 
     def _changed(self, run: Run, kind: str) -> None:

@@ -1,0 +1,112 @@
+"""Real servers behind the gateway answer as they do without it."""
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.clients import TYPESCRIPT_1, Client, Outcome, call, connected, tools_of
+from tests.e2e.installed import Server, bare_environment, gateway, need_clients, npm_server, python_server
+from tests.e2e.workspaces import ASKED, Workspace
+from tests.tools import need
+
+Calls = list[tuple[str, Mapping[str, object]]]
+
+
+def make_repository(path: Path, home: Path) -> Path:
+    """Make a git repository with one commit."""
+    path.mkdir()
+    (path / "README").write_text("hello\n")
+    git = [need("git"), "-C", str(path), "-c", "user.name=Ada", "-c", "user.email=ada@example.invalid"]
+    for command in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        subprocess.run([*git, *command], env=bare_environment(home), check=True, timeout=30)
+    return path
+
+
+@pytest.fixture
+def servers(tmp_path: Path, home: Path) -> dict[str, tuple[Server, Calls]]:
+    """The servers, each with calls whose results say something about content, structure or errors."""
+    need_clients()
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.txt").write_text("grüße\n")
+    docs = str((tmp_path / "docs").resolve())
+    repository = str(make_repository(tmp_path / "repository", home))
+    noon = {"source_timezone": "Europe/Zurich", "time": "12:00", "target_timezone": "Asia/Tokyo"}
+    return {
+        "everything": (
+            npm_server("everything"),
+            [
+                ("echo", {"message": "a\u2028b 🙂"}),
+                ("get-sum", {"a": 1e15, "b": 0.25}),
+                ("get-sum", {"a": "one"}),
+                ("get-tiny-image", {}),
+                ("get-structured-content", {"location": "Chicago"}),
+                ("get-resource-links", {"count": 3}),
+                ("get-annotated-message", {"messageType": "error", "includeImage": True}),
+            ],
+        ),
+        "memory": (
+            npm_server("memory", env={"MEMORY_FILE_PATH": str(tmp_path / "notes.jsonl")}),
+            [("create_entities", ASKED), ("read_graph", {}), ("search_nodes", {"query": "Ada"})],
+        ),
+        "filesystem": (
+            npm_server("filesystem", docs),
+            [
+                ("list_directory", {"path": docs}),
+                ("read_text_file", {"path": f"{docs}/a.txt"}),
+                ("read_text_file", {"path": str(tmp_path / "notes.jsonl")}),
+            ],
+        ),
+        "time": (
+            python_server("time"),
+            [("convert_time", noon), ("convert_time", {**noon, "time": "25:00"})],
+        ),
+        "git": (
+            python_server("git", "--repository", repository),
+            [("git_status", {"repo_path": repository}), ("git_log", {"repo_path": repository})],
+        ),
+    }
+
+
+async def results_of(client: Client, calls: Calls, *, prefix: str = "") -> list[Outcome]:
+    return [await call(client, prefix + tool, arguments) for tool, arguments in calls]
+
+
+def without_workflow(tool: dict[str, Any]) -> dict[str, Any]:
+    """Return an offered tool as its server offers it, if the gateway has changed nothing else."""
+    schema = tool["inputSchema"]
+    properties = {name: value for name, value in schema["properties"].items() if name != "continue_workflow"}
+    return {**tool, "inputSchema": {**schema, "properties": properties}}
+
+
+async def test_five_real_servers_answer_through_the_gateway_as_they_do_directly(
+    servers: dict[str, tuple[Server, Calls]], tmp_path: Path, home: Path
+) -> None:
+    shop = tmp_path / "shop"
+    shop.mkdir()
+    settings = {
+        "permissions": {"allow": ["*:*"]},
+        "mcpServers": {name: server.as_config() for name, (server, _) in servers.items()},
+    }
+    (shop / ".pml.json").write_text(json.dumps(settings))
+    workspace = Workspace(path=shop, home=home, notes=tmp_path / "notes.jsonl")
+    workspace.trust()
+
+    async with connected(TYPESCRIPT_1, gateway(shop), home=home) as through:
+        offered = await tools_of(through)
+        for name, (server, calls) in servers.items():
+            workspace.notes.unlink(missing_ok=True)
+            async with connected(TYPESCRIPT_1, server, home=home) as direct:
+                expected = await results_of(direct, calls)
+                tools = await tools_of(direct)
+            workspace.notes.unlink(missing_ok=True)
+            assert await results_of(through, calls, prefix=f"{name}__") == expected
+            for tool, definition in tools.items():
+                shown = offered[f"{name}__{tool}"]
+                assert without_workflow(shown)["inputSchema"]["properties"] == (
+                    definition["inputSchema"].get("properties", {})
+                )
+                assert shown["description"] == definition["description"]
