@@ -54,9 +54,9 @@ class DiskConfigs:
         self._files: dict[str, ConfigFiles] = {}
 
     def of(self, workspace: str) -> "ConfigFiles":
-        from pml.settings.files import WorkspaceFiles
-
         if workspace not in self._files:
+            from pml.settings.files import WorkspaceFiles
+
             self._files[workspace] = WorkspaceFiles(
                 pml_home=self._place.home, workspace=Path(workspace), user_home=self._place.user_home
             )

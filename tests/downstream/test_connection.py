@@ -1,6 +1,7 @@
 """JSON-RPC with one client, in process: what goes in, and exactly which lines come out."""
 
 import asyncio
+import gc
 import io
 import json
 import sys
@@ -372,6 +373,37 @@ async def test_a_cancelled_request_that_ends_with_a_result_or_an_error_is_not_an
     bench.request(3)
 
     assert await bench.all_sent() == [result(3)]
+
+
+async def test_a_cancelled_request_is_no_failure_and_one_that_fails_then_is_reported_like_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def fail(exchange: Exchange) -> bytes:
+        try:
+            await bench.release.wait()
+        finally:
+            raise ValueError("hunter2")
+
+    bench = Bench(debug=True)
+    bench.methods["fail"] = fail
+    bench.request(1, "wait")
+    await bench.running(1)
+    bench.send(cancel(1))
+    assert await bench.all_sent() == []
+    assert capsys.readouterr().err == ""
+
+    bench = Bench(debug=True)
+    bench.methods["fail"] = fail
+    bench.request(1, "fail")
+    await bench.running(1)
+    unretrieved: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unretrieved.append(context))
+    bench.send(cancel(1))
+    assert await bench.all_sent() == []
+    gc.collect()
+
+    assert unretrieved == []
+    assert "ValueError: hunter2" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("id", [99, "1", True, 1.0, None, [1], {}])

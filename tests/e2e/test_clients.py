@@ -1,4 +1,4 @@
-"""Every client that people use, in both eras: what is allowed runs, what asks is asked, the rest is refused."""
+"""Every client that people use, in both eras: the allowed runs, the asked asks, the denied is refused."""
 
 import asyncio
 from typing import Any

@@ -1,5 +1,6 @@
 """Starting and stopping servers over and over, and what must not be left of it."""
 
+import contextlib
 import os
 import threading
 from pathlib import Path
@@ -11,6 +12,7 @@ from pml.core.errors import ServerFailed
 from pml.upstream.limits import Limits
 from tests.upstream.fleets import Harbour, odd, until, use
 
+MARK: Final = {"CYCLES_OF": str(os.getpid())}  # inherited by all that a server starts
 LIMITS: Final = Limits(stop_s=0.2, backoff_s=0.001)
 
 
@@ -20,14 +22,14 @@ async def start_and_stop(harbour: Harbour, cycles: int) -> None:
     before = _descriptors()
     for n in range(cycles):
         await _cycle(harbour, n)
-    await until(lambda: _children() == [] and _threads() == 0)
+    await until(lambda: _left_running() == [] and _threads() == 0)
     assert _descriptors() == before
     assert [path for path in harbour.home.rglob("*") if path.is_file() and path.parent.name != "logs"] == []
     assert list(harbour.workspace.iterdir()) == []
 
 
 async def _cycle(harbour: Harbour, n: int) -> None:
-    fleet, spec = harbour.fleet(limits=LIMITS), odd()
+    fleet, spec = harbour.fleet(limits=LIMITS), odd(env=MARK)
     match n % 5:
         case 0:
             assert await use(fleet, spec, "echo", n=n) == {"n": n}
@@ -41,7 +43,7 @@ async def _cycle(harbour: Harbour, n: int) -> None:
                 await use(fleet, spec, "die_by_signal")
         case _:
             with pytest.raises(ServerFailed):
-                await fleet.manifest(odd("exit=1"))
+                await fleet.manifest(odd("exit=1", env=MARK))
     await fleet.close()
 
 
@@ -53,14 +55,13 @@ def _threads() -> int:
     return sum(thread.name.startswith("pml-wait-") for thread in threading.enumerate())
 
 
-def _children() -> list[int]:
-    """Return every process, also a zombie, beneath this one or that ran the odd server."""
-    found: list[int] = []
+def _left_running() -> list[str]:
+    """Return the processes, also zombies, of this one, and whatever else a server of ours has started."""
+    mark = "=".join(*MARK.items()).encode()
+    found: list[str] = []
     for path in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((path / "stat").read_text("utf-8").rpartition(") ")[2].split()[1])
-        except (OSError, IndexError, ValueError):
-            continue
-        if parent == os.getpid():
-            found.append(int(path.name))
+        with contextlib.suppress(OSError):
+            parent = (path / "stat").read_text("utf-8").rpartition(") ")[2].split()[1]
+            if parent == str(os.getpid()) or mark in (path / "environ").read_bytes().split(b"\0"):
+                found.append(path.name)
     return found

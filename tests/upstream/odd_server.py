@@ -85,7 +85,9 @@ def fork(request: dict[str, Any], arguments: dict[str, Any]) -> None:
     code = "import os; from signal import *; signal(SIGTERM, SIG_IGN); os.write({}, b'up'); pause()"
     ready, tell = os.pipe()
     os.set_inheritable(tell, True)
-    child = subprocess.Popen([sys.executable, "-c", code.format(tell)], pass_fds=[tell])
+    child = subprocess.Popen(
+        [sys.executable, "-c", code.format(tell)], pass_fds=[tell], start_new_session="escape" in arguments
+    )
     os.read(ready, 2)
     if arguments.get("then") == "die":
         print(f"child {child.pid}", file=sys.stderr, flush=True)

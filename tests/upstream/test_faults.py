@@ -1,7 +1,9 @@
 """Servers that misbehave: the gateway stays up, the error names the server, and others are unaffected."""
 
 import asyncio
+import os
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +138,15 @@ async def test_grandchildren_that_outlive_a_dead_server_are_killed(harbour: Harb
     found = re.search(r"exit code 5; its last words: child (\d+)", caught.value.message)
     assert found is not None
     await until(lambda: not runs(int(found[1])))
+
+
+async def test_a_crash_is_told_also_when_something_that_escaped_holds_the_pipes(harbour: Harbour) -> None:
+    fleet = harbour.fleet(limits=Limits(drain_s=0.1))
+    with pytest.raises(ServerFailed) as caught:
+        await use(fleet, odd(), "fork", then="die", escape=True)
+    found = re.search(r"child (\d+)", caught.value.message)
+    assert found is not None
+    os.kill(int(found[1]), signal.SIGKILL)
 
 
 @promise("server:killed-whole")

@@ -1,6 +1,7 @@
 """`pml approvals ask`, `allow` and `deny`: putting a question, and answering it as a person."""
 
 import argparse
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pml.cli.cards import print_card, short
@@ -8,8 +9,8 @@ from pml.cli.exits import Exit, exit_of
 from pml.cli.opening import opened
 from pml.cli.output import complain, print_error, print_json, say
 from pml.cli.parsing import read_object
-from pml.core.approvals import Approval, ApprovalId, Scope, SessionId, State, Subject
-from pml.core.digest import digest
+from pml.cli.shell import script_session
+from pml.core.approvals import Approval, ApprovalId, Scope, State, Subject
 from pml.core.errors import Invalid, PmlError
 from pml.core.names import parse_tool
 from pml.core.text import visible, visible_json
@@ -17,11 +18,10 @@ from pml.core.values import Json
 from pml.core.wire import approval_json, error_json
 
 if TYPE_CHECKING:
-    from pml.app import Place
-    from pml.core.ports import Session
     from pml.service.approvals import Decided, Decision
     from pml.service.consent import Consent
     from pml.service.desk import Desk
+    from pml.service.remembering import Remembered
 
 
 def configure_ask(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +71,7 @@ async def ask(args: argparse.Namespace) -> int:
     arguments = read_object(args.arguments, what="the input")
     place = find_place(args.workspace)
     async with opened(args) as desk:
-        session = await _script_session(desk, place, args.session)
+        session = await script_session(desk, place, args.session)
         question = Question(session=session, tool=tool, arguments=arguments, tool_use_id=args.tool_use_id)
 
         def announce(record: Approval) -> None:
@@ -88,25 +88,6 @@ async def workspace_of(desk: "Desk", record: Approval) -> str:
     from pml.service.sessions import session_of
 
     return (await session_of(desk, record.session_id)).workspace
-
-
-async def _script_session(desk: "Desk", place: "Place", session_id: str | None) -> "Session":
-    """Return the session that a script asks in; it lasts as long as the terminal or job that runs it."""
-    from pml.app import principal
-    from pml.service.sessions import start_session
-
-    leader = desk.processes.leader()
-    mark = digest({"started": leader.started, "workspace": str(place.workspace)})[-6:]
-    name = session_id or f"shell-{leader.pid}-{mark}"
-    return await start_session(
-        desk,
-        session_id=SessionId(name),
-        name=name,
-        principal=principal(place),
-        workspace=str(place.workspace),
-        process=leader,
-        is_agent=False,
-    )
 
 
 _ANSWERS: dict[State, tuple[str, Exit]] = {
@@ -238,15 +219,20 @@ def _tell_decided(decided: "Decided") -> None:
     word = "denied" if record.status is State.DENIED else "allowed"
     say(f"{word} {short(record.id)} {visible(record.tool_name)}")
     if memory is not None:
-        entry = visible_json(memory.entry, indent=None)
-        where = "for this session" if memory.file is None else f"in {visible(memory.file)}"
-        if memory.scope is Scope.SESSION and memory.problem is not None:
-            complain(f"  not remembered: {visible(memory.problem.message)}")
-        else:
-            say(f"  remembered {where}: {entry}")
-        if memory.scope is Scope.ALWAYS and memory.problem is not None:
-            complain(f"  not in the file yet: {visible(memory.problem.message)}; PML writes it once it can")
-        elif memory.scope is Scope.ALWAYS and not memory.counts:
-            complain("  the file is not trusted, so its entries do not count yet: run `pml trust`")
+        tell_memory(memory, tell=say)
     for other in decided.released:
         say(f"  also allowed {short(other.id)} {visible(other.tool_name)}")
+
+
+def tell_memory(memory: "Remembered", *, tell: Callable[[str], None]) -> None:
+    """Tell what is remembered and where, and complain if it does not count yet."""
+    entry = visible_json(memory.entry, indent=None)
+    where = "for this session" if memory.file is None else f"in {visible(memory.file)}"
+    if memory.scope is Scope.SESSION and memory.problem is not None:
+        complain(f"  not remembered: {visible(memory.problem.message)}")
+    else:
+        tell(f"  remembered {where}: {entry}")
+    if memory.scope is Scope.ALWAYS and memory.problem is not None:
+        complain(f"  not in the file yet: {visible(memory.problem.message)}; PML writes it once it can")
+    elif memory.scope is Scope.ALWAYS and not memory.counts:
+        complain("  the file is not trusted, so its entries do not count yet: run `pml trust`")

@@ -20,6 +20,8 @@ COMMANDS: Final[dict[str, str]] = {
     "init": "create the workspace's .pml.json",
     "trust": "trust the workspace's .pml.json as it is now",
     "stdio": "serve an agent's MCP client on standard input and output",
+    "call": "call one tool, asked on the terminal where need be",
+    "servers": "list, look at and stop the MCP servers of the workspace",
     "approvals": "list, show, answer, and ask for approvals",
     "rules": "list, add, remove and explain rules",
     "audit": "read and verify the audit log",

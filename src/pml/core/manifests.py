@@ -37,6 +37,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The digest of each tool's definition, by its action."""
         return {str(tool["name"]): definition_digest(tool) for tool in self.tools}
 
+    @cached_property
+    def required(self) -> Mapping[str, tuple[str, ...]]:
+        """The arguments that each tool's schema requires, by its action."""
+        return {str(tool["name"]): _required(tool.get("inputSchema")) for tool in self.tools}
+
     def tool(self, action: str) -> JsonObject | None:
         """Return the tool as the server described it."""
         return next((tool for tool in self.tools if tool["name"] == action), None)
@@ -63,6 +68,11 @@ def definition_digest(tool: JsonObject) -> str:
 def definition_of(tool: JsonObject) -> JsonObject:
     """Return the part of a tool's description that a pin holds."""
     return {key: tool[key] for key in DEFINING if key in tool}
+
+
+def _required(schema: Json) -> tuple[str, ...]:
+    names = schema.get("required") if isinstance(schema, Mapping) else None
+    return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list | tuple) else ()
 
 
 def definition_diff(was: JsonObject, now: JsonObject) -> tuple[str, ...]:

@@ -40,6 +40,13 @@ class Catalog:
             self._policy = policy
         return self._tools, policy
 
+    async def _listed(self) -> tuple[Tools, Policy]:
+        """Return the table of names without a look at the files: the call itself is judged by them anyway."""
+        current = self._gate.desk.policies.get(self._gate.session.workspace)
+        if self._tools is None or self._policy is None or self._policy is not current:
+            return await self.tools()
+        return self._tools, self._policy
+
     async def learn(self) -> tuple[Tools, Policy]:
         """As `tools`, after starting, for a while, the servers of which nothing is known yet."""
         tools, policy = await self.tools()
@@ -66,7 +73,7 @@ class Catalog:
 
     async def resolve(self, name: str, arguments: JsonObject) -> Attempt:
         """Return the call of the tool that `name` means, as clients or people write it. Raises: NotFound."""
-        tools, policy = await self.tools()
+        tools, policy = await self._listed()
         known = tools.by_wire.get(name) or tools.by_name.get(name)
         if known is not None:
             return Attempt(tool=known.tool, arguments=arguments, offered=known.listed)

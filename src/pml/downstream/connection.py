@@ -253,9 +253,9 @@ class Connection:
         except RpcError as exc:
             line = _error_line(id, exc)
         except (Exception, asyncio.CancelledError) as exc:
-            if exchange.closed:
-                raise
-            self._report(exc)  # also of a cancellation that nobody here asked for: the client still waits
+            if exchange.closed and isinstance(exc, asyncio.CancelledError):
+                return
+            self._report(exc)  # also a cancellation that nobody here asked for: the client still waits
             line = _error_line(id, RpcError(INTERNAL_ERROR, "internal error"))
         if not exchange.closed:
             exchange.closed = True

@@ -1,6 +1,7 @@
 """Answers that a question has had in its session: collected once, told once, and not asked for twice."""
 
 import contextlib
+from collections.abc import Callable
 from typing import Final
 
 from pml.core.approvals import Abandoned, Approval, State
@@ -30,11 +31,16 @@ async def was_denied(desk: Desk, question: Question) -> bool:
     return bool(await earlier(desk, question, State.DENIED))
 
 
-async def untold_denial(desk: Desk, question: Question) -> Approval | None:
-    """Return, once, the denial of this question if nobody waited for it: whoever asks again must learn it."""
+async def untold_denial(
+    desk: Desk, question: Question, *, workflow_id: Callable[[Approval], str] = lambda record: record.id
+) -> Approval | None:
+    """Return, once, the denial of this question if nobody waited for it: whoever asks again must learn it.
+
+    `workflow_id` tells under which id the question was left.
+    """
     for record in await earlier(desk, question, State.DENIED):
         with contextlib.suppress(NotFound, AlreadyClaimed):
-            await desk.store.workflows.consume(record.id, at=desk.clock.now())
+            await desk.store.workflows.consume(workflow_id(record), at=desk.clock.now())
             return record
     return None
 
@@ -44,6 +50,8 @@ async def withdraw(desk: Desk, asked: Approval) -> None:
     now = await get(desk, asked.id)
     if now.owner != desk.owners.me:
         return
+    if all(held.id != asked.id for held in await desk.store.approvals.held()):
+        return  # a workflow was issued for it, and lives to its time
     if now.version == 1:  # whoever asks the same raises it, also another task of this process
         await cancel(desk, asked.id, reason="the asker stopped waiting")
     else:

@@ -5,25 +5,25 @@ How questions are shown (`Asking`) and how servers are run (`Servers`) arrive fr
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
-from pml.core.approvals import Approval, Lost, Subject
+from pml.core.approvals import Approval, Lost, State, Subject
 from pml.core.audit import call_judged
 from pml.core.config import Unlisted
 from pml.core.digest import digest_call
-from pml.core.errors import Changed, Invalid, NotApproved, NotFound, PmlError
+from pml.core.errors import AlreadyClaimed, Changed, Invalid, NotApproved, NotFound, PmlError
 from pml.core.manifests import Manifest
 from pml.core.rules import Call, VerdictKind
 from pml.core.text import quote
 from pml.core.values import JsonObject
-from pml.service.approvals import Question, claim, finish
+from pml.service.approvals import Question, cancel, claim, finish
 from pml.service.gate import Asking, Attempt, Gate, Launch, deciders, find_launch
 from pml.service.pins import pin_or_ask
 from pml.service.policy import Judged, Policy, current_policy, judge, matched_rule, refuse_denied, why
-from pml.service.settling import settle, settle_trust
+from pml.service.settling import answers, settle, settle_trust
 
 _TRIES: Final = 8  # trust, start and pin each take one; a server that changes more often is not relied on
 
@@ -93,11 +93,13 @@ async def _admit(gate: Gate, attempt: Attempt, asking: Asking, settled: Approval
     launch = find_launch(gate, policy, attempt.tool.namespace)
     manifest = None if launch is None else gate.servers.live(launch.spec)
     judged = await _judge(gate, policy, attempt, launch, manifest)
-    if judged.needs_trust or (launch is None and _is_untrusted(policy, attempt.tool.namespace)):
-        if await settle_trust(gate, policy, judged, attempt=attempt, asking=asking, settled=settled):
-            return None
     if launch is None:
-        raise _no_server(policy, attempt)
+        if not _is_untrusted(policy, attempt.tool.namespace):
+            raise _no_server(policy, attempt)
+        refused = await settle_trust(gate, policy, judged, attempt=attempt, asking=asking, settled=settled)
+        if refused is not None:
+            raise _untrusted(policy, attempt, outcome=refused.outcome)
+        return None
     if manifest is None:
         await gate.servers.manifest(launch.spec)
         return None
@@ -105,16 +107,55 @@ async def _admit(gate: Gate, attempt: Attempt, asking: Asking, settled: Approval
         _check_tool(manifest, attempt)
         if await pin_or_ask(gate, launch, manifest, attempt=attempt, asking=asking, settled=settled):
             return None
-    if not _must_ask(policy, judged, attempt):
-        await _record(gate, attempt, launch, manifest, word="allowed", because=_why_allowed(judged))
-        return Admitted(launch=launch, manifest=manifest, arguments=attempt.arguments, record=None)
+    must_ask = _must_ask(policy, judged, attempt)
+    if not must_ask and settled is None:
+        return await _let_through(gate, attempt, launch, manifest, judged)
     question = _question(gate, policy, attempt, launch, manifest, asking)
-    record = await settle(
-        gate, question, matched_rule(judged), attempt=attempt, asking=asking, settled=settled
-    )
+    if not answers(settled, question):
+        if not must_ask:
+            return await _let_through(gate, attempt, launch, manifest, judged)
+        if judged.needs_trust and not await settle_trust(
+            gate, policy, judged, attempt=attempt, asking=asking, settled=settled
+        ):
+            return None
+    try:
+        record = await settle(
+            gate, question, matched_rule(judged), attempt=attempt, asking=asking, settled=settled
+        )
+        return await _claim(gate, attempt, record)
+    except AlreadyClaimed:  # the same call, made twice, was faster with this answer: this one needs its own
+        return None
+
+
+async def _let_through(
+    gate: Gate, attempt: Attempt, launch: Launch, manifest: Manifest, judged: Judged
+) -> Admitted:
+    await _record(gate, attempt, launch, manifest, word="allowed", because=_why_allowed(judged))
+    return Admitted(launch=launch, manifest=manifest, arguments=attempt.arguments, record=None)
+
+
+async def _claim(gate: Gate, attempt: Attempt, record: Approval) -> Admitted:
+    """Take the approved call; what it would run now is looked up anew, for time has passed.
+
+    Raises: what `claim` raises, and NotApproved or NotFound if the server may not be started any more.
+    """
+    policy = await current_policy(gate.desk, gate.session.workspace)
+    launch = find_launch(gate, policy, attempt.tool.namespace)
+    if launch is None and _is_untrusted(policy, attempt.tool.namespace):
+        raise _untrusted(policy, attempt, outcome=State.CANCELLED)
+    if launch is None:
+        raise _no_server(policy, attempt)
     manifest = gate.servers.live(launch.spec) or await gate.servers.manifest(launch.spec)
     definition = manifest.definitions.get(attempt.tool.action)
-    claimed = await claim(gate.desk, record.id, definition=definition, artefact=launch.digest)
+    claiming = asyncio.create_task(
+        claim(gate.desk, record.id, definition=definition, artefact=launch.digest)
+    )
+    try:
+        claimed = await asyncio.shield(claiming)  # interrupted half-way, nobody would know what was stored
+    except asyncio.CancelledError:
+        with contextlib.suppress(PmlError):
+            await cancel(gate.desk, (await claiming).id, reason="the asker stopped waiting")
+        raise
     return Admitted(launch=launch, manifest=manifest, arguments=claimed.run_input, record=claimed)
 
 
@@ -190,14 +231,10 @@ async def _run(
         result = await gate.servers.request(
             admitted.launch.spec,
             attempt.method,
-            replace(attempt, arguments=admitted.arguments).params,
+            attempt.params(admitted.arguments),
             seen=admitted.manifest,
             on_progress=on_progress,
         )
-    except asyncio.CancelledError:
-        if record is not None:
-            await asyncio.shield(_lose(gate, record))
-        raise
     except PmlError as exc:
         if record is not None:
             await finish(gate.desk, record.id, error=exc.message)
@@ -206,13 +243,17 @@ async def _run(
                 gate, attempt, admitted.launch, admitted.manifest, word="failed", because=exc.message
             )
         raise
+    except BaseException:  # also a caller who gave up: nobody learns what came of it
+        if record is not None:
+            await asyncio.shield(_lose(gate, record))
+        raise
     if record is not None:
         await finish(gate.desk, record.id)
     return result
 
 
 async def _lose(gate: Gate, record: Approval) -> None:
-    """The client gave the call up while it ran: nobody learns what came of it."""
+    """Mark the call as one whose outcome nobody knows."""
     with contextlib.suppress(PmlError):
         await gate.desk.store.approvals.advance(record.id, Lost(at=gate.desk.clock.now()))
 
@@ -221,11 +262,7 @@ def _check_tool(manifest: Manifest, attempt: Attempt) -> None:
     """Raise NotFound if there is no such tool, Invalid if an argument is missing that its schema requires."""
     if attempt.tool.action not in manifest.definitions:
         raise unknown_tool(str(attempt.tool), (f"{manifest.server}:{name}" for name in manifest.definitions))
-    schema = (manifest.tool(attempt.tool.action) or {}).get("inputSchema")
-    required = schema.get("required") if isinstance(schema, Mapping) else None
-    if not isinstance(required, list | tuple):
-        return
-    missing = [name for name in required if isinstance(name, str) and name not in attempt.arguments]
+    missing = [name for name in manifest.required[attempt.tool.action] if name not in attempt.arguments]
     if missing:
         names = ", ".join(quote(name) for name in missing)
         raise Invalid(
@@ -239,14 +276,17 @@ def _is_untrusted(policy: Policy, namespace: str | None) -> bool:
     return not policy.trusted and config is not None and namespace in config.servers
 
 
+def _untrusted(policy: Policy, attempt: Attempt, *, outcome: str) -> NotApproved:
+    file, namespace = policy.loaded.workspace.path, attempt.tool.namespace
+    return NotApproved(
+        f"Server `{namespace}` is defined in {file}, which is not trusted",
+        outcome=outcome,
+        hint="a person can trust it with `pml trust`",
+    )
+
+
 def _no_server(policy: Policy, attempt: Attempt) -> PmlError:
     namespace = attempt.tool.namespace
-    if _is_untrusted(policy, namespace):
-        return NotApproved(
-            f"Server `{namespace}` is defined in {policy.loaded.workspace.path}, which is not trusted",
-            outcome="denied",
-            hint="a person can trust it with `pml trust`",
-        )
     twice = [problem for problem in policy.settings.problems if f"server `{namespace}`" in problem]
     if twice:
         return NotFound(twice[0], hint="rename one of the two")

@@ -52,10 +52,9 @@ class Attempt:
     def is_tool(self) -> bool:
         return self.method == "tools/call"
 
-    @property
-    def params(self) -> JsonObject:
-        """What is sent to the server, with the arguments as judged."""
-        return {"name": self.tool.action, "arguments": self.arguments} if self.is_tool else self.arguments
+    def params(self, arguments: JsonObject) -> JsonObject:
+        """Return what is sent to the server, with the arguments that may run."""
+        return {"name": self.tool.action, "arguments": arguments} if self.is_tool else arguments
 
 
 class Asking(Protocol):

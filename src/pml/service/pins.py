@@ -1,12 +1,15 @@
 """Tool pins: a tool is called as it was first used, or as a person accepted it since."""
 
-from pml.core.approvals import Approval, State, Subject
+import contextlib
+
+from pml.core.approvals import Approval, Subject
+from pml.core.errors import AlreadyClaimed
 from pml.core.manifests import Manifest, definition_diff, definition_of
 from pml.core.ports import Pin
-from pml.service.approvals import Question, claim, finish
+from pml.service.approvals import Question, claim, finish, wait
 from pml.service.gate import Asking, Attempt, Gate, Launch, deciders
 from pml.service.policy import current_policy
-from pml.service.settling import settle
+from pml.service.settling import CARRIED_OUT, CARRY_S, settle
 
 
 async def pin_or_ask(
@@ -20,6 +23,7 @@ async def pin_or_ask(
 ) -> bool:
     """Pin the tool at its first use, and ask about a change; tell whether somebody was asked.
 
+    Whoever asked looks again: the pin, or the tool, may be another by now.
     Raises: NotApproved, Paused, and what `claim` raises.
     """
     action = attempt.tool.action
@@ -34,8 +38,9 @@ async def pin_or_ask(
         question = await _question(gate, launch, manifest, pin, attempt, asking)
         record = await settle(gate, question, None, attempt=attempt, asking=asking, settled=settled)
         await _accept(gate, launch, manifest, record, action)
+        return True
     gate.pinned[key] = now
-    return pin is not None and pin.digest != now
+    return False
 
 
 async def _question(
@@ -60,13 +65,13 @@ async def _question(
 
 
 async def _accept(gate: Gate, launch: Launch, manifest: Manifest, record: Approval, action: str) -> None:
-    """Pin the tool as it is now. Raises: what `claim` raises if another definition was accepted."""
-    if record.status is not State.ALLOWED:
-        return  # another call that waited for the same answer has pinned it
-    now = manifest.definitions[action]
-    claimed = await claim(gate.desk, record.id, definition=now, artefact=launch.digest)
-    await gate.desk.store.pins.put(_pin(gate, launch, manifest, action), by=claimed.decided_by)
-    await finish(gate.desk, record.id)
+    """Pin the tool as it was shown; another call that waited for the same answer may do it instead."""
+    with contextlib.suppress(AlreadyClaimed):
+        now = manifest.definitions[action]
+        claimed = await claim(gate.desk, record.id, definition=now, artefact=launch.digest)
+        await gate.desk.store.pins.put(_pin(gate, launch, manifest, action), by=claimed.decided_by)
+        await finish(gate.desk, record.id)
+    await wait(gate.desk, record.id, timeout_s=CARRY_S, during=CARRIED_OUT)
 
 
 def _pin(gate: Gate, launch: Launch, manifest: Manifest, action: str) -> Pin:

@@ -16,8 +16,9 @@ from pml.service.gate import Asking, Attempt, Gate, Paused, deciders
 from pml.service.policy import Judged, Policy, kept_rule
 from pml.service.trusting import apply_trust, trust_question
 
-_CARRIED_OUT: Final = frozenset({State.ALLOWED, State.EXECUTING})
-_CARRY_S: Final = 10.0  # another asker of the same question carries it out; that is one write
+CARRIED_OUT: Final = frozenset({State.ALLOWED, State.EXECUTING})
+CARRY_S: Final = 10.0  # another asker of the same question carries it out; that is one write
+_USED: Final = frozenset({State.EXECUTING, State.COMPLETED, State.FAILED})
 _WORKFLOWS: Final = uuid.UUID("6f1d5d0e-6f63-4c0c-9b6e-0f6f1a6d7c55")
 
 
@@ -32,11 +33,11 @@ async def settle(
 ) -> Approval:
     """Return the question, allowed. `settled` is an answer that came with the call.
 
-    Raises: NotApproved, Paused, TooManyPending, and what `asking` raises.
+    Raises: NotApproved, AlreadyClaimed, Paused, TooManyPending, and what `asking` raises.
     """
     if settled is not None and (settled.subject, settled.digest) == (question.subject, question.digest):
         return _allowed(settled)
-    denial = await untold_denial(gate.desk, question)
+    denial = await untold_denial(gate.desk, question, workflow_id=lambda it: _workflow_id(it, attempt))
     if denial is not None:
         return _allowed(denial)
     asked = asyncio.create_task(ask(gate.desk, question, because))
@@ -50,7 +51,18 @@ async def settle(
         raise
     if record.status is State.PENDING:
         raise Paused(record, await pause(gate, record, attempt))
+    if record.subject is Subject.TOOL_CALL and record.status in _USED:
+        raise AlreadyClaimed(f"approval `{record.id}` was used by the same call, made twice")
     return _allowed(record)
+
+
+def answers(settled: Approval | None, question: Question) -> bool:
+    """Tell whether `settled` is what somebody said to this very question, and was not used before."""
+    return (
+        settled is not None
+        and settled.status in (State.ALLOWED, State.DENIED)
+        and (settled.subject, settled.digest) == (question.subject, question.digest)
+    )
 
 
 async def settle_trust(
@@ -61,8 +73,8 @@ async def settle_trust(
     attempt: Attempt,
     asking: Asking,
     settled: Approval | None,
-) -> bool:
-    """Ask whether to trust the workspace's file that the call needs; tell whether it is trusted now.
+) -> NotApproved | None:
+    """Ask whether to trust the workspace's file that the call needs; return why not, None once it is.
 
     A person who said no is not asked again in this session. Raises: Paused, and what `apply_trust` raises.
     """
@@ -75,15 +87,15 @@ async def settle_trust(
         deciders=deciders(gate, policy.settings, question.subject, question.tool, asking),
     )
     if await was_denied(gate.desk, asked):
-        return False
+        return NotApproved("Trust was denied before", outcome=State.DENIED)
     rule = None if judged is None else judged.if_trusted
     because = None if rule is None else kept_rule(rule, VerdictKind.ALLOW)
     try:
         record = await settle(gate, asked, because, attempt=attempt, asking=asking, settled=settled)
-    except NotApproved:
-        return False
+    except NotApproved as exc:
+        return exc
     await carry_out_trust(gate, record)
-    return True
+    return None
 
 
 async def carry_out_trust(gate: Gate, record: Approval) -> None:
@@ -91,29 +103,33 @@ async def carry_out_trust(gate: Gate, record: Approval) -> None:
     if record.status is State.ALLOWED:
         with contextlib.suppress(AlreadyClaimed):
             await apply_trust(gate.desk, record, gate.session)
-    await wait(gate.desk, record.id, timeout_s=_CARRY_S, during=_CARRIED_OUT)
+    await wait(gate.desk, record.id, timeout_s=CARRY_S, during=CARRIED_OUT)
 
 
 async def pause(gate: Gate, record: Approval, attempt: Attempt) -> Workflow:
-    """Issue the workflow with which the call can be continued; the same call gets the same one."""
+    """Issue the workflow with which the call can be continued; the same call gets the same one.
+
+    What is no tool is not continued but asked for again.
+    """
     desk = gate.desk
     call = PausedCall(tool=str(attempt.tool), arguments=attempt.arguments, offered=attempt.offered)
     workflow = Workflow(
-        id=_workflow_id(record, call),
+        id=_workflow_id(record, attempt),
         approval_id=record.id,
         principal=gate.session.principal,
         created_at=desk.clock.now(),
-        call=call,
+        call=call if attempt.is_tool else None,
     )
     await desk.store.workflows.issue(workflow)
     return workflow
 
 
-def _workflow_id(record: Approval, call: PausedCall) -> str:
+def _workflow_id(record: Approval, attempt: Attempt) -> str:
     """Return the id: the approval's own, or, where several calls wait for one approval, one for each."""
     if record.subject is Subject.TOOL_CALL:
         return record.id
-    return str(uuid.uuid5(_WORKFLOWS, record.id + digest({"tool": call.tool, "arguments": call.arguments})))
+    call = digest({"tool": str(attempt.tool), "arguments": attempt.arguments})
+    return str(uuid.uuid5(_WORKFLOWS, record.id + call))
 
 
 def _allowed(record: Approval) -> Approval:

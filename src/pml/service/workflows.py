@@ -93,8 +93,12 @@ async def _abort(gate: Gate, workflow: Workflow, record: Approval, said: Continu
     await _use(gate, workflow)
     if record.subject is Subject.TOOL_CALL and record.status is State.PENDING:
         decision = Decision(by=_model(client), digest=record.digest, allow=False, message=said.message)
-        await decide(gate.desk, record.id, decision)
-    else:  # to trust a file, or to accept a tool, is not the model's to deny either
+        with contextlib.suppress(Conflict, NotFound):
+            await decide(gate.desk, record.id, decision)
+            raise WorkflowAborted(said.message)
+    # To trust a file, or to accept a tool, is not the model's to deny; and an answer that came just now,
+    # to a call that was given up, is not left for later.
+    with contextlib.suppress(Conflict):
         await cancel(gate.desk, record.id, reason="the client gave the call up")
     raise WorkflowAborted(said.message)
 

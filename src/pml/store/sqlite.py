@@ -394,7 +394,7 @@ class _Audit(_Part):
         self._home = home
 
     async def record(self, entry: Entry) -> None:
-        await self._writer.write(lambda tx: tx.record(entry))
+        await self._writer.write(lambda tx: tx.record(entry), is_one_insert=True)
 
     async def list(self, query: AuditQuery) -> list[Link]:
         where, values = _audit_filter(query)

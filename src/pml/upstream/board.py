@@ -26,7 +26,10 @@ _LOOK_S: Final = 0.05
 
 
 class Posted(msgspec.Struct, frozen=True, kw_only=True):
-    """One server of one gateway as it is now. `process` is None between a crash and the next start."""
+    """One server of one gateway as it is now. `process` is None between a crash and the next start.
+
+    `above` are the processes that the gateway runs beneath, nearest first: one of them holds its session.
+    """
 
     name: str
     workspace: str
@@ -38,6 +41,7 @@ class Posted(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str | None = None
     owner: OwnerId
     owner_process: Process
+    above: tuple[Process, ...] = ()
 
 
 class Board:
@@ -70,6 +74,7 @@ class Board:
             last_error=last_error,
             owner=self._owner,
             owner_process=self._me,
+            above=tuple(self._above),
         )
         with contextlib.suppress(OSError):
             _replace(_file(private_directory(_folder(self._home)), posted), msgspec.json.encode(posted))
