@@ -1,11 +1,18 @@
-"""Stand-ins for the clock, ids and processes. Each does what its port says, under the test's control."""
+"""Stand-ins for the clock, ids, processes and servers. Each does what its port says, as the test wants it."""
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from pml.core.approvals import OwnerId
+import msgspec
+
+from pml.core.approvals import Approval, OwnerId
+from pml.core.errors import Changed, PmlError
+from pml.core.manifests import Manifest, launch_digest
 from pml.core.ports import Process
+from pml.core.servers import ServerSpec
+from pml.core.values import JsonObject
 from tests.builders import NOW, OWNER
 
 
@@ -62,3 +69,81 @@ class FakeProcesses:
 
     def leader(self) -> Process:
         return self.above[-1]
+
+
+class FakeServers:
+    """Servers without processes. `started` and `ran` keep all that happened, in order."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self.ran: list[tuple[str, str, JsonObject]] = []
+        self.start_error: PmlError | None = None
+        self.error: PmlError | None = None
+        self.hangs = False
+        self.running = asyncio.Event()
+        self.before_request: Callable[[], Awaitable[None]] | None = None
+        self._offers: dict[str, tuple[JsonObject, ...]] = {}
+        self._live: dict[tuple[str, str], Manifest] = {}
+
+    def offer(self, server: str, *tools: JsonObject) -> None:
+        """Let the server offer these tools; one that runs announces the change."""
+        self._offers[server] = tools
+        self.stop(server)
+
+    def stop(self, server: str) -> None:
+        """End the server, or let what is known of it be no longer true."""
+        self._live = {key: manifest for key, manifest in self._live.items() if key[0] != server}
+
+    def live(self, spec: ServerSpec) -> Manifest | None:
+        return self._live.get((spec.name, launch_digest(spec)))
+
+    async def manifest(self, spec: ServerSpec) -> Manifest:
+        live = self.live(spec)
+        if live is not None:
+            return live
+        self.started.append(spec.name)
+        if self.start_error is not None:
+            raise self.start_error
+        launch = launch_digest(spec)
+        tools = self._offers.get(spec.name, ())
+        manifest = Manifest(server=spec.name, launch=launch, capabilities={}, tools=tools)
+        self._live[spec.name, launch] = manifest
+        return manifest
+
+    async def request(
+        self,
+        spec: ServerSpec,
+        method: str,
+        params: JsonObject,
+        *,
+        seen: Manifest | None = None,
+        on_progress: Callable[[JsonObject], None] | None = None,
+    ) -> bytes:
+        if self.before_request is not None:
+            await self.before_request()
+        live = self.live(spec) or await self.manifest(spec)
+        if seen is not None and live is not seen:
+            raise Changed(f"server `{spec.name}` no longer offers what it offered")
+        self.ran.append((spec.name, method, params))
+        self.running.set()
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.error is not None:
+            raise self.error
+        return msgspec.json.encode({"ran": len(self.ran)})
+
+    async def close(self) -> None:
+        self._live.clear()
+
+
+class FakeAsking:
+    """A client that is asked: each question gets the next answer, and when there is none stays undecided."""
+
+    def __init__(self, *answers: Callable[[Approval], Awaitable[Approval]], has_form: bool = False) -> None:
+        self.has_form = has_form
+        self.asked: list[Approval] = []
+        self._answers = list(answers)
+
+    async def put(self, record: Approval) -> Approval:
+        self.asked.append(record)
+        return await self._answers.pop(0)(record) if self._answers else record

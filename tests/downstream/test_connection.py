@@ -575,14 +575,18 @@ async def test_nothing_is_taken_after_the_end_of_input() -> None:
 async def test_a_client_that_no_longer_reads_gets_no_time_to_finish(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FINISH_S", 10 * SOON_S)
     bench = Bench()
+    running = asyncio.create_task(bench.connection.run())
     bench.request(1, "wait")
     bench.connection.feed(b'{"jsonrpc":"2.0","id":2,"method":"echo"}')
     await bench.running(1)
     bench.sink.gone = True
+    bench.connection.ended()
+    async with asyncio.timeout(SOON_S):
+        await running
 
-    assert await bench.all_sent() == []
+    assert bench.sink.lines == []
+    assert [exchange.request.id for exchange in bench.started] == [1]
     assert [exchange.request.id for exchange in bench.cancelled] == [1]
-    assert len(bench.started) == 1
 
 
 async def test_an_answer_that_cannot_be_cancelled_does_not_keep_the_connection() -> None:

@@ -45,6 +45,7 @@ async def main(stdout):
 
 claimed = claim_stdout()
 assert not os.get_inheritable(claimed)
+assert sys.stdout is sys.stderr
 asyncio.run(main(claimed))
 print("printed after")
 """
@@ -141,8 +142,11 @@ async def test_what_the_client_sends_arrives_and_its_end_is_told_once() -> None:
         os.write(client.write_fd, b"again")
         os.close(client.write_fd)
         await client.until(lambda: client.ends == 1)
+        os.close(client.read_fd)
+        client.outlet.write(b"too late")
+        await client.outlet.flush(SOON_S)
 
-        assert client.received == b"hello again"
+        assert (client.received, client.ends, client.outlet.gone) == (b"hello again", 1, True)
 
 
 @on_any_loop
@@ -254,8 +258,10 @@ async def test_pausing_and_resuming_while_a_thread_reads_loses_nothing(
 ) -> None:
     pieces = iter((b"one ", b"two ", b"three", b""))
     allowed = threading.Semaphore(0)
+    reading = threading.Event()
 
     def read_when_allowed(fd: int, most: int) -> bytes:
+        reading.set()
         assert allowed.acquire(timeout=SOON_S)
         return next(pieces)
 
@@ -263,6 +269,7 @@ async def test_pausing_and_resuming_while_a_thread_reads_loses_nothing(
     with (tmp_path / "requests").open("rb") as file, connected(stdin=file.fileno()) as client:
         monkeypatch.setattr(module.os, "read", read_when_allowed)
         client.start()
+        assert await asyncio.to_thread(reading.wait, SOON_S)
         client.pipes.inlet.pause()
         client.pipes.inlet.resume()
         allowed.release(4)
@@ -283,6 +290,39 @@ async def test_flushing_to_a_client_that_does_not_read_takes_no_longer_than_told
             await client.outlet.flush(0.01)
 
         assert client.outlet.congested
+
+
+async def test_a_wake_up_for_nothing_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+    read = os.read
+
+    def find_nothing_at_first(fd: int, most: int) -> bytes:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise BlockingIOError
+        return read(fd, most)
+
+    with connected() as client:
+        monkeypatch.setattr(module.os, "read", find_nothing_at_first)
+        client.start()
+        os.write(client.write_fd, b"hello")
+        await client.until(lambda: client.received == b"hello")
+
+        assert client.ends == 0
+
+
+async def test_a_terminal_that_hung_up_is_an_end() -> None:
+    master, slave = pty.openpty()
+    ended = asyncio.Event()
+    try:
+        with open_pipes(stdin=master, stdout=master) as pipes:
+            pipes.start(lambda _: None, ended.set)
+            os.close(slave)
+            async with asyncio.timeout(SOON_S):
+                await ended.wait()
+    finally:
+        os.close(master)
 
 
 async def test_what_one_turn_writes_leaves_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,13 +367,16 @@ async def test_a_shared_descriptor_does_not_block_while_answers_are_still_to_be_
         assert os.get_blocking(ours.fileno())
 
 
-async def test_a_descriptor_that_did_not_block_before_does_not_afterwards() -> None:
+@pytest.mark.parametrize("blocking", [(True, True), (False, True), (True, False)])
+async def test_a_descriptor_blocks_afterwards_if_it_did_before(blocking: tuple[bool, bool]) -> None:
     read, write = os.pipe()
-    os.set_blocking(read, False)
     try:
+        for fd, blocks in zip((read, write), blocking, strict=True):
+            os.set_blocking(fd, blocks)
         with open_pipes(stdin=read, stdout=write) as pipes:
             pipes.start(lambda _: None, lambda: None)
-        assert (os.get_blocking(read), os.get_blocking(write)) == (False, True)
+            assert (os.get_blocking(read), os.get_blocking(write)) == (False, False)
+        assert (os.get_blocking(read), os.get_blocking(write)) == blocking
     finally:
         os.close(read)
         os.close(write)
@@ -359,11 +402,16 @@ async def test_a_file_is_read_a_piece_at_a_time_and_not_while_the_client_does_no
 
 
 def serve(
-    sent: bytes = b"", *, stdin: int = subprocess.PIPE, stdout: int = subprocess.PIPE, redirect: str = ""
+    sent: bytes = b"",
+    *,
+    stdin: int = subprocess.PIPE,
+    stdout: int = subprocess.PIPE,
+    before: str = "",
+    redirect: str = "",
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run the server to its end, with redirections as a shell writes them."""
+    """Run the server to its end; `before` and `redirect` are a shell's."""
     process = subprocess.Popen(
-        ["/bin/sh", "-c", f'exec "$0" -c "$1" {redirect}', sys.executable, SERVER],
+        ["/bin/sh", "-c", f'{before} exec "$0" -c "$1" {redirect}', sys.executable, SERVER],
         stdin=stdin,
         stdout=stdout,
         stderr=subprocess.PIPE,
@@ -409,6 +457,16 @@ def test_requests_can_come_from_a_file_and_answers_go_to_one(tmp_path: Path) -> 
 
     assert served.returncode == 0
     assert (tmp_path / "out").read_bytes() == ANSWER
+
+
+def test_a_full_disk_ends_the_server_without_a_traceback(tmp_path: Path) -> None:
+    wrong = b'{"jsonrpc":"2.0","id":"%b","method":1}\n' % (b"x" * 5000)
+    with (tmp_path / "out").open("wb") as stdout:
+        served = serve(wrong, stdout=stdout.fileno(), before="ulimit -f 1;")
+
+    assert served.returncode == 0
+    assert 0 < (tmp_path / "out").stat().st_size <= 1024
+    assert b"Traceback" not in served.stderr
 
 
 def test_an_empty_input_ends_the_server() -> None:

@@ -22,6 +22,8 @@ from tests.tools import need
 KEY: Final = "fake-key"
 RUN_S: Final = 90.0  # only ever reached by a client that hangs
 SCREEN_S: Final = 40.0  # a loaded machine takes seconds to draw the first screen
+READS_S: Final = 1.0  # a decline that is quicker than a person can read counts as nobody's
+KEY_S: Final = 0.5  # after which a key that changed nothing is pressed again
 LOOK_EVERY_S: Final = 0.05
 COLUMNS, ROWS = "150", "60"
 
@@ -96,21 +98,47 @@ class Screen:
     def press(self, *keys: str) -> None:
         self._run("send-keys", *keys)
 
-    def type(self, text: str) -> None:
-        self._run("send-keys", "-l", text)
+    def accept(self) -> None:
+        """Take Accept in the form that is shown."""
+        self.press_until("Down", lambda screen: "❯ Accept" in screen)
+        self.press_until("Enter", lambda screen: "❯ Accept" not in screen)
+
+    def decline(self) -> None:
+        """Read the form that is shown, and take Decline."""
+        time.sleep(READS_S)
+        self.press_until("Down", lambda screen: "❯ Accept" in screen)
+        self.press_until("Right", lambda screen: "❯ Decline" in screen)
+        self.press_until("Enter", lambda screen: "❯ Decline" not in screen)
+
+    def choose(self, title: str) -> None:
+        """Open the choices of the form that is shown, and take the one whose title begins so."""
+        self.press_until("Right", lambda screen: f"◯ {title}" in screen)
+        self.press_until("Down", lambda screen: f"❯ ◯ {title}" in screen)
+        self.press_until("Space", lambda screen: f"▸ {title}" in screen)
 
     def wait(self, *texts: str) -> str:
         """Return the screen once it shows every text; fail with the screen if it does not in time."""
-        return self.wait_until(lambda screen: all(text in screen for text in texts), " and ".join(texts))
+        screen = self._look(lambda screen: all(text in screen for text in texts), for_s=SCREEN_S)
+        assert screen is not None, f"the screen did not show {' and '.join(texts)}:\n{self.read()}"
+        return screen
 
-    def wait_until(self, shown: Callable[[str], bool], what: str) -> str:
+    def press_until(self, key: str, done: Callable[[str], bool]) -> str:
+        """Press a key until the screen says that it counted: a dialog that is being drawn ignores keys."""
         end = time.monotonic() + SCREEN_S
-        while True:
-            screen = self.read()
-            if shown(screen):
+        while time.monotonic() < end:
+            self.press(key)
+            screen = self._look(done, for_s=KEY_S)
+            if screen is not None:
                 return screen
-            assert time.monotonic() < end, f"the screen did not show {what}:\n{screen}"
+        raise AssertionError(f"pressing {key} did nothing:\n{self.read()}")
+
+    def _look(self, shown: Callable[[str], bool], *, for_s: float) -> str | None:
+        end = time.monotonic() + for_s
+        while not shown(screen := self.read()):
+            if time.monotonic() > end:
+                return None
             time.sleep(LOOK_EVERY_S)
+        return screen
 
     def close(self) -> None:
         subprocess.run([*self._tmux, "kill-server"], capture_output=True, timeout=RUN_S, check=False)

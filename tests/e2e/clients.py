@@ -93,20 +93,16 @@ def _typescript(script: str, mode: str) -> Kind:
     return Kind(name=f"{script}-{mode}", argv=(NODE, str(SCRIPTS / f"{script}.mjs")), mode=mode)
 
 
-def _inspector(mode: str) -> Kind:
-    launcher = (
-        PACKAGES / "@modelcontextprotocol" / "inspector" / "clients" / "launcher" / "build" / "index.js"
-    )
-    argv = (NODE, str(launcher), "--cli")
-    return Kind(name=f"inspector-{mode}", argv=argv, mode=mode, one_request_only=True)
-
-
 PYTHON: Final = _python("auto")
 PYTHON_LEGACY: Final = _python("legacy")
 TYPESCRIPT: Final = _typescript("typescript", "auto")
 TYPESCRIPT_1: Final = _typescript("typescript1", "legacy")
-INSPECTOR: Final = _inspector("legacy")
-INSPECTOR_MODERN: Final = _inspector("modern")
+INSPECTOR: Final = Kind(
+    name="inspector",
+    argv=(NODE, str(PACKAGES / "@modelcontextprotocol/inspector/clients/launcher/build/index.js"), "--cli"),
+    mode="legacy",
+    one_request_only=True,
+)
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ nothing of PML.
 """
 
 import json
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,10 @@ from threading import Lock, Thread
 from typing import Any, Final, cast
 
 LAST_WORD: Final = "That is all."  # what the model says when its script is over
+NOT_YET: Final = (
+    "No such tool available"  # the client's words for a tool whose server has only just told of it
+)
+THINKS_S: Final = 0.2  # before the model tries a tool again that was not there yet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +37,14 @@ class Conversation:
     messages: Sequence[Mapping[str, Any]]
 
     @property
-    def turn(self) -> int:
+    def said(self) -> int:
+        """How often the model has spoken."""
         return sum(message["role"] == "assistant" for message in self.messages)
+
+    @property
+    def turn(self) -> int:
+        """Where the script stands: a call of a tool that is not there yet is made again."""
+        return self.said - sum(NOT_YET in result for result in self.results)
 
     @property
     def results(self) -> list[str]:
@@ -73,8 +84,9 @@ class MessagesApi:
 
     @property
     def results(self) -> list[str]:
-        """Every tool result that the model was shown, oldest first."""
-        return max([[], *(conversation.results for conversation in self.conversations)], key=len)
+        """The result of every tool that was there, as the model was shown it, oldest first."""
+        shown = max([[], *(conversation.results for conversation in self.conversations)], key=len)
+        return [result for result in shown if NOT_YET not in result]
 
     def answer(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the next assistant message."""
@@ -85,9 +97,11 @@ class MessagesApi:
         with self._lock:
             self._conversations.append(conversation)
         turn = self._script[conversation.turn] if conversation.turn < len(self._script) else LAST_WORD
+        if conversation.results and NOT_YET in conversation.results[-1]:
+            time.sleep(THINKS_S)
         said = turn(conversation) if callable(turn) else turn
         # An identity of its own for each: the client takes messages of one identity for parts of one message.
-        return _message(f"msg_{conversation.turn}", _block(said, identity=f"toolu_{conversation.turn}"))
+        return _message(f"msg_{conversation.said}", _block(said, identity=f"toolu_{conversation.said}"))
 
 
 def _block(said: Said, *, identity: str) -> dict[str, Any]:

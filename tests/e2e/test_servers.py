@@ -27,12 +27,19 @@ def make_repository(path: Path, home: Path) -> Path:
 
 
 @pytest.fixture
-def servers(tmp_path: Path, home: Path) -> dict[str, tuple[Server, Calls]]:
+def shop(tmp_path: Path) -> Path:
+    place = tmp_path.resolve() / "shop"
+    place.mkdir()
+    return place
+
+
+@pytest.fixture
+def servers(shop: Path, tmp_path: Path, home: Path) -> dict[str, tuple[Server, Calls]]:
     """The servers, each with calls whose results say something about content, structure or errors."""
     need_clients()
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "a.txt").write_text("grüße\n")
-    docs = str((tmp_path / "docs").resolve())
+    docs = str(shop / "docs")  # in the workspace: PML tells servers that this is where they are at work
+    (shop / "docs").mkdir()
+    (shop / "docs" / "a.txt").write_text("grüße\n")
     repository = str(make_repository(tmp_path / "repository", home))
     noon = {"source_timezone": "Europe/Zurich", "time": "12:00", "target_timezone": "Asia/Tokyo"}
     return {
@@ -57,7 +64,7 @@ def servers(tmp_path: Path, home: Path) -> dict[str, tuple[Server, Calls]]:
             [
                 ("list_directory", {"path": docs}),
                 ("read_text_file", {"path": f"{docs}/a.txt"}),
-                ("read_text_file", {"path": str(tmp_path / "notes.jsonl")}),
+                ("read_text_file", {"path": f"{docs}/missing.txt"}),
             ],
         ),
         "time": (
@@ -84,10 +91,8 @@ def without_workflow(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_five_real_servers_answer_through_the_gateway_as_they_do_directly(
-    servers: dict[str, tuple[Server, Calls]], tmp_path: Path, home: Path
+    servers: dict[str, tuple[Server, Calls]], shop: Path, tmp_path: Path, home: Path
 ) -> None:
-    shop = tmp_path / "shop"
-    shop.mkdir()
     settings = {
         "permissions": {"allow": ["*:*"]},
         "mcpServers": {name: server.as_config() for name, (server, _) in servers.items()},

@@ -14,6 +14,7 @@ from pml.core.approvals import (
     Channel,
     Decider,
     DeciderKind,
+    Lost,
     OwnerId,
     Role,
     Scope,
@@ -99,12 +100,13 @@ class Office:
         workspace: Path | None = None,
         process: Process | None = None,
         is_agent: bool = True,
+        principal: str = "ana",
     ) -> Session:
         return await start_session(
             self.desk,
             session_id=session_id,
             name=session_id,
-            principal="ana",
+            principal=principal,
             workspace=str(workspace or self.workspace),
             process=process,
             is_agent=is_agent,
@@ -162,6 +164,15 @@ class Office:
     async def deny(self, record: Approval, *, by: Decider = PERSON, message: str | None = None) -> Approval:
         decision = Decision(by=by, digest=record.digest, allow=False, message=message)
         return (await approvals.decide(self.desk, record.id, decision)).record
+
+    async def claim(self, record: Approval) -> Approval:
+        """Take the allowed call, as it was asked."""
+        definition, artefact = record.definition, record.artefact
+        return await approvals.claim(self.desk, record.id, definition=definition, artefact=artefact)
+
+    async def lose(self, record: Approval) -> Approval:
+        """Let nobody know what came of the claimed call."""
+        return await self.desk.store.approvals.advance(record.id, Lost(at=self.clock.now()))
 
     async def judge(
         self,

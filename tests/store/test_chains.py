@@ -136,14 +136,14 @@ async def test_a_chain_that_was_taken_but_never_written_keeps_a_head_for_who_wri
 async def test_writes_that_fail_for_want_of_a_chain_leave_nothing_open_and_begin_no_more_chains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(fd: int, content: bytes) -> int:
+    def full(fd: int, content: bytes, offset: int) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     store = await SqliteStore.open(tmp_path, OwnerId("a"))
     before = len(os.listdir("/dev/fd"))
     for _ in range(5):
         with monkeypatch.context() as patch:
-            patch.setattr(os, "write", full)
+            patch.setattr(os, "pwrite", full)
             with pytest.raises(Unavailable, match="No space left"):
                 await record(store)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pml.core.approvals import OwnerId
+from pml.core.errors import Unavailable
 from pml.core.manifests import Manifest
 from pml.core.rules import Source
 from pml.core.servers import ServerSpec
@@ -26,8 +27,11 @@ class FakeManifests:
     def __init__(self) -> None:
         self.kept: dict[tuple[str, str], Manifest] = {}
         self.puts = 0
+        self.is_broken = False
 
     async def get(self, server: str, launch: str) -> Manifest | None:
+        if self.is_broken:
+            raise Unavailable("the store is gone")
         return self.kept.get((server, launch))
 
     async def put(self, manifest: Manifest) -> None:
@@ -98,7 +102,7 @@ class Harbour:
         return [posted.process.pid for posted in list_servers(self.home) if posted.process is not None]
 
     def log(self) -> str:
-        return "".join(path.read_text("utf-8") for path in sorted((self.home / "logs").iterdir()))
+        return "".join(path.read_text("utf-8") for path in sorted((self.home / "logs").glob("*")))
 
     async def close(self) -> None:
         for fleet in self._fleets:

@@ -18,7 +18,7 @@ TOOLS = [
     *("progress", "change", "bad_utf8", "refuse", "odd_error", "neither", "close_output", "close_input"),
     *("stop_reading", "bark", "wait_cancel", "ask_and_cancel", "batch"),
 ]
-extra_tools: list[str] = []
+extra: dict[str, list[str]] = {"tools": [], "resources": []}
 early: deque[dict[str, Any]] = deque()
 lines = iter(sys.stdin.buffer.readline, b"")
 
@@ -69,7 +69,7 @@ def list_tools(request: dict[str, Any]) -> None:
         result = f'{{"tools": {raw[:-1]}, {twice}]}}'
         print(f'{{"jsonrpc": "2.0", "id": {request["id"]}, "result": {result}}}', flush=True)
         return
-    names = [*TOOLS, *extra_tools]
+    names = [*TOOLS, *extra["tools"]]
     if "pages" in OPTIONS:
         at = int(request["params"].get("cursor", 0))
         more = {"nextCursor": str(at + 1)} if at + 1 < len(names) else {}
@@ -117,10 +117,13 @@ def progress(request: dict[str, Any], arguments: dict[str, Any]) -> None:
 
 
 def change(request: dict[str, Any], arguments: dict[str, Any]) -> None:
-    extra_tools.append(arguments["name"])
+    kind = arguments.get("kind", "tools")
+    extra[kind].append(arguments["name"])
     for _ in range(arguments.get("times", 1)):
-        notify("tools/list_changed")
+        notify(f"{kind}/list_changed")
     say(request, "changed")
+    if arguments.get("then") == "be busy":
+        wait_for(lambda message: message.get("method") == "notifications/cancelled")
 
 
 def flood(request: dict[str, Any], arguments: dict[str, Any]) -> None:
@@ -223,7 +226,8 @@ def handle(request: dict[str, Any]) -> None:
         case "prompts/list":
             answer(request, {"prompts": [{"name": "greet", "title": "Greet"}]})
         case "resources/list":
-            answer(request, {"resources": [{"uri": "memo://1", "name": "memo"}]})
+            names = ["1", *extra["resources"]]
+            answer(request, {"resources": [{"uri": f"memo://{name}", "name": "memo"} for name in names]})
         case "ping":
             answer(request, {})
         case method:

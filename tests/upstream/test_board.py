@@ -85,6 +85,7 @@ def test_a_process_is_told_apart_by_when_it_started(stubborn: Process) -> None:
 
 def test_what_a_killed_gateway_left_running_is_killed(tmp_path: Path, stubborn: Process) -> None:
     post(tmp_path, stubborn)
+    assert list_servers(tmp_path, FakeProcesses([stubborn])) == []
     assert end_orphans(tmp_path, FakeProcesses([stubborn])) == 1
     assert _ends(stubborn)
     assert leftovers(tmp_path) == []

@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from pml.core.errors import ServerFailed
+from pml.core.ports import Process
 from pml.core.values import JsonObject
+from pml.upstream.board import Board
 from pml.upstream.limits import Limits
+from pml.upstream.process import ServerProcess
 from tests.promises import promise
 from tests.upstream.fleets import Harbour, odd, runs, until, use
 
@@ -216,3 +219,34 @@ async def test_a_listener_that_fails_costs_no_answer(harbour: Harbour) -> None:
     said = await use(harbour.fleet(), odd(), "progress", on_progress=broken, steps=2)
     assert isinstance(said["token"], int)
     assert "a fault of ours" in harbour.log()
+
+
+async def test_a_fault_of_ours_in_the_middle_of_a_start_leaves_no_process(
+    harbour: Harbour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pids: list[int] = []
+
+    def broken(self: Board, name: str, *, process: Process, **more: object) -> None:
+        pids.append(process.pid)
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(Board, "post", broken)
+    with pytest.raises(RuntimeError, match="a fault of ours"):
+        await harbour.fleet().manifest(odd())
+    await until(lambda: not runs(pids[0]))
+    await harbour.close()
+
+
+async def test_a_connection_that_fails_leaves_no_process(
+    harbour: Harbour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pids: list[int] = []
+
+    async def broken(self: ServerProcess) -> None:
+        pids.append(self.pid)
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(ServerProcess, "connect", broken)
+    with pytest.raises(RuntimeError, match="a fault of ours"):
+        await harbour.fleet().manifest(odd())
+    assert not runs(pids[0])

@@ -121,3 +121,37 @@ async def test_a_person_who_stops_a_server_is_not_a_crash(harbour: Harbour) -> N
     with pytest.raises(ServerFailed, match="server `odd` was stopped by a person"):
         await waiting
     assert await use(fleet, spec, "echo", a=1) == {"a": 1}
+
+
+async def test_closing_in_the_middle_of_a_start_fails_its_callers_and_leaves_nothing(
+    harbour: Harbour,
+) -> None:
+    fleet = harbour.fleet(limits=Limits(stop_s=0.1))
+    waiting = [asyncio.create_task(fleet.manifest(odd("mute", "stubborn"))) for _ in range(3)]
+    await until(lambda: "still thinking" in harbour.log())
+    [pid] = harbour.pids()
+    await fleet.close()
+    assert not runs(pid)
+    failures = await asyncio.gather(*waiting, return_exceptions=True)
+    assert {repr(failure) for failure in failures} == {
+        repr(ServerFailed("server `odd` was stopped: the gateway ends"))
+    }
+
+
+async def test_a_configuration_that_changes_in_the_middle_of_a_start_starts_anew(harbour: Harbour) -> None:
+    fleet = harbour.fleet(limits=Limits(stop_s=0.1))
+    outdated = asyncio.create_task(fleet.manifest(odd("mute")))
+    await until(lambda: "still thinking" in harbour.log())
+    assert (await fleet.manifest(odd())).tools
+    with pytest.raises(ServerFailed, match="its configuration changed"):
+        await outdated
+
+
+async def test_a_caller_that_is_cancelled_while_the_server_starts_is_cancelled(harbour: Harbour) -> None:
+    fleet, spec = harbour.fleet(), odd()
+    caller = asyncio.create_task(use(fleet, spec, "echo"))
+    await asyncio.sleep(0)
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    assert await use(fleet, spec, "echo", a=1) == {"a": 1}

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pml.core.errors import ServerFailed
 from pml.core.manifests import launch_digest
 from pml.upstream.limits import Limits
 from tests.upstream.fleets import Harbour, odd, use
@@ -68,3 +69,31 @@ async def test_a_change_is_announced_once_and_read_when_it_is_next_needed(harbou
     assert after.tool("newcomer") is not None
     assert harbour.client.changes == [("odd", "tools")]
     assert harbour.manifests.kept["odd", launch_digest(spec)] == after
+
+
+async def test_a_change_of_resources_is_read_again_too(harbour: Harbour) -> None:
+    fleet, spec = harbour.fleet(), odd("rich")
+    before = await fleet.manifest(spec)
+    harbour.client.changes.clear()
+    await use(fleet, spec, "change", kind="resources", name="2")
+    after = await fleet.manifest(spec)
+    assert [resource["uri"] for resource in after.resources] == ["memo://1", "memo://2"]
+    assert after.tools == before.tools
+    assert harbour.client.changes == [("odd", "resources")]
+
+
+async def test_a_server_that_is_too_busy_to_tell_what_changed_goes_on(harbour: Harbour) -> None:
+    fleet, spec = harbour.fleet(limits=Limits(start_s=2.0)), odd()
+    await fleet.manifest(spec)
+    [pid] = harbour.pids()
+    await use(fleet, spec, "change", name="newcomer", then="be busy")
+    with pytest.raises(ServerFailed, match="did not say what it offers within 2 s"):
+        await fleet.manifest(spec)
+    assert (await fleet.manifest(spec)).tool("newcomer") is not None
+    assert harbour.pids() == [pid]
+
+
+async def test_a_store_that_fails_costs_only_the_cache(harbour: Harbour) -> None:
+    harbour.manifests.is_broken = True
+    assert await use(harbour.fleet(), odd(), "echo", a=1) == {"a": 1}
+    assert "not kept: the store is gone" in harbour.log()

@@ -3,11 +3,13 @@
 from enum import IntEnum
 from typing import Final
 
+from pml.core.approvals import State
 from pml.core.errors import (
     AlreadyClaimed,
     AlreadyDecided,
     ConfigInvalid,
     ErrorCode,
+    NotApproved,
     NotFound,
     PmlError,
     ToolDenied,
@@ -40,8 +42,16 @@ _EXIT_OF_ERROR: Final[tuple[tuple[type[PmlError], Exit], ...]] = (
     (AlreadyDecided, Exit.DECIDED),
     (AlreadyClaimed, Exit.DECIDED),
 )
+_EXIT_OF_OUTCOME: Final[dict[str, Exit]] = {
+    State.DENIED: Exit.DENIED,
+    State.EXPIRED: Exit.GONE,
+    State.CANCELLED: Exit.GONE,
+    State.UNKNOWN: Exit.FAILED,
+}
 
 
 def exit_of(error: PmlError) -> Exit:
     """Return the exit code that tells of `error`."""
+    if isinstance(error, NotApproved):
+        return _EXIT_OF_OUTCOME.get(error.outcome, Exit.DECIDED)  # all other outcomes: somebody used it
     return next((code for kind, code in _EXIT_OF_ERROR if isinstance(error, kind)), EXIT_OF_CODE[error.code])

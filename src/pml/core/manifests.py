@@ -14,7 +14,7 @@ import msgspec
 from pml.core.digest import digest
 from pml.core.servers import ServerSpec
 from pml.core.text import visible, visible_json
-from pml.core.values import Json, JsonObject
+from pml.core.values import Json, JsonObject, canonical
 
 # What a model reads or a client acts on; `_meta` and icons are decoration, and change more often.
 DEFINING: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
@@ -82,12 +82,18 @@ def definition_diff(was: JsonObject, now: JsonObject) -> tuple[str, ...]:
 
 
 def _lines(definition: JsonObject) -> list[str]:
-    """Return one line for every fact; long text is broken where it has line breaks of its own."""
+    """Return one line for every fact; long text is broken where it has line breaks of its own.
+
+    What differs has other lines: `:` is before text, `=` before JSON, whose members are sorted.
+    """
     lines: list[str] = []
     for key in DEFINING:
-        value: Json = definition.get(key)
+        if key not in definition:
+            continue
+        value = definition[key]
         if isinstance(value, str):
             lines += [f"{key}: {visible(part)}" for part in value.split("\n")]
-        elif value is not None:
-            lines += [f"{key}: {line}" for line in visible_json(value).split("\n")]
+        else:
+            ordered: Json = msgspec.json.decode(canonical(value))
+            lines += [f"{key} = {line}" for line in visible_json(ordered).split("\n")]
     return lines

@@ -5,7 +5,7 @@ transaction and returns only after the commit; what happens to approvals, sessio
 rules has its audit entry in that same transaction.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
@@ -318,6 +318,10 @@ class Pins(Protocol):
 
 class Audit(Protocol):
     async def record(self, entry: Entry) -> None: ...
+
+    def note(self, entry: Entry) -> Awaitable[None]:
+        """Record an entry that concerns no approval, now; what is returned is done once it is committed."""
+        ...
 
     async def list(self, query: AuditQuery) -> Sequence[Link]:
         """Return what matches, oldest first."""

@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 from pml.core.globs import Glob
 
-_WORD: Final = re.compile(r"[A-Za-z0-9]+")
+_WORD: Final = re.compile(r"[^\W_]+")
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NAME_EXACT: Final = 12
 _NAME_WORD: Final = 6
@@ -38,7 +38,7 @@ def _glob_fits(glob: Glob, query: str, name: str) -> bool:
 
 
 def _score(words: Sequence[str], name: str, text: str) -> int:
-    """Return how well all of `words` fit; words that fit nowhere cost, so that the fullest match leads."""
+    """Return how well `words` fit, each adding its part, so that the fullest match leads."""
     names = _words(name)
     texts = set(_words(text))
     total = 0

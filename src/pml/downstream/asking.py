@@ -39,20 +39,18 @@ class Asker:
         exchange: Exchange,
         era: Era,
         spawn: Spawn,
-        *,
-        form_s: float = FORM_S,
     ) -> None:
         self.unanswered: str | None = None
         self._desk = desk
         self._connection = connection
         self._exchange = exchange
-        self._era = era
+        self.era = era
         self._spawn = spawn
-        self._form_s = form_s
+        self._ends_at = asyncio.get_running_loop().time() + FORM_S  # of the call, however often it asks
 
     @property
     def has_form(self) -> bool:
-        return self._era.has_form
+        return self.era.has_form
 
     async def put(self, record: Approval) -> Approval:
         """Show the question; return it decided, or undecided when nobody answers here.
@@ -61,17 +59,21 @@ class Asker:
         """
         if not self.has_form or record.id == self.unanswered:
             return record
-        if self._era.is_modern:
+        if self.era.is_modern:
             raise FormNeeded(record)
         return await self._wait_with_form(record)
 
     async def _wait_with_form(self, record: Approval) -> Approval:
-        form = self._spawn(self._show(record))
-        decided = asyncio.ensure_future(wait(self._desk, record.id, timeout_s=self._form_s))
+        came = asyncio.Event()
+        form = self._spawn(self._show(record, came))
+        left_s = max(0.0, self._ends_at - asyncio.get_running_loop().time())
+        decided = asyncio.ensure_future(wait(self._desk, record.id, timeout_s=left_s))
         ticks = asyncio.ensure_future(self._tick())
         left_open = False
         try:
             await asyncio.wait({form, decided}, return_when=asyncio.FIRST_COMPLETED)
+            if came.is_set():  # its own decision wakes `decided` before all of it is remembered
+                await asyncio.wait({form})
             if form.done() and form.result() is not None:
                 return form.result()
             if not decided.done():
@@ -82,18 +84,17 @@ class Asker:
         finally:
             ticks.cancel()
             decided.cancel()
-            if not left_open:
+            if not left_open and not came.is_set():
                 form.cancel()
 
-    async def _show(self, record: Approval) -> Approval | None:
-        """Return the question as the form's answer leaves it; None if nobody answered."""
+    async def _show(self, record: Approval, came: asyncio.Event) -> Approval | None:
+        """Return the question as the form's answer, once it `came`, leaves it; None if nobody answered."""
         began_at = asyncio.get_running_loop().time()
         with suppress(RpcError, ConnectionGone):
-            answer = await self._connection.request("elicitation/create", form_params(record, self._era))
+            answer = await self._connection.request("elicitation/create", form_params(record, self.era))
+            came.set()
             elapsed_s = asyncio.get_running_loop().time() - began_at
-            return await apply_answer(
-                self._desk, record, answer, client=self._era.client, elapsed_s=elapsed_s
-            )
+            return await apply_answer(self._desk, record, answer, client=self.era.client, elapsed_s=elapsed_s)
         return None
 
     async def _tick(self) -> None:

@@ -10,7 +10,7 @@ from pml.core.names import ToolName, parse_tool
 from pml.core.ports import Workflow
 from pml.core.values import JsonObject
 from pml.downstream.asking import Spawn
-from pml.downstream.offering import tool_list
+from pml.downstream.offering import is_listed, tool_list
 from pml.service.calls import unknown_tool
 from pml.service.discovery import Tools, known_tools, learn_servers
 from pml.service.gate import Attempt, Gate
@@ -76,7 +76,7 @@ class Catalog:
         tools, policy = await self._listed()
         known = tools.by_wire.get(name) or tools.by_name.get(name)
         if known is not None:
-            return Attempt(tool=known.tool, arguments=arguments, offered=known.listed)
+            return Attempt(tool=known.tool, arguments=arguments, offered=is_listed(tools, known))
         tool = self._unknown(name, policy)
         if tool is None:
             raise unknown_tool(name, [*tools.by_wire, *tools.by_name])
@@ -97,11 +97,10 @@ class Catalog:
         known = None if self._tools is None else self._tools.by_name.get(str(tool))
         return str(tool) if known is None else known.wire
 
-    def has_output_schema(self, workflow: Workflow) -> bool:
+    async def has_output_schema(self, workflow: Workflow) -> bool:
         """Tell whether clients check the results of the paused tool, which an approval result cannot pass."""
-        if self._tools is None or workflow.call is None:
-            return False
-        known = self._tools.by_name.get(workflow.call.tool)
+        tools, _ = await self.tools()
+        known = None if workflow.call is None else tools.by_name.get(workflow.call.tool)
         return known is not None and "outputSchema" in known.shape
 
     async def manifests(self) -> Sequence[Manifest]:

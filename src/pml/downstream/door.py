@@ -51,9 +51,9 @@ class Door:
         if request.method == "initialize":
             self._era = legacy_era(request.params)
             return initialized(self._era)
-        if request.method == "ping":
-            return b"{}"
         era = modern_era(request.params) or self._era
+        if request.method == "ping":
+            return b"{}" if era is None else stamp(b"{}", era)
         if request.method == "server/discover":
             if era is None or not era.is_modern:
                 raise RpcError(METHOD_NOT_FOUND, "`server/discover` needs the protocol version in `_meta`")

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from pml import __version__
+from pml.core.errors import ServerFailed
 from pml.core.values import Json, JsonObject
 from pml.downstream.connection import RpcError
 
@@ -127,16 +128,32 @@ def discovered() -> bytes:
 
 
 def stamp(result: bytes, era: Era) -> bytes:
-    """Return the result with what its era requires; what a server wrote stays as it wrote it."""
+    """Return the result with what its era requires; what a server wrote stays as it wrote it.
+
+    What kind of result it is, a server does not say: it could make a form of it that looks like PML's.
+    Raises: ServerFailed if it is no object, as every result must be.
+    """
+    tells_kind = b'"resultType"' in result or b"\\u" in result  # a key can be spelled with escapes
     if not era.is_modern:
-        return result
-    if b'"_meta"' not in result and b'"resultType"' not in result:
-        return _STAMP + (b"}" if result == b"{}" else b"," + result[1:])
-    members = msgspec.json.decode(result, type=dict[str, msgspec.Raw])
-    meta: dict[str, object] = {**SERVER_META}
-    if "_meta" in members and members["_meta"] != b"null":
-        meta |= msgspec.json.decode(members["_meta"], type=dict[str, msgspec.Raw])
-    return msgspec.json.encode({**members, "_meta": meta | SERVER_META, "resultType": "complete"})
+        return _without_kind(result) if tells_kind else result
+    if not tells_kind and b'"_meta"' not in result and result.startswith(b'{"'):
+        return _STAMP + b"," + result[1:]
+    members = _members(result)
+    given = bytes(members.get("_meta", b"null"))
+    meta = {} if given == b"null" else _members(given)
+    return msgspec.json.encode({**members, "_meta": {**meta, **SERVER_META}, "resultType": "complete"})
+
+
+def _without_kind(result: bytes) -> bytes:
+    members = _members(result)
+    return msgspec.json.encode(members) if members.pop("resultType", None) is not None else result
+
+
+def _members(text: bytes) -> dict[str, msgspec.Raw]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except msgspec.MsgspecError as exc:
+        raise ServerFailed("the server answered with a result that is no object") from exc
 
 
 def _name(info: Json) -> str:

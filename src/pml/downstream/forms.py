@@ -56,10 +56,10 @@ def _decision(record: Approval, answer: Json, *, client: str, elapsed_s: float) 
         return None
     by = Decider(kind=DeciderKind.CLIENT, id=client, channel=Channel.FORM)
     content = answer.get("content")
+    chosen = content.get("remember") if isinstance(content, Mapping) else None
     match answer.get("action"):
-        case "accept" if isinstance(content, Mapping) and content.get("remember") in _scopes(record):
-            scope = Scope(str(content["remember"]))
-            return Decision(by=by, digest=record.digest, allow=True, scope=scope)
+        case "accept" if isinstance(chosen, str) and chosen in _scopes(record):
+            return Decision(by=by, digest=record.digest, allow=True, scope=Scope(chosen))
         case "decline" if elapsed_s >= INSTANT_S:
             return Decision(by=by, digest=record.digest, allow=False)
         case _:
@@ -108,7 +108,7 @@ def _message(record: Approval) -> str:
     if len(lines) > room:
         more = len(lines) - room + 1
         lines = [*lines[: room - 1], f"… CUT: {more} more lines. See all of it before you accept: {where}"]
-    return "\n".join([form_title(record), *lines])
+    return "\n".join([*_folded(form_title(record)), *lines])
 
 
 def _folded(line: str) -> list[str]:

@@ -61,16 +61,21 @@ def tool_list(tools: Tools, waiting: Sequence[str]) -> list[JsonObject]:
     return [_with_waiting(_DISCOVER, waiting), _CALL, *listed]
 
 
+def is_listed(tools: Tools, known: Known) -> bool:
+    """Tell whether clients see the tool by its own name, which no other tool shares."""
+    return known.listed and tools.by_wire.get(known.wire) is known
+
+
 def discovery(tools: Tools, query: str, names: Sequence[str], waiting: Sequence[str]) -> JsonObject:
     """Return what `discover` found."""
     if names:
         wanted = [tools.by_name.get(name) or tools.by_wire.get(name) for name in names]
         found = [known for known in wanted if known is not None]
-        shapes: list[Json] = [{**_brief(known), **_schemas(known)} for known in found]
+        shapes: list[Json] = [{**_brief(tools, known), **_schemas(known)} for known in found]
         missing = [name for name, known in zip(names, wanted, strict=True) if known is None]
         return {"tools": shapes, **({"not_found": missing} if missing else {})}
     found = search(tools, query)
-    result: dict[str, Json] = {"tools": [_brief(known) for known in found[:FOUND]]}
+    result: dict[str, Json] = {"tools": [_brief(tools, known) for known in found[:FOUND]]}
     if len(found) > FOUND:
         result["more"] = len(found) - FOUND
     if tools.missing:
@@ -112,9 +117,10 @@ def _open_schema(schema: Json) -> tuple[JsonObject, list[str]]:
     return opened, names
 
 
-def _brief(known: Known) -> JsonObject:
+def _brief(tools: Tools, known: Known) -> JsonObject:
     tool = str(known.tool)
-    how: JsonObject = {"call": known.wire} if known.listed else {"call": "call", "with": {"tool": tool}}
+    listed = is_listed(tools, known)
+    how: JsonObject = {"call": known.wire} if listed else {"call": "call", "with": {"tool": tool}}
     return {"tool": tool, "description": known.shape.get("description", ""), **how}
 
 

@@ -17,13 +17,14 @@ from pml.core.wire import headline
 from pml.downstream.asking import Asker, FormNeeded
 from pml.downstream.catalog import Catalog
 from pml.downstream.connection import SERVER_ERROR, Exchange, RpcError
-from pml.downstream.eras import INVALID_PARAMS
+from pml.downstream.eras import INVALID_PARAMS, Era
+from pml.downstream.relay import server_error
 from pml.downstream.results import refusal_result
 from pml.service.calls import call_tool
 from pml.service.gate import Attempt, Gate, Paused
 
-_NOT_FOUND: Final = -32002
-_PLACEHOLDER: Final = re.compile(r"\\\{[^}]*\\\}")
+_NOT_FOUND: Final = -32002  # until 2025-11-25; then it is a parameter like another
+_PLACEHOLDER: Final = re.compile(r"\{[^}]*\}")
 
 
 async def list_resources(catalog: Catalog) -> JsonObject:
@@ -55,7 +56,7 @@ async def list_prompts(catalog: Catalog) -> JsonObject:
 async def read_resource(gate: Gate, catalog: Catalog, exchange: Exchange, asker: Asker) -> bytes:
     """Serve `resources/read`. Raises: RpcError."""
     uri = exchange.request.params.get("uri")
-    server = _server_of_uri(uri, await catalog.manifests())
+    server = _server_of_uri(uri, await catalog.manifests(), asker.era)
     return await _pass(gate, server, "resources/read", {"uri": uri}, exchange, asker)
 
 
@@ -79,7 +80,7 @@ async def complete(gate: Gate, catalog: Catalog, exchange: Exchange, asker: Aske
         server, name = _server_of_prompt(ref.get("name"), manifests)
         params["ref"] = {**ref, "name": name}
     else:
-        server = _server_of_uri(ref.get("uri"), manifests)
+        server = _server_of_uri(ref.get("uri"), manifests, asker.era)
     return await _pass(gate, server, "completion/complete", params, exchange, asker)
 
 
@@ -97,7 +98,7 @@ async def _pass(
             f"{headline(exc.record)}: `pml approvals allow {short}` in a terminal, then ask for it again",
         ) from exc
     except ServerRefused as exc:
-        raise RpcError(0, exc.message, raw=exc.error) from exc
+        raise server_error(exc) from exc
     except PmlError as exc:
         refused = refusal_result(exc)
         if refused is None:
@@ -117,7 +118,7 @@ def _server_of_prompt(name: Json, manifests: Sequence[Manifest]) -> tuple[str, s
     raise RpcError(INVALID_PARAMS, f"no prompt {quote(str(name))}")
 
 
-def _server_of_uri(uri: Json, manifests: Sequence[Manifest]) -> str:
+def _server_of_uri(uri: Json, manifests: Sequence[Manifest], era: Era) -> str:
     if not isinstance(uri, str):
         raise RpcError(INVALID_PARAMS, "a resource is named by `uri`, a text")
     for manifest in manifests:
@@ -126,11 +127,25 @@ def _server_of_uri(uri: Json, manifests: Sequence[Manifest]) -> str:
     for manifest in manifests:
         if any(_fits(template.get("uriTemplate"), uri) for template in manifest.templates):
             return manifest.server
-    raise RpcError(_NOT_FOUND, f"no resource {quote(uri)}", data={"uri": uri})
+    code = INVALID_PARAMS if era.is_modern else _NOT_FOUND
+    raise RpcError(code, f"no resource {quote(uri)}", data={"uri": uri})
 
 
 def _fits(template: Json, uri: str) -> bool:
-    """Tell whether `uri` can come from `template`, or is the template itself."""
+    """Tell whether `uri` can come from `template`, or is the template itself; one look, without turning back.
+
+    Each placeholder stands for at least one character; the leftmost place leaves the most room for the rest.
+    """
     if not isinstance(template, str):
         return False
-    return template == uri or bool(re.fullmatch(_PLACEHOLDER.sub(".+", re.escape(template)), uri))
+    head, *rest = _PLACEHOLDER.split(template)
+    if template == uri or not rest:
+        return template == uri
+    *middle, tail = rest
+    at, end = len(head), len(uri) - len(tail)
+    for piece in middle:
+        found = uri.find(piece, at + 1, end)
+        if found < 0:
+            return False
+        at = found + len(piece)
+    return uri.startswith(head) and uri.endswith(tail) and at < end

@@ -14,7 +14,7 @@ from typing import Final
 
 from pml.core.errors import Unavailable
 
-READ_BYTES: Final = 256 * 1024  # a pipe holds 64 KiB by default, 1 MiB at most without privileges
+READ_BYTES: Final = 64 * 1024  # what a pipe holds; a larger buffer is mapped and unmapped at every read
 CONGESTED_BYTES: Final = 1024 * 1024  # unread answers beyond this: the client is not reading
 RELIEVED_BYTES: Final = CONGESTED_BYTES // 4
 
@@ -30,10 +30,7 @@ def claim_stdout() -> int:
         raise Unavailable("standard output is closed") from exc
     _fill_standard_descriptors()
     claimed = os.dup(1)
-    os.dup2(2, 1)
-    if sys.stdout is not None:
-        with suppress(OSError, ValueError):
-            sys.stdout.flush()  # only now: what was printed before must not reach the client either
+    os.dup2(2, 1)  # also for what is still in the buffer of `sys.stdout`
     sys.stdout = sys.stderr
     return claimed
 
@@ -61,8 +58,9 @@ class Pipes:
 
     def __init__(self, stdin: int, stdout: int) -> None:
         self._ended: Callable[[], None] | None = None
-        self.inlet = Inlet(stdin)
+        # The outlet first: where both are one, it is the outlet that sees to the flags, to its very end.
         self.outlet = Outlet(stdout, pressed=self._balance, broken=self._end)
+        self.inlet = Inlet(stdin)
 
     def start(self, received: Callable[[bytes], None], ended: Callable[[], None]) -> None:
         """Begin to read. `ended` is called once, when the client closes either of its ends."""
@@ -79,7 +77,7 @@ class Pipes:
             self.inlet.resume()
 
     def _end(self) -> None:
-        self.inlet.stop()
+        self.inlet.close()
         ended, self._ended = self._ended, None
         if ended is not None:
             ended()
@@ -129,22 +127,15 @@ class Inlet:
             held, self._held = self._held, None
             self._loop.call_soon(self._take_in_turn, held)
 
-    def stop(self) -> None:
-        """Read no more."""
+    def close(self) -> None:
+        """Read no more. The descriptor blocks again, if it did."""
         if self._received is None:
             return
         self._received = None
-        if self._turn is None:
-            self._loop.remove_reader(self._fd)
-        else:
+        if self._turn is not None:
             self._turn.set()
-
-    def close(self) -> None:
-        """Read no more, and let the descriptor block again, if it did.
-
-        Not at the end of input already: the outlet may share it, and still has to write.
-        """
-        self.stop()
+            return
+        self._loop.remove_reader(self._fd)
         if self._blocks:
             os.set_blocking(self._fd, True)
 
@@ -170,7 +161,7 @@ class Inlet:
         if data:
             self._received(data)
             return
-        self.stop()
+        self.close()
         if self._ended is not None:
             self._ended()
 

@@ -8,11 +8,14 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import msgspec
+
+from pml.core.errors import ServerRefused
 from pml.core.text import visible
 from pml.core.values import Json, JsonObject
-from pml.downstream.connection import Connection, ConnectionGone, RpcError
+from pml.downstream.connection import SERVER_ERROR, Connection, ConnectionGone, Exchange, RpcError
 from pml.downstream.eras import SUBSCRIPTION, Era
 
 ROOTS_S: Final = 5.0  # roots come from the client's memory; one that takes longer does not answer at all
@@ -20,6 +23,7 @@ PARKED_S: Final = 300.0  # as long as an approval is waited for
 SETTLE_S: Final = 0.1  # changes that come together are announced together
 CANCELLED: Final[JsonObject] = {"action": "cancel"}
 LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+_URL_FORM: Final = -32042  # "elicitation by URL required": its data is a form
 _FILTERS: Final[Mapping[str, str]] = {
     "tools": "toolsListChanged",
     "prompts": "promptsListChanged",
@@ -30,8 +34,9 @@ _FILTERS: Final[Mapping[str, str]] = {
 class Work:
     """A call of a modern client, which its server may interrupt with questions of its own."""
 
-    def __init__(self, server: str | None) -> None:
+    def __init__(self, server: str | None, exchange: Exchange) -> None:
         self.server = server
+        self.exchange = exchange  # the round of now
         self.question: JsonObject | None = None
         self.asked = asyncio.Event()
         self._answer: asyncio.Future[JsonObject] | None = None
@@ -48,6 +53,9 @@ class Work:
             return CANCELLED
         finally:
             self._answer = None
+
+    def progress(self, params: JsonObject) -> None:
+        self.exchange.forward_progress(params)
 
     def answer(self, answer: Json) -> None:
         if self._answer is not None and not self._answer.done():
@@ -151,6 +159,14 @@ class Relay:
         finally:
             del self._subscriptions[request_id]
         return {"_meta": meta}
+
+
+def server_error(refused: ServerRefused) -> RpcError:
+    """Return the server's error as it is, unless clients make a form of it that would not bear its name."""
+    code = msgspec.json.decode(refused.error, type=dict[str, Any]).get("code")
+    if code == _URL_FORM:
+        return RpcError(SERVER_ERROR, f"{refused.message}; PML does not open a server's links")
+    return RpcError(0, refused.message, raw=refused.error)
 
 
 def _in_its_name(server: str, message: Json) -> str:

@@ -9,6 +9,7 @@ from typing import Final
 
 from pml.core.approvals import Approval, Role, Subject, instant
 from pml.core.errors import (
+    ApprovalExpired,
     Changed,
     Invalid,
     NotApproved,
@@ -21,7 +22,7 @@ from pml.core.errors import (
 from pml.core.ports import Workflow
 from pml.core.telling import asked_facts, why_asked
 from pml.core.text import visible
-from pml.core.values import JsonObject
+from pml.core.values import Json, JsonObject
 from pml.core.wire import headline
 
 SHORT_ID: Final = 8
@@ -114,13 +115,18 @@ def refusal_result(error: PmlError) -> JsonObject | None:
     if found is None:
         return None
     code, message = found
-    detail: dict[str, object] = {"code": code, "message": message, "retry": code in _AGAIN}
+    hint = _ADVICE.get(code, error.hint)
+    detail: dict[str, Json] = {"code": code, "message": message, "retry": code in _AGAIN}
+    lines = [message]
     if isinstance(error, ToolDenied) and error.rule is not None:
         detail["rule"] = error.rule
-    structured: JsonObject = {"error": detail}  # pyright: ignore[reportAssignmentType]
+        lines.append(f"rule: {visible(error.rule)}")
+    if hint is not None:
+        detail["hint"] = hint
+        lines.append(hint)
     return {
-        "content": [{"type": "text", "text": _refusal_text(error, code, message)}],
-        "structuredContent": structured,
+        "content": [{"type": "text", "text": "\n".join(lines)}],
+        "structuredContent": {"error": detail},
         "isError": True,
     }
 
@@ -131,6 +137,8 @@ def _refusal(error: PmlError) -> tuple[str, str] | None:
             return "TOOL_DENIED", f"Tool {error.tool} is denied by user config"
         case NotApproved():
             return _CODE_OF_OUTCOME.get(error.outcome, "approval_cancelled"), error.message
+        case ApprovalExpired():
+            return "approval_expired", "Approval timed out"
         case TooManyPending():
             return "too_many_pending", error.message
         case ServerFailed():
@@ -151,14 +159,3 @@ _ADVICE: Final[Mapping[str, str]] = {
     "approval_expired": "Nobody decided, and nothing has run. It can be asked again.",
     "run_unknown": "It may have run. Do not repeat it; let the user look.",
 }
-
-
-def _refusal_text(error: PmlError, code: str, message: str) -> str:
-    lines = [message]
-    if isinstance(error, ToolDenied) and error.rule is not None:
-        lines.append(f"rule: {visible(error.rule)}")
-    elif error.hint is not None and code not in _ADVICE:
-        lines.append(error.hint)
-    if code in _ADVICE:
-        lines.append(_ADVICE[code])
-    return "\n".join(lines)

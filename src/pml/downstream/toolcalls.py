@@ -6,7 +6,7 @@ pipeline goes on from what is stored.
 
 import asyncio
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -21,7 +21,7 @@ from pml.downstream.connection import SERVER_ERROR, Connection, Exchange, RpcErr
 from pml.downstream.eras import INVALID_PARAMS, SERVER_META, Era, stamp
 from pml.downstream.forms import apply_answer, form_params
 from pml.downstream.offering import CONTINUE, discovery
-from pml.downstream.relay import Relay, Work
+from pml.downstream.relay import CANCELLED, PARKED_S, Relay, Work, server_error
 from pml.downstream.results import approval_result, refusal_result
 from pml.downstream.seals import Seals
 from pml.service.approvals import get
@@ -34,6 +34,10 @@ from pml.service.workflows import Continuation, WorkflowAborted, WorkflowGone, r
 CALL = ToolName(namespace="pml", action="call")
 DISCOVER = ToolName(namespace="pml", action="discover")
 OWN: Final[Mapping[str, ToolName]] = {"call": CALL, "discover": DISCOVER}
+_WIRE: Final = {str(tool): wire for wire, tool in OWN.items()}
+_SHOWN: Final = 1000  # forms that a client never comes back from are forgotten, the oldest first
+
+T = TypeVar("T")
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +52,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def digest(self) -> str:
         """What a sealed state is bound to."""
-        return digest({"name": self.name, "arguments": self.arguments})
+        continued = None if self.said is None else self.said.workflow_id
+        return digest({"name": self.name, "arguments": self.arguments, CONTINUE: continued})
 
     def response(self, key: str) -> Json:
         return self.responses.get(key) if isinstance(self.responses, Mapping) else None
@@ -64,6 +69,7 @@ class ToolCalls:
         self._relay = relay
         self._spawn = spawn
         self._seals = Seals()
+        self._shown: dict[str, tuple[ApprovalId, Attempt]] = {}
         self._parked: dict[str, tuple[Work, asyncio.Task[bytes]]] = {}
 
     async def answer(self, exchange: Exchange, era: Era) -> bytes:
@@ -72,18 +78,15 @@ class ToolCalls:
         asker = Asker(self._gate.desk, self._connection, exchange, era, self._spawn)
         try:
             return await self._answer(exchange, era, asked, asker)
-        except FormNeeded as exc:
-            state = self._seals.seal("form", exc.record.id, call=asked.digest)
-            return _input_required("approval", form_params(exc.record, era), state)
         except Paused as exc:
             now = self._gate.desk.clock.now()
-            as_error = self._catalog.has_output_schema(exc.workflow)
+            as_error = await self._catalog.has_output_schema(exc.workflow)
             result = approval_result(exc.record, exc.workflow, now=now, as_error=as_error)
             return stamp(msgspec.json.encode(result), era)
         except (WorkflowGone, WorkflowAborted) as exc:
             raise RpcError(SERVER_ERROR, exc.message) from exc
         except ServerRefused as exc:
-            raise RpcError(0, exc.message, raw=exc.error) from exc
+            raise server_error(exc) from exc
         except PmlError as exc:
             refused = refusal_result(exc)
             if refused is None:
@@ -91,13 +94,14 @@ class ToolCalls:
             return stamp(msgspec.json.encode(refused), era)
 
     async def _answer(self, exchange: Exchange, era: Era, asked: Asked, asker: Asker) -> bytes:
+        sealed = None if asked.state is None else self._seals.open(asked.state, call=asked.digest)
+        if sealed is not None and sealed.kind == "work":
+            return await self._go_on(sealed.ref, exchange, asked, era)
         settled: Approval | None = None
-        if asked.state is not None:
-            sealed = self._seals.open(asked.state, call=asked.digest)
-            if sealed.kind == "work":
-                return await self._go_on(sealed.ref, asked, era)
-            settled = await self._take_form(ApprovalId(sealed.ref), asked, asker, era, sealed.age_s)
-        if asked.said is not None:
+        if sealed is not None:
+            approval_id, attempt = _collect(self._shown, sealed.ref)
+            settled = await self._take_form(approval_id, asked, asker, era, sealed.age_s)
+        elif asked.said is not None:
             tool = await self._continued_tool(asked)
             given = _inner(asked.arguments) if asked.name == "call" else asked.arguments
             attempt, settled = await resume(
@@ -105,17 +109,29 @@ class ToolCalls:
             )
         else:
             attempt = await self._attempt(asked)
-        if attempt.tool == DISCOVER:
-            return stamp(msgspec.json.encode(await self._discover(attempt, asker, settled)), era)
-        if attempt.tool == CALL:
-            await admit_own(self._gate, attempt, asker, settled)
-            attempt = await self._called(attempt)
-        if era.is_modern and era.has_form:
-            return await self._work(exchange, era, asked, asker, attempt, settled)
-        result = await call_tool(
-            self._gate, attempt, asker, settled=settled, on_progress=exchange.forward_progress
-        )
-        return stamp(result, era)
+        try:
+            if attempt.tool == DISCOVER:
+                return stamp(msgspec.json.encode(await self._discover(attempt, asker, settled)), era)
+            if attempt.tool == CALL:
+                await admit_own(self._gate, attempt, asker, settled)
+                attempt = await self._called(attempt)
+            if era.is_modern and era.has_form:
+                return await self._work(exchange, era, asked, asker, attempt, settled)
+            result = await call_tool(
+                self._gate, attempt, asker, settled=settled, on_progress=exchange.forward_progress
+            )
+            return stamp(result, era)
+        except FormNeeded as exc:
+            return self._form(exc.record, attempt, asked, era)
+
+    def _form(self, record: Approval, attempt: Attempt, asked: Asked, era: Era) -> bytes:
+        """Return the form; the call goes on from here, whatever was settled on the way to it."""
+        ref = self._gate.desk.ids.new()
+        self._shown[ref] = record.id, attempt
+        if len(self._shown) > _SHOWN:
+            del self._shown[next(iter(self._shown))]
+        state = self._seals.seal("form", ref, call=asked.digest)
+        return _input_required("approval", form_params(record, era), state)
 
     async def _attempt(self, asked: Asked) -> Attempt:
         """Return the call that is meant. Raises: NotFound."""
@@ -182,19 +198,17 @@ class ToolCalls:
         settled: Approval | None,
     ) -> bytes:
         """Run the call so that it can outlive this round: its server may have a question for the client."""
-        work = Work(attempt.tool.namespace)
+        work = Work(attempt.tool.namespace, exchange)
         running = self._spawn(
-            call_tool(self._gate, attempt, asker, settled=settled, on_progress=exchange.forward_progress)
+            call_tool(self._gate, attempt, asker, settled=settled, on_progress=work.progress)
         )
         self._relay.working.append(work)
         running.add_done_callback(lambda _: self._relay.working.remove(work))
         return await self._until_asked(work, running, asked, era)
 
-    async def _go_on(self, ref: str, asked: Asked, era: Era) -> bytes:
-        parked = self._parked.pop(ref, None)
-        if parked is None:
-            raise RpcError(INVALID_PARAMS, "`requestState` refers to a call that has ended")
-        work, running = parked
+    async def _go_on(self, ref: str, exchange: Exchange, asked: Asked, era: Era) -> bytes:
+        work, running = _collect(self._parked, ref)
+        work.exchange = exchange
         work.asked.clear()
         work.answer(asked.response("server"))
         return await self._until_asked(work, running, asked, era)
@@ -210,10 +224,11 @@ class ToolCalls:
         finally:
             question.cancel()
         if running.done():
+            work.answer(CANCELLED)  # a question that came too late to be shown
             return stamp(running.result(), era)
         ref = self._gate.desk.ids.new()
-        self._parked[ref] = work, running
-        running.add_done_callback(lambda _: self._parked.pop(ref, None))
+        self._parked[ref] = work, running  # also when it ends before the client is back: it wants the result
+        asyncio.get_running_loop().call_later(PARKED_S, self._parked.pop, ref, None)
         return _input_required(
             "server", work.question or {}, self._seals.seal("work", ref, call=asked.digest)
         )
@@ -224,11 +239,12 @@ def read_call(params: JsonObject) -> Asked:
     name, given = params.get("name"), params.get("arguments")
     if not isinstance(name, str) or not isinstance(given, Mapping | None):
         raise RpcError(INVALID_PARAMS, "`tools/call` needs `name`, and `arguments` must be an object")
-    arguments: JsonObject = {} if given is None else given
-    said = None
-    if CONTINUE in arguments:
-        said = _continuation(arguments[CONTINUE])
-        arguments = {key: value for key, value in arguments.items() if key != CONTINUE}
+    name = _WIRE.get(name, name)
+    arguments, said = _without_continuation({} if given is None else given)
+    inner = arguments.get("arguments") if name == "call" else None
+    if isinstance(inner, Mapping):
+        inner, inner_said = _without_continuation(inner)
+        arguments, said = {**arguments, "arguments": inner}, said or inner_said
     return Asked(
         name=name,
         arguments=arguments,
@@ -246,6 +262,14 @@ def _inner(arguments: JsonObject) -> JsonObject:
     return inner
 
 
+def _without_continuation(arguments: JsonObject) -> tuple[JsonObject, Continuation | None]:
+    """Return the tool's own arguments, and what the reserved one says."""
+    if CONTINUE not in arguments:
+        return arguments, None
+    own = {key: value for key, value in arguments.items() if key != CONTINUE}
+    return own, _continuation(arguments[CONTINUE])
+
+
 def _continuation(said: Json) -> Continuation:
     expected = "`continue_workflow` must be {workflow_id, approved, always?, message?}"
     if not isinstance(said, Mapping):
@@ -257,6 +281,13 @@ def _continuation(said: Json) -> Continuation:
     if message is not None and not isinstance(message, str):
         raise RpcError(INVALID_PARAMS, expected)
     return Continuation(workflow_id=workflow_id, approved=approved, always=always, message=message)
+
+
+def _collect(rounds: dict[str, T], ref: str) -> T:
+    """Return what the state of a round refers to, once. Raises: RpcError."""
+    if ref not in rounds:
+        raise RpcError(INVALID_PARAMS, "`requestState` refers to a call that has ended")
+    return rounds.pop(ref)
 
 
 def _input_required(key: str, params: JsonObject, state: str) -> bytes:

@@ -5,13 +5,13 @@ How questions are shown (`Asking`) and how servers are run (`Servers`) arrive fr
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
 from pml.core.approvals import Approval, Lost, State, Subject
-from pml.core.audit import call_judged
+from pml.core.audit import Entry, call_judged
 from pml.core.config import Unlisted
 from pml.core.digest import digest_call
 from pml.core.errors import AlreadyClaimed, Changed, Invalid, NotApproved, NotFound, PmlError
@@ -36,6 +36,7 @@ class Admitted:
     manifest: Manifest
     arguments: JsonObject
     record: Approval | None
+    noted: Awaitable[None] | None = None  # done once the audit log holds the call
 
 
 async def call_tool(
@@ -82,8 +83,11 @@ async def admit_own(gate: Gate, attempt: Attempt, asking: Asking, settled: Appro
         deciders=deciders(gate, policy.settings, Subject.TOOL_CALL, tool, asking),
     )
     because = matched_rule(judged)
-    record = await settle(gate, question, because, attempt=attempt, asking=asking, settled=settled)
-    await claim(gate.desk, record.id)
+    try:
+        record = await settle(gate, question, because, attempt=attempt, asking=asking, settled=settled)
+        await claim(gate.desk, record.id)
+    except AlreadyClaimed:  # by the same call, made twice: this one needs an answer of its own
+        return await admit_own(gate, attempt, asking, settled)
     await finish(gate.desk, record.id)
 
 
@@ -109,15 +113,17 @@ async def _admit(gate: Gate, attempt: Attempt, asking: Asking, settled: Approval
             return None
     must_ask = _must_ask(policy, judged, attempt)
     if not must_ask and settled is None:
-        return await _let_through(gate, attempt, launch, manifest, judged)
+        return _let_through(gate, attempt, launch, manifest, judged)
     question = _question(gate, policy, attempt, launch, manifest, asking)
     if not answers(settled, question):
         if not must_ask:
-            return await _let_through(gate, attempt, launch, manifest, judged)
-        if judged.needs_trust and not await settle_trust(
-            gate, policy, judged, attempt=attempt, asking=asking, settled=settled
-        ):
-            return None
+            return _let_through(gate, attempt, launch, manifest, judged)
+        if judged.needs_trust:
+            refused = await settle_trust(
+                gate, policy, judged, attempt=attempt, asking=asking, settled=settled
+            )
+            if refused is None:
+                return None
     try:
         record = await settle(
             gate, question, matched_rule(judged), attempt=attempt, asking=asking, settled=settled
@@ -127,11 +133,12 @@ async def _admit(gate: Gate, attempt: Attempt, asking: Asking, settled: Approval
         return None
 
 
-async def _let_through(
+def _let_through(
     gate: Gate, attempt: Attempt, launch: Launch, manifest: Manifest, judged: Judged
 ) -> Admitted:
-    await _record(gate, attempt, launch, manifest, word="allowed", because=_why_allowed(judged))
-    return Admitted(launch=launch, manifest=manifest, arguments=attempt.arguments, record=None)
+    entry = _entry(gate, attempt, launch, manifest, word="allowed", because=_why_allowed(judged))
+    noted = gate.desk.store.audit.note(entry)
+    return Admitted(launch=launch, manifest=manifest, arguments=attempt.arguments, record=None, noted=noted)
 
 
 async def _claim(gate: Gate, attempt: Attempt, record: Approval) -> Admitted:
@@ -147,9 +154,7 @@ async def _claim(gate: Gate, attempt: Attempt, record: Approval) -> Admitted:
         raise _no_server(policy, attempt)
     manifest = gate.servers.live(launch.spec) or await gate.servers.manifest(launch.spec)
     definition = manifest.definitions.get(attempt.tool.action)
-    claiming = asyncio.create_task(
-        claim(gate.desk, record.id, definition=definition, artefact=launch.digest)
-    )
+    claiming = asyncio.create_task(claim(gate.desk, record.id, definition=definition, artefact=launch.digest))
     try:
         claimed = await asyncio.shield(claiming)  # interrupted half-way, nobody would know what was stored
     except asyncio.CancelledError:
@@ -172,7 +177,8 @@ async def _judge(
     )
     judged = await judge(gate.desk, policy, call, session_id=gate.session.id)
     if judged.kind is VerdictKind.DENY:
-        await _record(gate, attempt, launch, manifest, word="denied", because=why(judged))
+        entry = _entry(gate, attempt, launch, manifest, word="denied", because=why(judged))
+        await gate.desk.store.audit.record(entry)
     refuse_denied(judged, call.tool)
     return judged
 
@@ -188,7 +194,7 @@ def _why_allowed(judged: Judged) -> str:
     return why(judged) if judged.kind is VerdictKind.ALLOW else "offered by its own name: the client asks"
 
 
-async def _record(
+def _entry(
     gate: Gate,
     attempt: Attempt,
     launch: Launch | None,
@@ -196,14 +202,13 @@ async def _record(
     *,
     word: str,
     because: str,
-) -> None:
+) -> Entry:
     tool = str(attempt.tool)
     definition = None if manifest is None else manifest.definitions.get(attempt.tool.action)
     digest = digest_call(
         tool, attempt.arguments, definition=definition, artefact=None if launch is None else launch.digest
     )
-    entry = call_judged(gate.session.id, tool, digest, at=gate.desk.clock.now(), word=word, why=because)
-    await gate.desk.store.audit.record(entry)
+    return call_judged(gate.session.id, tool, digest, at=gate.desk.clock.now(), word=word, why=because)
 
 
 def _question(
@@ -239,9 +244,10 @@ async def _run(
         if record is not None:
             await finish(gate.desk, record.id, error=exc.message)
         elif not isinstance(exc, Changed):
-            await _record(
+            entry = _entry(
                 gate, attempt, admitted.launch, admitted.manifest, word="failed", because=exc.message
             )
+            await gate.desk.store.audit.record(entry)
         raise
     except BaseException:  # also a caller who gave up: nobody learns what came of it
         if record is not None:
@@ -249,6 +255,8 @@ async def _run(
         raise
     if record is not None:
         await finish(gate.desk, record.id)
+    if admitted.noted is not None:
+        await admitted.noted  # committed before the reply; the server has worked meanwhile
     return result
 
 

@@ -35,7 +35,7 @@ async def settle(
 
     Raises: NotApproved, AlreadyClaimed, Paused, TooManyPending, and what `asking` raises.
     """
-    if settled is not None and (settled.subject, settled.digest) == (question.subject, question.digest):
+    if settled is not None and _is_of(settled, question) and not _is_carried_out(settled):
         return _allowed(settled)
     denial = await untold_denial(gate.desk, question, workflow_id=lambda it: _workflow_id(it, attempt))
     if denial is not None:
@@ -59,10 +59,17 @@ async def settle(
 def answers(settled: Approval | None, question: Question) -> bool:
     """Tell whether `settled` is what somebody said to this very question, and was not used before."""
     return (
-        settled is not None
-        and settled.status in (State.ALLOWED, State.DENIED)
-        and (settled.subject, settled.digest) == (question.subject, question.digest)
+        settled is not None and settled.status in (State.ALLOWED, State.DENIED) and _is_of(settled, question)
     )
+
+
+def _is_of(settled: Approval, question: Question) -> bool:
+    return (settled.subject, settled.digest) == (question.subject, question.digest)
+
+
+def _is_carried_out(settled: Approval) -> bool:
+    """Tell whether the trust, or the acceptance, was carried out; whoever still lacks it needs it anew."""
+    return settled.subject is not Subject.TOOL_CALL and settled.status is State.COMPLETED
 
 
 async def settle_trust(

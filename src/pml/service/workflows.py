@@ -1,5 +1,6 @@
 """Continuing a paused call: by the principal it was issued to, once, and never beyond who may decide it."""
 
+import contextlib
 from dataclasses import dataclass
 
 from pml.core.approvals import Approval, Channel, Decider, DeciderKind, Role, Scope, State, Subject
@@ -91,16 +92,22 @@ async def _abort(gate: Gate, workflow: Workflow, record: Approval, said: Continu
     if record.status not in _UNDECIDED_OR_UNUSED:
         raise WorkflowGone
     await _use(gate, workflow)
-    if record.subject is Subject.TOOL_CALL and record.status is State.PENDING:
-        decision = Decision(by=_model(client), digest=record.digest, allow=False, message=said.message)
-        with contextlib.suppress(Conflict, NotFound):
-            await decide(gate.desk, record.id, decision)
-            raise WorkflowAborted(said.message)
-    # To trust a file, or to accept a tool, is not the model's to deny; and an answer that came just now,
-    # to a call that was given up, is not left for later.
-    with contextlib.suppress(Conflict):
-        await cancel(gate.desk, record.id, reason="the client gave the call up")
+    if not await _deny(gate, record, said, client):
+        with contextlib.suppress(Conflict, NotFound):  # no answer is left for a later call to find
+            await cancel(gate.desk, record.id, reason="the client gave the call up")
     raise WorkflowAborted(said.message)
+
+
+async def _deny(gate: Gate, record: Approval, said: Continuation, client: str) -> bool:
+    """Tell whether the question is denied; to trust a file, or to accept a tool, is no model's to deny."""
+    if record.subject is not Subject.TOOL_CALL:
+        return False
+    decision = Decision(by=_model(client), digest=record.digest, allow=False, message=said.message)
+    try:
+        await decide(gate.desk, record.id, decision)
+    except (Conflict, NotFound):
+        return False
+    return True
 
 
 async def _approve(gate: Gate, record: Approval, said: Continuation, client: str) -> Approval:

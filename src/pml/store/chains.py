@@ -7,6 +7,7 @@ state is evidence, and `pml audit verify` tells of it.
 
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -92,8 +93,12 @@ def _sound_end(name: str, fd: int, database: Database) -> Head | None:
 
 
 def _write(fd: int, head: Head) -> None:
-    os.lseek(fd, 0, os.SEEK_SET)
-    os.write(fd, f"{head.n} {head.hash}".ljust(_HEAD_BYTES - 1).encode() + b"\n")
+    text = f"{head.n} {head.hash}".ljust(_HEAD_BYTES - 1).encode() + b"\n"
+    if sys.platform == "win32":
+        os.lseek(fd, 0, os.SEEK_SET)
+        os.write(fd, text)
+    else:
+        os.pwrite(fd, text, 0)
 
 
 def _read(name: str, text: bytes) -> Head | None:

@@ -22,9 +22,14 @@ class Database:
         try:
             return self._connection.execute(statement, values).fetchall()
         except UnicodeEncodeError as exc:
-            raise Invalid(
-                f"text with half of a surrogate pair (U+{ord(exc.object[exc.start]):04X}) is stored nowhere"
-            ) from exc
+            raise _not_unicode(exc) from exc
+
+    def run_many(self, statement: str, rows: Sequence[Sequence[Value]]) -> None:
+        """Run one statement that returns nothing once for each of `rows`. Raises: as `run`."""
+        try:
+            self._connection.executemany(statement, rows)
+        except UnicodeEncodeError as exc:
+            raise _not_unicode(exc) from exc
 
     def script(self, statements: str) -> None:
         """Run several statements that take no values and return nothing."""
@@ -40,3 +45,9 @@ class Database:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _not_unicode(exc: UnicodeEncodeError) -> Invalid:
+    return Invalid(
+        f"text with half of a surrogate pair (U+{ord(exc.object[exc.start]):04X}) is stored nowhere"
+    )

@@ -4,7 +4,7 @@ Each part answers one Protocol of `core.ports`. State and audit entry are one tr
 states live in `core.approvals`, here they are only loaded, applied and saved under a version check.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, Self
@@ -394,7 +394,10 @@ class _Audit(_Part):
         self._home = home
 
     async def record(self, entry: Entry) -> None:
-        await self._writer.write(lambda tx: tx.record(entry), is_one_insert=True)
+        await self._writer.write(lambda tx: tx.record(entry))
+
+    def note(self, entry: Entry) -> Awaitable[None]:
+        return self._writer.note(entry)
 
     async def list(self, query: AuditQuery) -> list[Link]:
         where, values = _audit_filter(query)

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -46,6 +46,18 @@ class Transaction:
     def changed(self) -> int:
         return self._database.changed()
 
+    def record_all(self, entries: Sequence[Entry]) -> None:
+        """Append `entries`, which concern no approval, to this process's audit chain, all at once."""
+        rows: list[Sequence[Value]] = []
+        head = self.head
+        for entry in entries:
+            hashed = link_hash(head.chain, head.n + 1, entry, head.hash)
+            rows.append(audit_values(head.chain, head.n + 1, entry, head.hash, hashed))
+            head = Head(chain=head.chain, n=head.n + 1, hash=hashed)
+        if rows:
+            self._database.run_many(queries()["insert_audit"], rows)
+            self.head = head
+
     def record(self, entry: Entry) -> None:
         """Append `entry` to this process's audit chain."""
         n = self.head.n + 1
@@ -59,7 +71,6 @@ class Transaction:
 class _Job(NamedTuple):
     operation: Callable[[Transaction], Any]
     durable: bool
-    is_one_insert: bool
     done: asyncio.Future[Any]
 
 
@@ -71,40 +82,54 @@ class Writer:
         self._database = database
         self._after_commit = after_commit
         self._jobs: list[_Job] = []
+        self._notes: list[Entry] = []
+        self._noted: asyncio.Future[None] | None = None
         self._turn: asyncio.Handle | None = None
         self._give_up_at: float | None = None
         self._chain: Chain | None = None
         self._full_sync = False
 
-    async def write(
-        self, operation: Callable[[Transaction], T], *, durable: bool = False, is_one_insert: bool = False
-    ) -> T:
+    async def write(self, operation: Callable[[Transaction], T], *, durable: bool = False) -> T:
         """Run `operation` in the next transaction and return its result once that is committed.
 
-        One insert fails whole or not at all, and is spared the savepoint: a third of its cost. Raises: what the operation raises (nothing of it is kept), Unavailable.
+        Raises: what the operation raises (nothing of it is kept), Unavailable.
         """
         loop = asyncio.get_running_loop()
-        job = _Job(operation, durable, is_one_insert, loop.create_future())
+        job = _Job(operation, durable, loop.create_future())
+        self._await_turn(loop)
         self._jobs.append(job)
-        if len(self._jobs) == 1:
+        return await job.done
+
+    def note(self, entry: Entry) -> "Noted":
+        """Record `entry` in the next transaction; what is returned is done once that is committed.
+
+        Awaiting it raises: Unavailable.
+        """
+        loop = asyncio.get_running_loop()
+        self._await_turn(loop)
+        self._notes.append(entry)
+        if self._noted is None:
+            self._noted = loop.create_future()
+            self._noted.add_done_callback(_look)
+        return Noted(self._noted)
+
+    def _await_turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._jobs and not self._notes:
             self._give_up_at = loop.time() + BUSY_S
             self._turn = loop.call_soon(self._flush)
-        return await job.done
 
     def close(self) -> None:
         """Release the chain. Whoever still waits for a turn learns that nothing was written."""
         if self._turn is not None:
             self._turn.cancel()
-        jobs, self._jobs = self._jobs, []
-        self._fail(jobs, Unavailable("the store was closed; nothing was changed"))
+        self._fail(self._take(), Unavailable("the store was closed; nothing was changed"))
         if self._chain is not None:
             self._chain.close()
             self._chain = None
 
     def _flush(self) -> None:
         loop = asyncio.get_running_loop()
-        jobs = [job for job in self._jobs if not job.done.cancelled()]
-        durable = any(job.durable for job in jobs)
+        durable = any(job.durable for job in self._jobs if not job.done.cancelled())
         try:
             self._sync(full=durable)
             self._begin()
@@ -112,32 +137,38 @@ class Writer:
             if self._give_up_at is None or loop.time() < self._give_up_at:
                 self._turn = loop.call_later(retry_s(), self._flush)
                 return
-            self._jobs = []
-            self._fail(jobs, exc)
+            self._fail(self._take(), exc)
             return
         except apsw.Error as exc:
-            self._jobs = []
-            self._fail(jobs, exc)
+            self._fail(self._take(), exc)
             return
-        self._jobs = []
-        self._run(jobs)
+        self._run(self._take())
 
-    def _run(self, jobs: list[_Job]) -> None:
-        """Run `jobs` in the open transaction, commit, and tell each its result."""
+    def _take(self) -> "_Batch":
+        jobs = [job for job in self._jobs if not job.done.cancelled()]
+        batch = _Batch(jobs, self._notes, self._noted)
+        self._jobs, self._notes, self._noted = [], [], None
+        return batch
+
+    def _run(self, batch: "_Batch") -> None:
+        """Run the batch in the open transaction, commit, and tell each its result."""
         try:
             if self._chain is None:
                 self._chain = take_chain(self._home, self._database)
             transaction = Transaction(self._database, self._chain.head)
-            results = [(job, self._attempt(job, transaction)) for job in jobs]
+            transaction.record_all(batch.notes)
+            results = [(job, self._attempt(job, transaction)) for job in batch.jobs]
             self._database.script("COMMIT")
         except Exception as exc:  # whatever it is: a caller must not wait for ever
             with contextlib.suppress(apsw.Error):
                 if self._database.in_transaction:
                     self._database.script("ROLLBACK")
-            self._fail(jobs, exc)
+            self._fail(batch, exc)
             return
         with contextlib.suppress(OSError):  # a head that lags behind is sound; the commit has happened
             self._chain.keep(transaction.head)
+        if batch.noted is not None:
+            batch.noted.set_result(None)
         for job, (result, error) in results:
             if job.done.cancelled():
                 continue
@@ -150,8 +181,7 @@ class Writer:
 
     def _attempt(self, job: _Job, transaction: Transaction) -> tuple[Any, Exception | None]:
         head, touched = transaction.head, len(transaction.touched)
-        if not job.is_one_insert:
-            self._database.script("SAVEPOINT job")
+        self._database.script("SAVEPOINT job")
         try:
             result = job.operation(transaction)
         except apsw.ConstraintError as exc:
@@ -162,11 +192,9 @@ class Writer:
         except Exception as exc:
             error = exc
         else:
-            if not job.is_one_insert:
-                self._database.script("RELEASE job")
+            self._database.script("RELEASE job")
             return result, None
-        if not job.is_one_insert:
-            self._database.script("ROLLBACK TO job; RELEASE job")
+        self._database.script("ROLLBACK TO job; RELEASE job")
         transaction.head = head
         del transaction.touched[touched:]
         return None, error
@@ -187,13 +215,39 @@ class Writer:
             self._database.script(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
             self._full_sync = full
 
-    def _fail(self, jobs: list[_Job], exc: Exception) -> None:
-        for job in jobs:
-            if job.done.done():
-                continue
-            if isinstance(exc, apsw.Error | OSError):
-                error = unavailable(exc, self._database.path)
-                error.__cause__ = exc
-                job.done.set_exception(error)
-            else:
-                job.done.set_exception(exc)
+    def _fail(self, batch: "_Batch", exc: Exception) -> None:
+        error: Exception = exc
+        if isinstance(exc, apsw.Error | OSError):
+            error = unavailable(exc, self._database.path)
+            error.__cause__ = exc
+        waiting = [job.done for job in batch.jobs if not job.done.done()]
+        for done in waiting if batch.noted is None else [*waiting, batch.noted]:
+            done.set_exception(error)
+
+
+class Noted:
+    """The wait for a commit that several share: giving it up does not give it up for the others."""
+
+    __slots__ = ("_done",)
+
+    def __init__(self, done: "asyncio.Future[None]") -> None:
+        self._done = done
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if not self._done.done():
+            yield from asyncio.shield(self._done).__await__()
+        self._done.result()
+
+
+class _Batch(NamedTuple):
+    """What one transaction holds; `noted` is the one future of all its notes."""
+
+    jobs: list[_Job]
+    notes: list[Entry]
+    noted: "asyncio.Future[None] | None"
+
+
+def _look(done: "asyncio.Future[None]") -> None:
+    """Look at a failure, so that one whose callers are all gone is not complained about."""
+    if not done.cancelled():
+        done.exception()

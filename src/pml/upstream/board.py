@@ -74,7 +74,7 @@ class Board:
             last_error=last_error,
             owner=self._owner,
             owner_process=self._me,
-            above=tuple(self._above),
+            above=tuple(SystemProcesses().ancestors()[1:]),
         )
         with contextlib.suppress(OSError):
             _replace(_file(private_directory(_folder(self._home)), posted), msgspec.json.encode(posted))
@@ -106,8 +106,8 @@ def list_servers(home: Path, processes: Processes | None = None) -> list[Posted]
             posted = None
         if posted is not None and seen.running(posted.owner_process):
             found.append(posted)
-        else:
-            _remove(path)
+        elif posted is None or posted.process is None or not seen.running(posted.process):
+            _remove(path)  # an orphan that still runs keeps its file: `end_orphans` finds it by that
     return sorted(found, key=lambda posted: (posted.name, posted.workspace, posted.owner))
 
 
@@ -135,9 +135,7 @@ def ask_stop(home: Path, posted: Posted, processes: Processes | None = None) -> 
         return False
     _replace(_file(_folder(home), posted).with_suffix(".stop"), msgspec.json.encode(process))
     for how in (signal.SIGTERM, _KILL):
-        if not seen.running(
-            process
-        ):  # looked at just before each signal: the number may be another's by then
+        if not seen.running(process):  # just before each signal: the number may be another's by then
             break
         _signal(process.pid, how)
         _wait_end(process, seen)
@@ -154,7 +152,7 @@ def _wait_end(process: Process, seen: Processes) -> None:
 
 
 def _signal(pid: int, how: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+    with contextlib.suppress(OSError):  # it is gone
         if sys.platform == "win32":
             os.kill(pid, how)
         else:

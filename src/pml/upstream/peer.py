@@ -13,6 +13,7 @@ import msgspec
 from pml.core.errors import Invalid, PmlError, ServerFailed, ServerRefused
 from pml.core.text import quote
 from pml.core.values import Json, JsonObject, loads_object
+from pml.upstream.framing import Lines, Outbox, TooMuch, Wire
 from pml.upstream.limits import Limits
 from pml.upstream.log import ServerLog
 
@@ -21,17 +22,6 @@ INVALID_REQUEST: Final = -32600
 INTERNAL_ERROR: Final = -32603
 
 _Id = int | str | None
-
-
-class Wire(Protocol):
-    """The way to the server."""
-
-    @property
-    def unread_bytes(self) -> int: ...
-
-    def write(self, data: bytes) -> bool:
-        """Write without waiting; False when the server no longer listens."""
-        ...
 
 
 class Asked(Protocol):
@@ -84,11 +74,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Peer:
-    """One connection. Every waiting request ends with it; `is_overlong` tells that a line broke the bound."""
+    """One connection. Every waiting request ends with it."""
 
     def __init__(self, server: str, wire: Wire, asked: Asked, log: ServerLog, limits: Limits) -> None:
         self._server = server
-        self._wire = wire
+        self._lines = Lines(limits.line_bytes)
+        self._outbox = Outbox(wire, limits.unread_bytes)
         self._asked = asked
         self._log = log
         self._limits = limits
@@ -98,12 +89,7 @@ class Peer:
         self._calls: dict[int, _Call] = {}
         self._clock: asyncio.TimerHandle | None = None
         self._answering: dict[_Id, asyncio.Task[None]] = {}
-        self._partial: list[bytes] = []
-        self._partial_bytes = 0
-        self._unsent: list[bytes] = []
-        self._unsent_bytes = 0
         self._failure: str | None = None
-        self.is_overlong = False
         self.used_at = self._loop.time()
 
     @property
@@ -141,21 +127,15 @@ class Peer:
         self._send({"jsonrpc": "2.0", "method": method, "params": params})
 
     def feed(self, data: bytes) -> None:
-        """Take in what the server wrote."""
+        """Take in what the server wrote. Raises: ServerFailed for a line that is too long."""
         if self._failure is not None:
             return
-        if b"\n" not in data:
-            self._keep(data)
-            return
-        if self._partial:
-            data = b"".join((*self._partial, data))
-            self._partial.clear()
-        *lines, rest = data.split(b"\n")
-        self._partial_bytes = 0
+        try:
+            lines = self._lines.feed(data)
+        except TooMuch:
+            raise self._failed(f"sent a line of more than {self._limits.line_bytes:,} bytes") from None
         for line in lines:
             self._hear(line)
-        if rest:
-            self._keep(rest)
 
     def fail(self, reason: str) -> None:
         """End the connection: what waits fails with `reason`, at once, and so does all that comes later."""
@@ -170,19 +150,11 @@ class Peer:
             self._clock.cancel()
         for task in self._answering.values():
             task.cancel()
-        self._partial.clear()
-        self._unsent.clear()
+        self._outbox.clear()
 
     async def closed(self) -> None:
         """Return when nothing that the server asked for is still under way."""
         await asyncio.gather(*self._answering.values(), return_exceptions=True)
-
-    def _keep(self, data: bytes) -> None:
-        self._partial.append(data)
-        self._partial_bytes += len(data)
-        if self._partial_bytes > self._limits.line_bytes:
-            self.is_overlong = True
-            self.fail(f"server `{self._server}` sent a line of more than {self._limits.line_bytes:,} bytes")
 
     def _hear(self, line: bytes) -> None:
         if not line or line.isspace():
@@ -314,29 +286,13 @@ class Peer:
             self._log.note(f"not sent: {exc.message}")
 
     def _send_or_fail(self, data: bytes) -> None:
-        """Send `data`; beside other calls, together with all that this turn of the loop sends.
-
-        Raises: ServerFailed.
-        """
+        """Send `data`, beside other calls together with all that this turn sends. Raises: ServerFailed."""
         if self._failure is not None:
             raise ServerFailed(self._failure)
-        waiting = self._unsent_bytes + self._wire.unread_bytes
-        if waiting and waiting + len(data) > self._limits.unread_bytes:
-            raise self._failed("does not read its input")
-        is_first = not self._unsent
-        self._unsent += (data, b"\n")
-        self._unsent_bytes += len(data)
-        if not self._calls:
-            self._flush()
-        elif is_first:
-            self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        data = b"".join(self._unsent)
-        self._unsent.clear()
-        self._unsent_bytes = 0
-        if data and not self._wire.write(data):
-            self._log.note("its input is closed")
+        try:
+            self._outbox.send(data, at_once=not self._calls)
+        except TooMuch:
+            raise self._failed("does not read its input") from None
 
 
 class NotOffered(PmlError):

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pml.core.errors import ServerFailed
 from pml.core.ports import Process
@@ -24,6 +24,9 @@ if sys.platform == "win32":
     from asyncio.windows_utils import Popen  # its pipes can be read by the event loop
 else:
     from subprocess import Popen
+
+# asyncio's own buffer of 256 KiB is mapped and unmapped by the system at every read: half the cost of one.
+_READ_BYTES: Final = 64 * 1024
 
 if TYPE_CHECKING:
     AnyPopen = subprocess.Popen[bytes]
@@ -72,20 +75,13 @@ class ServerProcess:
         threading.Thread(target=self._reap, args=(process,), name=f"pml-wait-{self.pid}", daemon=True).start()
 
     async def connect(self) -> None:
-        """Begin to hear the process and to be heard by it; if that fails, the process is ended."""
+        """Begin to hear the process and to be heard by it."""
         stdin, stdout, stderr = self._pipes
-        try:
-            self._input, _ = await self._loop.connect_write_pipe(lambda: _Input(self._at_input_closed), stdin)
-            for pipe, hear in ((stdout, self._ears.output), (stderr, self._ears.errors)):
-                output = _Output(hear, self._at_eof)
-                connected, _ = await self._loop.connect_read_pipe(lambda it=output: it, pipe)
-                self._outputs.append(connected)
-        except BaseException:
-            self._signal(_KILL)
-            await self.stop()
-            for pipe in self._pipes:
-                pipe.close()
-            raise
+        self._input, _ = await self._loop.connect_write_pipe(lambda: _Input(self._at_input_closed), stdin)
+        for pipe, hear in ((stdout, self._ears.output), (stderr, self._ears.errors)):
+            output = _Output(hear, self._at_eof)
+            connected, _ = await self._loop.connect_read_pipe(lambda it=output: it, pipe)
+            self._outputs.append(connected)
 
     @property
     def unread_bytes(self) -> int:
@@ -121,6 +117,13 @@ class ServerProcess:
         self._close_pipes()
         await asyncio.sleep(0)  # the event loop closes the descriptors in its next turn
 
+    async def kill(self) -> None:
+        """End a process that could not be connected to."""
+        self._signal(_KILL)
+        await self.stop()
+        for pipe in self._pipes:
+            pipe.close()
+
     async def _ends_within(self, seconds: float) -> bool:
         try:
             async with asyncio.timeout(seconds):
@@ -132,14 +135,13 @@ class ServerProcess:
     def _reap(self, process: "AnyPopen") -> None:
         """Wait, on a thread of its own, for the end of the process, and kill what is left of its group."""
         if sys.platform != "win32" and hasattr(os, "waitid"):
-            with contextlib.suppress(
-                ChildProcessError
-            ):  # where SIGCHLD is ignored, nothing waits to be reaped
+            with contextlib.suppress(ChildProcessError):  # none is left to reap where SIGCHLD is ignored
                 os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         else:
             process.wait()
         with self._reaping:
-            _signal_group(process.pid, _KILL)
+            if sys.platform != "win32":
+                _signal_group(process.pid, _KILL)
             code = process.wait()
             self._is_reaped = True
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is there to be told
@@ -208,7 +210,7 @@ def identify(pid: int) -> Process:
 
 
 def _signal_group(group: int, how: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS: of a group of zombies, the latter
+    with contextlib.suppress(OSError):  # it is gone
         if sys.platform == "win32":
             os.kill(group, how)
         else:

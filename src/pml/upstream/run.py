@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 
+from pml.core.errors import ServerFailed
 from pml.core.manifests import Manifest
 from pml.core.ports import Process
 from pml.core.servers import ServerSpec
@@ -48,10 +49,14 @@ class Run:
         """Spawn the process. Raises: ServerFailed."""
         ears = Ears(output=self._hear, errors=self.log.feed, lost=self._lost)
         self._process = ServerProcess(launch, ears, self._limits)
-        self.identity = identify(self._process.pid)
-        desk = ClientDesk(self.spec.name, client, self.log, self._limits, on_changed)
-        self.peer = Peer(self.spec.name, self._process, desk, self.log, self._limits)
-        await self._process.connect()
+        try:
+            self.identity = identify(self._process.pid)
+            desk = ClientDesk(self.spec.name, client, self.log, self._limits, on_changed)
+            self.peer = Peer(self.spec.name, self._process, desk, self.log, self._limits)
+            await self._process.connect()
+        except BaseException:
+            await self._process.kill()
+            raise
 
     async def greet(self, *, can_elicit: bool) -> Manifest:
         """Open the session and return all that the server offers. Raises: ServerFailed."""
@@ -83,10 +88,12 @@ class Run:
         return f"server `{self.spec.name}` {what}" + (f"; its last words: {said}" if said else "")
 
     def _hear(self, data: bytes) -> None:
-        self.peer.feed(data)
-        if self.peer.is_overlong:
-            limit = self._limits.line_bytes
-            self.end(f"server `{self.spec.name}` sent a line of more than {limit:,} bytes", is_crash=True)
+        if self.over.done():
+            return
+        try:
+            self.peer.feed(data)
+        except ServerFailed as exc:
+            self.end(exc.message, is_crash=True)
 
     def _lost(self) -> None:
         self.end(self.with_last_words(self._process.how_it_ended()), is_crash=True)

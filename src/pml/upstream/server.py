@@ -28,7 +28,6 @@ class State(StrEnum):
     STOPPED = "stopped"
     STARTING = "starting"
     RUNNING = "running"
-    STOPPING = "stopping"
     BACKOFF = "backoff"
     CRASH_LOOP = "crash-loop"
 
@@ -103,11 +102,9 @@ class Server:
             self._readying.cancel()
         if self._run is not None:
             self._run.end(reason, is_crash=False)
-        for task in (self._readying, self._watching):
-            if task is not None:
-                await asyncio.gather(task, return_exceptions=True)
-        if self._after is not None:
-            await self._after.close(reason)
+        before = [self._after.close(reason)] if self._after is not None else []
+        tasks = [task for task in (self._readying, self._watching) if task is not None]
+        await asyncio.gather(*before, *tasks, return_exceptions=True)
         self._around.board.take_down(self.spec.name)
 
     async def _make_ready(self) -> Manifest:
@@ -155,16 +152,17 @@ class Server:
         try:
             await run.open(launch, around.client, lambda kind: self._changed(run, kind))
         except BaseException as exc:
-            log.note(str(exc))
+            log.note(str(exc) or "not started")
             log.close()
             raise
         self._run = run
-        self._starts += 1
-        self._post(State.STARTING)
         self._watching = self._loop.create_task(self._watch(run))
+        self._starts += 1
         try:
+            self._post(State.STARTING)
             manifest = await self._in_time(run, run.greet(can_elicit=around.client.can_elicit))
             manifest = await self._keep(run, manifest, told=set())
+            self._post(State.RUNNING)
         except ServerFailed as exc:
             run.end(exc.message, is_crash=True)
             raise
@@ -172,7 +170,6 @@ class Server:
             run.end(self._closed or f"server `{spec.name}` was not wanted any more", is_crash=False)
             raise
         self._idling = self._loop.call_later(around.idle_s(), self._end_if_idle, run)
-        self._post(State.RUNNING)
         return manifest
 
     async def _read_again(self, run: Run) -> Manifest:
@@ -199,9 +196,7 @@ class Server:
             known = known or await self._around.manifests.get(manifest.server, manifest.launch)
             if known != manifest:
                 await self._around.manifests.put(manifest)
-        except (
-            PmlError
-        ) as exc:  # the cache serves lists while the server does not run; this call needs it not
+        except PmlError as exc:  # a cache, for lists while the server does not run: the call goes on
             run.log.note(f"not kept: {exc.message}")
         self._known = known if known == manifest and known is not None else manifest
         for kind in sorted(_changed_kinds(known, manifest) - told):
@@ -235,8 +230,6 @@ class Server:
             self._idling.cancel()
         if ending.is_crash and self._around.board.was_stopped(run.spec.name, run.identity):
             ending = Ending(reason=f"server `{run.spec.name}` was stopped by a person", is_crash=False)
-        if not ending.is_crash:
-            self._post(State.STOPPING)
         try:
             await run.stop(ending.reason)
         finally:

@@ -1,0 +1,178 @@
+"""`pml call`: one call from the terminal or a script, through the same pipeline as an agent's."""
+
+import argparse
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pml.cli.cards import short
+from pml.cli.exits import Exit
+from pml.cli.opening import opened
+from pml.cli.output import complain, print_json
+from pml.cli.parsing import read_object
+from pml.cli.results import print_result
+from pml.cli.shell import script_session
+from pml.cli.terminal import TerminalAsking
+from pml.cli.verbs import add_common
+from pml.core.approvals import instant
+from pml.core.text import visible
+from pml.core.values import JsonObject
+from pml.core.wire import approval_json, headline
+
+if TYPE_CHECKING:
+    from pml.core.manifests import Manifest
+    from pml.core.servers import ServerSpec
+    from pml.core.serving import Servers
+    from pml.service.gate import Attempt, Gate, Paused
+
+EXAMPLES = """Runs a tool of a configured server if rules and people let it, and prints the result. On a
+terminal you are asked there: continue, session, always or abort; an answer from elsewhere counts as well.
+Without one it exits 4 and says how to approve; running the same command again collects the answer.
+
+examples:
+  pml call time:get_current_time '{"timezone": "Europe/Paris"}'
+  pml call time__get_current_time '{"timezone": "Europe/Paris"}'     by the name that clients see
+  jq -n '{path: "a.txt"}' | pml call fs:read_text_file -             arguments from stdin
+  pml call github:create_issue '{"title": "Hi"}' --json              the whole result
+  pml call db:backup --session nightly                               collects from another shell: cron, CI
+
+exit codes: 0 ok, 1 the tool or its server failed, 2 usage or invalid arguments, 3 denied, 4 approval pending,
+5 approval expired, or no such tool, 6 the answer was used already, 130 interrupted"""
+SLOW_S: Final = 1.0  # what takes longer is told, so that nobody wonders whether anything happens
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    add_common(parser)
+    parser.add_argument("tool", metavar="TOOL", help="namespace:action, or the wire name namespace__action")
+    parser.add_argument(
+        "arguments", metavar="JSON", nargs="?", default="{}", help="the tool's arguments; - reads stdin"
+    )
+    parser.set_defaults(late="arguments")
+    parser.add_argument("--session", metavar="ID", help="call in this session (default: that of the shell)")
+
+
+async def run(args: argparse.Namespace) -> int:
+    from pml.app import find_place, open_fleet
+    from pml.service.calls import call_tool
+    from pml.service.gate import Gate, Paused
+
+    arguments = read_object(args.arguments, what="the input")
+    place = find_place(args.workspace)
+    async with opened(args) as desk:
+        session = await script_session(desk, place, args.session)
+        fleet = open_fleet(desk, place, Nobody(session.workspace))
+        gate = Gate(desk=desk, session=session, servers=Announced(fleet))
+        try:
+            attempt = await _attempt(gate, args.tool, arguments)
+            result = await call_tool(gate, attempt, TerminalAsking(desk, session))
+            return print_result(result, server=attempt.tool.namespace or "", as_json=args.json)
+        except Paused as paused:
+            return _tell_paused(paused, as_json=args.json)
+        finally:
+            await fleet.close()
+
+
+async def _attempt(gate: "Gate", name: str, arguments: JsonObject) -> "Attempt":
+    """Return the call of the tool that `name` means; nobody else asks about it. Raises: NotFound."""
+    from pml.downstream.catalog import Catalog
+
+    names = Catalog(gate, asyncio.create_task)
+    return replace(await names.resolve(name, arguments), offered=False)
+
+
+def _tell_paused(paused: "Paused", *, as_json: bool) -> Exit:
+    record = paused.record
+    if as_json:
+        shape = {"approval_required": True, "workflow_id": paused.workflow.id}
+        print_json({**shape, "approval": approval_json(record)})
+        return Exit.PENDING
+    complain(f"{visible(headline(record))}: nothing has run")
+    complain(f"  id {record.id}, to be decided until {instant(record.expires_at)}")
+    complain(f"  look at it with `pml approvals show {short(record.id)}`")
+    complain(
+        f"  answer with `pml approvals allow {short(record.id)}` or `pml approvals deny {short(record.id)}`"
+    )
+    complain("  then run the same command again: it collects the answer")
+    return Exit.PENDING
+
+
+class Nobody:
+    """The `Client` that servers find behind a command: it has a workspace, and answers no forms."""
+
+    def __init__(self, workspace: str) -> None:
+        self._workspace = Path(workspace)
+
+    @property
+    def can_elicit(self) -> bool:
+        return False
+
+    async def elicit(self, server: str, params: JsonObject) -> JsonObject:
+        return {"action": "cancel"}
+
+    async def roots(self) -> JsonObject:
+        return {"roots": [{"uri": self._workspace.as_uri(), "name": self._workspace.name}]}
+
+    def logged(self, server: str, params: JsonObject) -> None:
+        pass
+
+    def changed(self, server: str, kind: str) -> None:
+        pass
+
+
+class Announced:
+    """The servers, with a word on the terminal about whatever takes long."""
+
+    def __init__(self, servers: "Servers", *, slow_s: float = SLOW_S) -> None:
+        self._servers = servers
+        self._slow_s = slow_s
+
+    def live(self, spec: "ServerSpec") -> "Manifest | None":
+        return self._servers.live(spec)
+
+    async def manifest(self, spec: "ServerSpec") -> "Manifest":
+        with self._told(f"starting server {spec.name}…"):
+            return await self._servers.manifest(spec)
+
+    async def request(
+        self,
+        spec: "ServerSpec",
+        method: str,
+        params: JsonObject,
+        *,
+        seen: "Manifest | None" = None,
+        on_progress: Callable[[JsonObject], None] | None = None,
+    ) -> bytes:
+        tell = on_progress or (self._progress(spec.name) if sys.stderr.isatty() else None)
+        with self._told(f"waiting for server {spec.name}…"):
+            return await self._servers.request(spec, method, params, seen=seen, on_progress=tell)
+
+    async def close(self) -> None:
+        await self._servers.close()
+
+    @contextlib.contextmanager
+    def _told(self, text: str) -> Generator[None]:
+        if not sys.stderr.isatty():
+            yield
+            return
+        telling = asyncio.get_running_loop().call_later(self._slow_s, complain, text)
+        try:
+            yield
+        finally:
+            telling.cancel()
+
+    def _progress(self, server: str) -> Callable[[JsonObject], None]:
+        loop = asyncio.get_running_loop()
+        quiet_until = loop.time() + self._slow_s
+
+        def tell(params: JsonObject) -> None:
+            if loop.time() >= quiet_until:
+                total = "" if params.get("total") is None else f" of {params['total']}"
+                message = "" if params.get("message") is None else f": {params['message']}"
+                complain(f"  {server}: " + visible(f"{params.get('progress')}{total}{message}"))
+
+        return tell

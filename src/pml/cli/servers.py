@@ -1,0 +1,172 @@
+"""`pml servers`: which MCP servers the workspace has, how they are, stopping them, and what they wrote."""
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Final
+
+from pml.cli.exits import Exit
+from pml.cli.logs import configure_logs, show_logs
+from pml.cli.opening import opened
+from pml.cli.output import Shown, complain, console, print_json, print_table, say
+from pml.cli.standing import Run, Standing, all_standing, launch_json, run_json, standing_json
+from pml.cli.verbs import Verbs, run_verb
+from pml.core.approvals import instant
+from pml.core.errors import NotFound
+from pml.core.telling import launch_lines
+from pml.core.text import quote, visible
+
+EXAMPLES = """Servers are started when a call needs them, by the gateway of each agent for itself.
+
+examples:
+  pml servers list                  what is configured here, and what of it runs
+  pml servers status github         how it is started, its tools, restarts and last error
+  pml servers stop github           in every gateway of this workspace; the next call starts it again
+  pml servers logs github --follow  what it writes to stderr
+
+exit codes: 0 ok, 1 failed, 2 usage, 5 no such server, or it does not run"""
+_LIST: Final = """examples:
+  pml servers list
+  pml servers list --json | jq '.servers[] | select(.state == "crash-loop")'"""
+_STATUS: Final = """examples:
+  pml servers status
+  pml servers status github --json"""
+_STOP: Final = """Calls that wait for the server fail at once. The next call starts it again.
+
+examples:
+  pml servers stop github"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    verbs = Verbs(parser)
+    verbs.add("list", "list the servers of this workspace", list_servers, epilog=_LIST)
+    status = verbs.add("status", "show all that is known of servers", show_status, epilog=_STATUS)
+    status.add_argument("name", metavar="NAME", nargs="?", help="only this server")
+    stop = verbs.add("stop", "stop a server in every gateway of this workspace", stop_server, epilog=_STOP)
+    stop.add_argument("name", metavar="NAME", help="the server")
+    configure_logs(verbs.add("logs", "show what a server wrote to stderr", show_logs))
+
+
+run = run_verb
+
+
+async def list_servers(args: argparse.Namespace) -> int:
+    found = await _look(args)
+    if args.json:
+        print_json({"servers": [standing_json(standing) for standing in found]})
+    elif not found:
+        say("no server is configured here: `mcpServers` in .pml.json or in the user's file names them")
+    else:
+        print_table(("SERVER", "STATE", "TOOLS", "RUNS AS", "DEFINED IN"), [_row(each) for each in found])
+    return Exit.OK
+
+
+async def show_status(args: argparse.Namespace) -> int:
+    """Raises: NotFound."""
+    found = await _look(args)
+    if args.name is not None:
+        found = _named(found, args.name)
+    if args.json:
+        print_json({"servers": [standing_json(standing) for standing in found]})
+        return Exit.OK
+    for standing in found:
+        _print_status(standing)
+    return Exit.OK
+
+
+async def stop_server(args: argparse.Namespace) -> int:
+    """Raises: NotFound if it does not run."""
+    from pml.app import find_place
+    from pml.upstream.board import ask_stop
+
+    home = find_place(args.workspace).home
+    runs = [run for standing in _named(await _look(args), args.name) for run in standing.runs]
+    ended = await asyncio.gather(*(asyncio.to_thread(ask_stop, home, run.posted) for run in runs))
+    stopped = [run for run, has_ended in zip(runs, ended, strict=True) if has_ended]
+    if not stopped:
+        raise NotFound(f"server {quote(args.name)} does not run in this workspace")
+    if args.json:
+        print_json({"stopped": [run_json(run) for run in stopped]})
+        return Exit.OK
+    for run in stopped:
+        say(f"stopped {visible(args.name)}: {_where(run)}")
+    say("  the next call starts it again")
+    return Exit.OK
+
+
+async def _look(args: argparse.Namespace) -> list[Standing]:
+    from pml.app import find_place
+    from pml.service.policy import current_policy
+
+    place = find_place(args.workspace)
+    async with opened(args) as desk:
+        policy = await current_policy(desk, str(place.workspace))
+        for error in policy.broken:
+            complain(f"warning: {visible(error.message)}; its servers are not known until it is mended")
+        return await all_standing(desk, place, policy)
+
+
+def _named(found: Sequence[Standing], name: str) -> list[Standing]:
+    """Raises: NotFound."""
+    named = [standing for standing in found if standing.name == name]
+    if not named:
+        near = get_close_matches(name, [standing.name for standing in found], n=1)
+        hint = f"did you mean `{near[0]}`?" if near else "`pml servers list` shows all there are"
+        raise NotFound(f"no server {quote(name)} in this workspace", hint=hint)
+    return named
+
+
+def _row(standing: Standing) -> tuple[str, ...]:
+    return (
+        standing.name,
+        standing.state,
+        "?" if standing.tools is None else str(len(standing.tools)),
+        Shown("; ".join(_where(run) for run in standing.runs) or "-"),
+        _defined(standing),
+    )
+
+
+def _defined(standing: Standing) -> str:
+    spec = standing.spec
+    return "no file as it runs" if spec is None else f"{spec.source.file}:{spec.source.line}"
+
+
+def _where(run: Run) -> str:
+    posted = run.posted
+    what = "no process" if posted.process is None else f"process {posted.process.pid}"
+    whose = f" of {visible(', '.join(run.sessions))}" if run.sessions else ""
+    return f"{what} since {instant(posted.since)}{whose}"
+
+
+def _print_status(standing: Standing) -> None:
+    from rich.text import Text
+
+    out = console()
+    out.print(Text(visible(standing.name), style="bold").append(f"  {standing.state}", style="not bold"))
+    for name, value in _facts(standing):
+        first, *rest = value.split("\n")
+        out.print(Text(f"  {name:<12}", style="dim").append(first, style="not dim"))
+        for line in rest:
+            out.print(Text(" " * 14 + line))
+
+
+def _facts(standing: Standing) -> list[tuple[str, str]]:
+    facts = [("defined in", visible(_defined(standing)))]
+    if standing.spec is not None:
+        facts.append(("trusted", "yes" if standing.trusted else "no: `pml trust` shows what it would start"))
+        facts.append(("starts", "\n".join(launch_lines([launch_json(standing.spec)]))))
+    if standing.problem is not None:
+        facts.append(("problem", visible(standing.problem)))
+    tools = "not known before its first start" if standing.tools is None else ", ".join(standing.tools)
+    facts += [("launch", standing.launch), ("tools", visible(tools or "none"))]
+    for run in standing.runs:
+        posted = run.posted
+        facts.append(
+            ("runs as", f"{posted.state}, {_where(run)}\nof gateway process {posted.owner_process.pid}")
+        )
+        facts.append(("restarts", str(posted.restarts)))
+        if posted.last_error is not None:
+            facts.append(("last error", visible(posted.last_error)))
+    return facts

@@ -1,0 +1,152 @@
+"""What is known of each server of the workspace: who defines it, whether it may start, where it runs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pml.core.approvals import instant
+from pml.core.ports import Process
+from pml.core.servers import ServerSpec
+from pml.core.values import JsonObject
+
+if TYPE_CHECKING:
+    from pml.app import Place
+    from pml.core.ports import Session
+    from pml.service.desk import Desk
+    from pml.service.policy import Policy
+    from pml.upstream.board import Posted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A server of one gateway, and the sessions that the gateway serves."""
+
+    posted: "Posted"
+    sessions: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """A server under one launch digest. `spec` is None if it runs, but no file defines it so any more."""
+
+    name: str
+    launch: str
+    spec: ServerSpec | None
+    trusted: bool
+    problem: str | None
+    tools: tuple[str, ...] | None
+    runs: tuple[Run, ...]
+
+    @property
+    def state(self) -> str:
+        if self.runs:
+            return ", ".join(dict.fromkeys(run.posted.state for run in self.runs))
+        if self.problem is not None:
+            return "refused"
+        return "stopped" if self.trusted else "not trusted"
+
+
+async def all_standing(desk: "Desk", place: "Place", policy: "Policy") -> list[Standing]:
+    """Return every server that the workspace's files define or that runs in it, by name."""
+    runs = _runs(_posted(place), await desk.store.sessions.live())
+    found = [await _configured(desk, policy, spec, runs) for spec in _specs(policy)]
+    known = {(standing.name, standing.launch) for standing in found}
+    found += [
+        Standing(
+            name=name, launch=launch, spec=None, trusted=False, problem=None, tools=None, runs=tuple(own)
+        )
+        for (name, launch), own in runs.items()
+        if (name, launch) not in known
+    ]
+    return sorted(found, key=lambda standing: standing.name)
+
+
+def _posted(place: "Place") -> "list[Posted]":
+    """Return the servers that run in this workspace; what killed gateways left is ended first."""
+    from pml.upstream.board import end_orphans, list_servers
+
+    end_orphans(place.home)  # listing forgets what they left, and then nobody would end it
+    return [posted for posted in list_servers(place.home) if posted.workspace == str(place.workspace)]
+
+
+def _runs(
+    all_posted: "Sequence[Posted]", sessions: "Sequence[Session]"
+) -> Mapping[tuple[str, str], list[Run]]:
+    names: dict[tuple[Process | None, str], list[str]] = {}
+    for session in sessions:
+        names.setdefault((session.process, session.workspace), []).append(session.name)
+    runs: dict[tuple[str, str], list[Run]] = {}
+    for posted in all_posted:
+        nearby = (posted.owner_process, *posted.above)
+        held = (names.get((process, posted.workspace), []) for process in nearby)
+        nearest = next(filter(None, held), list[str]())
+        run = Run(posted=posted, sessions=tuple(dict.fromkeys(nearest)))
+        runs.setdefault((posted.name, posted.launch), []).append(run)
+    return runs
+
+
+def _specs(policy: "Policy") -> list[ServerSpec]:
+    files = (policy.loaded.user.config, policy.loaded.workspace.config)
+    return [spec for config in files if config is not None for spec in config.servers.values()]
+
+
+async def _configured(
+    desk: "Desk", policy: "Policy", spec: ServerSpec, runs: Mapping[tuple[str, str], list[Run]]
+) -> Standing:
+    from pml.core.manifests import launch_digest
+
+    launch = launch_digest(spec)
+    manifest = await desk.store.manifests.get(spec.name, launch)
+    is_users = spec.source.file == policy.loaded.user.path
+    problems = (problem for problem in policy.settings.problems if f"server `{spec.name}`" in problem)
+    return Standing(
+        name=spec.name,
+        launch=launch,
+        spec=spec,
+        trusted=is_users or policy.trusted,
+        problem=next(problems, None),
+        tools=None if manifest is None else tuple(manifest.definitions),
+        runs=tuple(runs.get((spec.name, launch), ())),
+    )
+
+
+def standing_json(standing: Standing) -> JsonObject:
+    spec = standing.spec
+    return {
+        "name": standing.name,
+        "state": standing.state,
+        "source": None if spec is None else {"file": spec.source.file, "line": spec.source.line},
+        "trusted": standing.trusted,
+        "problem": standing.problem,
+        "launch": standing.launch,
+        "start": None if spec is None else launch_json(spec),
+        "tools": standing.tools,
+        "runs": [run_json(run) for run in standing.runs],
+    }
+
+
+def launch_json(spec: ServerSpec) -> JsonObject:
+    """Return how a server is started; of its variables only the names, for the values may be secrets."""
+    return {
+        "name": spec.name,
+        "command": spec.command,
+        "args": spec.args,
+        "cwd": spec.cwd,
+        "env_names": tuple(spec.env),
+        "path": spec.env.get("PATH"),
+        "permissions": spec.permissions,
+    }
+
+
+def run_json(run: Run) -> JsonObject:
+    posted = run.posted
+    return {
+        "pid": None if posted.process is None else posted.process.pid,
+        "state": posted.state,
+        "since": instant(posted.since),
+        "restarts": posted.restarts,
+        "last_error": posted.last_error,
+        "gateway_pid": posted.owner_process.pid,
+        "owner": posted.owner,
+        "sessions": run.sessions,
+    }

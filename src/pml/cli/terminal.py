@@ -1,0 +1,172 @@
+"""Asking the person at this terminal about a call, while anybody elsewhere may answer first.
+
+The terminal stays as it is, line by line, so there is nothing to put back. What was typed before the question
+was shown is thrown away: it was no answer to it.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TextIO
+
+from pml.cli.approving import tell_memory
+from pml.cli.cards import print_card
+from pml.cli.output import complain
+from pml.core.approvals import Approval, Scope, Subject, told
+from pml.core.errors import AlreadyDecided, MayNotDecide
+from pml.core.memory import always_entry
+from pml.core.rules import runs_code
+from pml.core.text import visible, visible_json
+
+if TYPE_CHECKING:
+    from pml.core.ports import Session
+    from pml.service.desk import Desk
+
+_LINE_BYTES: Final = 4096  # as long as a terminal lets a line be
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One answer: its key, its word, and what it means. `scope` is None for a no."""
+
+    key: str
+    word: str
+    means: str
+    scope: Scope | None
+
+
+class TerminalAsking:
+    """The `Asking` of a command. Where no person can be asked, the call is left paused."""
+
+    def __init__(self, desk: "Desk", session: "Session") -> None:
+        self._desk = desk
+        self._session = session
+
+    @property
+    def has_form(self) -> bool:
+        """True also without a terminal: no model stands behind a command that could approve for its user."""
+        return True
+
+    async def put(self, record: Approval) -> Approval:
+        """Show the question and return it decided, here or elsewhere; undecided where nobody can be asked."""
+        from pml.service.approvals import wait
+
+        if not can_prompt() or not await self._is_person():
+            return record
+        choices = _choices(record, self._session)
+        always = always_entry(record.tool_name, record.tool_input) if len(choices) > 2 else None
+        now = self._desk.clock.now()
+        print_card(record, workspace=self._session.workspace, now=now, always=always, to_stderr=True)
+        choosing = asyncio.ensure_future(_choose(choices))
+        deciding = asyncio.ensure_future(wait(self._desk, record.id))
+        try:
+            await asyncio.wait({choosing, deciding}, return_when=asyncio.FIRST_COMPLETED)
+            if choosing.done():
+                return await self._decide(record, choosing.result())
+            complain(f"\nmeanwhile: {visible(told(deciding.result()))}")
+            return deciding.result()
+        finally:
+            choosing.cancel()
+            deciding.cancel()
+            await asyncio.gather(choosing, deciding, return_exceptions=True)
+
+    async def _is_person(self) -> bool:
+        from pml.service.sessions import guard_person
+
+        try:
+            await guard_person(self._desk)
+        except MayNotDecide:
+            return False
+        return True
+
+    async def _decide(self, record: Approval, choice: Choice) -> Approval:
+        """Raises: MayNotDecide if an agent stands above this process by now, and what `decide` raises."""
+        from pml.app import person
+        from pml.service.approvals import Decision, decide, get
+        from pml.service.sessions import guard_person
+
+        await guard_person(self._desk)
+        allow, scope = choice.scope is not None, choice.scope or Scope.ONCE
+        try:
+            decided = await decide(
+                self._desk,
+                record.id,
+                Decision(by=person(), digest=record.digest, allow=allow, scope=scope),
+            )
+        except AlreadyDecided as exc:
+            complain(f"too late: {visible(exc.message)}")
+            return await get(self._desk, record.id)
+        if decided.remembered is not None:
+            tell_memory(decided.remembered, tell=complain)
+        return decided.record
+
+
+def can_prompt() -> bool:
+    """Tell whether a person can see a question on stderr and answer it without stopping the loop."""
+    streams: tuple[TextIO | None, ...] = (sys.stdin, sys.stderr)  # a closed one is None
+    return sys.platform != "win32" and all(stream is not None and stream.isatty() for stream in streams)
+
+
+def _choices(record: Approval, session: "Session") -> Sequence[Choice]:
+    abort = Choice(key="b", word="abort", means="do not run it", scope=None)
+    if record.subject is not Subject.TOOL_CALL:
+        trust = record.subject is Subject.WORKSPACE_TRUST
+        means = "trust exactly this content" if trust else "accept it as it is now"
+        return [Choice(key="c", word="continue", means=means, scope=Scope.ONCE), abort]
+    what = "exactly this call" if runs_code(record.tool_name, record.tool_input) else "this tool"
+    entry = visible_json(always_entry(record.tool_name, record.tool_input), indent=None)
+    session_means = f"and allow {what} in this session ({visible(session.id)})"
+    return [
+        Choice(key="c", word="continue", means="just this once", scope=Scope.ONCE),
+        Choice(key="s", word="session", means=session_means, scope=Scope.SESSION),
+        Choice(key="a", word="always", means=f"and add {entry} to .pml.json", scope=Scope.ALWAYS),
+        abort,
+    ]
+
+
+async def _choose(choices: Sequence[Choice]) -> Choice:
+    """Return what the person chose; the end of the input is a no."""
+    _forget_typed()
+    complain("")
+    for choice in choices:
+        complain(f"  {choice.key}  {choice.word:<10}{choice.means}")
+    words = {text: choice for choice in choices for text in (choice.key, choice.word)}
+    try:
+        while True:
+            print(
+                f"answer [{'/'.join(choice.key for choice in choices)}]: ",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
+            line = await _read_line()
+            if not line:
+                complain("")
+                return choices[-1]
+            found = words.get(line.decode(errors="replace").strip().lower())
+            if found is not None:
+                return found
+    except asyncio.CancelledError:
+        _forget_typed()  # half an answer must not become the shell's next command
+        raise
+
+
+async def _read_line() -> bytes:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    fd = sys.stdin.fileno()
+    loop.add_reader(fd, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(fd)
+    return os.read(fd, _LINE_BYTES)
+
+
+def _forget_typed() -> None:
+    if sys.platform != "win32":
+        import termios
+
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)

@@ -1,0 +1,135 @@
+"""What a question is about, as a person is told it: whole, in words, with nothing hidden."""
+
+import pytest
+from msgspec.structs import replace
+
+from pml.core.approvals import MatchedRule, Subject, advance
+from pml.core.telling import asked_facts, launch_lines, why_asked
+from pml.core.values import Json, JsonObject
+from tests.builders import allow, make_approval
+from tests.promises import promise
+
+RULE = MatchedRule(verdict="ask", entry='"github:*"', file="/home/ana/.pml/config.json", line=3)
+TRUST: JsonObject = {
+    "path": "/repo/shop/.pml.json",
+    "digest": "sha256:1",
+    "allows": ['"fs:*"'],
+    "launches": [
+        {
+            "name": "notes",
+            "command": "notes-server",
+            "args": ["--all", "a b"],
+            "cwd": "/repo",
+            "env_names": ["TOKEN", "PATH"],
+            "path": "/repo/bin",
+            "permissions": {"net": True},
+        }
+    ],
+    "settings": {"prespawn": ["notes"]},
+}
+
+
+@promise("show:nothing-hidden")
+def test_a_call_is_told_by_its_whole_input() -> None:
+    record = make_approval(tool_input={"title": "a\u202eb\n" * 3, "n": 1})
+
+    assert asked_facts(record) == [
+        ("input", '{\n  "title": "a\\u202eb\\na\\u202eb\\na\\u202eb\\n",\n  "n": 1\n}')
+    ]
+
+
+def test_an_edited_call_is_told_by_what_was_asked_and_what_would_run() -> None:
+    record = make_approval(tool_input={"title": "old"})
+    edited = advance(record, allow(record, updated_input={"title": "new"}))
+
+    assert asked_facts(edited) == [
+        ("input", '{\n  "title": "old"\n}'),
+        ("edited to", '{\n  "title": "new"\n}'),
+    ]
+
+
+def test_trust_is_told_by_what_the_file_allows_starts_and_sets() -> None:
+    record = make_approval(subject=Subject.WORKSPACE_TRUST, tool_name="pml:trust", tool_input=TRUST)
+
+    assert asked_facts(record) == [
+        ("file", "/repo/shop/.pml.json"),
+        ("content", "sha256:1"),
+        ("allows", '"fs:*"'),
+        (
+            "starts",
+            'notes: ["notes-server", "--all", "a b"]\n  with TOKEN, PATH set\n  in "/repo"\n'
+            '  found by PATH "/repo/bin"\n  permitted {"net": true}',
+        ),
+        ("unasked", "what no rule names of their tools: the client asks for it, PML does not"),
+        ("sets", '{\n  "prespawn": [\n    "notes"\n  ]\n}'),
+    ]
+
+
+def test_trust_in_a_file_that_starts_and_allows_nothing_says_so() -> None:
+    record = make_approval(
+        subject=Subject.WORKSPACE_TRUST,
+        tool_name="pml:trust",
+        tool_input={"path": "/a", "digest": "sha256:1", "allows": [], "launches": [], "settings": {}},
+    )
+
+    assert asked_facts(record)[2:] == [("allows", "nothing"), ("starts", "nothing")]
+
+
+@promise("show:nothing-hidden")
+def test_what_would_be_started_cannot_forge_a_line() -> None:
+    shown = launch_lines([{"name": "a\nb", "command": "x\ny\u202e", "args": ["\r"], "env_names": ["T\nU"]}])
+
+    assert shown == ['a\\nb: ["x\\ny\\u202e", "\\r"]', "  with T\\nU set"]
+
+
+@pytest.mark.parametrize("launches", [None, "notes", ["notes", 1]])
+def test_launches_of_another_shape_are_no_lines(launches: Json) -> None:
+    assert launch_lines(launches) == []
+
+
+def test_a_changed_tool_is_told_by_its_difference() -> None:
+    record = make_approval(
+        subject=Subject.TOOL_CHANGED, tool_input={"diff": ["-title: a", "+title: b"], "was": "1", "now": "2"}
+    )
+
+    assert asked_facts(record) == [("changes", "-title: a\n+title: b")]
+
+
+@pytest.mark.parametrize(
+    ("subject", "rule", "words"),
+    [
+        (Subject.TOOL_CALL, None, "no rule names this tool"),
+        (Subject.TOOL_CALL, RULE, 'ask "github:*" (/home/ana/.pml/config.json:3)'),
+        (
+            Subject.TOOL_CALL,
+            replace(RULE, verdict="unlisted", entry='"*"'),
+            'no rule names this tool, only "*" (/home/ana/.pml/config.json:3)',
+        ),
+        (
+            Subject.TOOL_CALL,
+            replace(RULE, verdict="broken", entry="expected a comma"),
+            "/home/ana/.pml/config.json:3 is broken: expected a comma\n"
+            "until it is mended its denies are unknown: look closely",
+        ),
+        (Subject.WORKSPACE_TRUST, None, "what was called needs the servers that this file defines"),
+        (
+            Subject.WORKSPACE_TRUST,
+            replace(RULE, verdict="allow"),
+            'it would allow a call that waits, by "github:*" (/home/ana/.pml/config.json:3)',
+        ),
+        (
+            Subject.TOOL_CHANGED,
+            None,
+            "the server describes this tool in other words than when it was first used",
+        ),
+    ],
+)
+def test_why_pml_asks_is_told_in_words(subject: Subject, rule: MatchedRule | None, words: str) -> None:
+    assert why_asked(replace(make_approval(subject=subject), rule=rule)) == words
+
+
+@promise("show:nothing-hidden")
+def test_a_rule_cannot_forge_a_line() -> None:
+    rule = replace(RULE, entry='"a\nb"', file="/x\ny")
+
+    assert why_asked(replace(make_approval(), rule=rule)) == 'ask "a\\nb" (/x\\ny:3)'

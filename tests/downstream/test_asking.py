@@ -1,0 +1,560 @@
+"""Asking through the client's own form, in both eras: who is asked how, what an answer does, who was first."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import pytest
+
+from pml.core.approvals import Channel, DeciderKind, Scope, State
+from pml.core.config import FileKind
+from pml.core.ports import ApprovalQuery
+from pml.core.values import Json, JsonObject
+from pml.downstream import asking, forms
+from pml.downstream.eras import MODERN
+from tests.downstream.parties import FORMS, Message, Party, code_of, text_of
+from tests.promises import promise
+from tests.service.offices import rules_of
+
+ARGUMENTS: JsonObject = {"path": "a", "text": "b"}
+OTHER: JsonObject = {"path": "a", "text": "c"}
+NOBODY: list[Json] = [
+    {"action": "cancel"},
+    {"action": "decline"},  # at once
+    {"action": "accept"},
+    {"action": "accept", "content": None},
+    {"action": "accept", "content": {}},
+    {"action": "accept", "content": {"remember": "forever"}},
+    {"action": "accept", "content": {"remember": ""}},
+    {"action": "accept", "content": {"remember": True}},
+    {"action": "accept", "content": {"remember": ["once"]}},
+    {"action": "accept", "content": {"remember": {"once": 1}}},
+    {"action": "accept", "content": {"Remember": "once"}},
+    {"action": "ACCEPT", "content": {"remember": "once"}},
+    {"content": {"remember": "once"}},
+    {},
+]
+
+Answering: TypeAlias = Callable[[Json], Any]
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever declines has read the form."""
+    monkeypatch.setattr(forms, "INSTANT_S", 0.0)
+
+
+def accept(remember: str = "once") -> JsonObject:
+    return {"action": "accept", "content": {"remember": remember}}
+
+
+async def answered(party: Party, answer: Json, *, version: str) -> Message:
+    """Call `files__write`, answer the form that comes up, and return the result."""
+    await party.connect(version, FORMS)
+    if version == MODERN:
+        form = await party.call("files__write", ARGUMENTS)
+        return await retry(party, form, answer)
+    id = party.start_call("files__write", ARGUMENTS)
+    party.send({"jsonrpc": "2.0", "id": (await party.asked())["id"], "result": answer})
+    return await party.result_of(id)
+
+
+async def retry(party: Party, form: Message, answer: Json, arguments: JsonObject = ARGUMENTS) -> Message:
+    assert form["resultType"] == "input_required"
+    return await party.call(
+        "files__write", arguments, inputResponses={"approval": answer}, requestState=form["requestState"]
+    )
+
+
+async def states(party: Party) -> list[State]:
+    return [record.status for record in await party.office.desk.store.approvals.page(ApprovalQuery())]
+
+
+BOTH = pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25", MODERN])
+
+
+# Answers, in both eras
+
+
+@BOTH
+@pytest.mark.parametrize("scope", ["once", "session", "always"])
+async def test_an_accepted_form_runs_the_call_and_remembers_as_long_as_it_says(
+    party: Party, version: str, scope: str
+) -> None:
+    party.rules(ask=["files:write"]) if scope == "once" else party.configure(
+        approval={"unlisted": "every_call"}
+    )
+    result = await answered(party, accept(scope), version=version)
+
+    assert json.loads(text_of(result)) == ARGUMENTS
+    (record,) = await party.office.desk.store.approvals.page(ApprovalQuery())
+    assert record.decided_by is not None
+    assert (record.decided_by.kind, record.decided_by.channel) == (DeciderKind.CLIENT, Channel.FORM)
+    assert (record.scope, record.status) == (Scope(scope), State.COMPLETED)
+    again = await party.answer(party.start_call("files__write", OTHER)) if scope != "once" else None
+    assert again is None or json.loads(text_of(again["result"])) == OTHER
+    if scope == "always":
+        assert rules_of(party.office.read(), "allow") == ["files:write"]
+
+
+@BOTH
+@pytest.mark.usefixtures("unhurried")
+async def test_a_declined_form_denies_and_is_asked_anew_only_by_a_new_call(party: Party, version: str) -> None:
+    party.rules(ask=["files:write"])
+    result = await answered(party, {"action": "decline"}, version=version)
+
+    assert code_of(result) == "user_denied"
+    assert text_of(result).startswith("Tool execution denied by user\n")
+    assert (party.servers.calls, await states(party)) == ([], [State.DENIED])
+
+
+@promise("form:nobody-decides-nothing")
+@BOTH
+@pytest.mark.parametrize("answer", NOBODY)
+async def test_an_answer_that_nobody_gave_decides_nothing(party: Party, version: str, answer: Json) -> None:
+    party.rules(ask=["files:write"])
+    result = await answered(party, answer, version=version)
+
+    assert text_of(result).startswith("Approval required to call files:write\n")
+    assert "You cannot approve it." in text_of(result)
+    assert (party.servers.calls, await states(party)) == ([], [State.PENDING])
+
+
+@promise("form:nobody-decides-nothing")
+@BOTH
+async def test_a_question_that_nobody_answered_can_still_be_decided_and_collected(
+    party: Party, version: str
+) -> None:
+    party.rules(ask=["files:write"])
+    result = await answered(party, {"action": "cancel"}, version=version)
+    await party.decide(allow=True)
+    collected = await party.continue_("files__write", result["structuredContent"]["workflow_id"])
+
+    assert json.loads(text_of(collected["result"])) == ARGUMENTS
+    assert len(party.servers.calls) == 1
+
+
+@BOTH
+async def test_a_form_for_what_is_not_remembered_offers_no_more_than_once(party: Party, version: str) -> None:
+    party.rules(ask=["pml:discover"])
+    await party.connect(version, FORMS)
+    id = party.start_call("discover")
+    if version == MODERN:
+        form = (await party.result_of(id))["inputRequests"]["approval"]["params"]
+    else:
+        form = (await party.asked())["params"]
+    field = form["requestedSchema"]["properties"]["remember"]
+
+    assert [*field.get("enum", ()), *(one["const"] for one in field.get("oneOf", ()))] == ["once"]
+
+
+# The modern form
+
+
+async def test_a_modern_form_is_as_clients_were_seen_to_take_it(party: Party) -> None:
+    party.rules(ask=["files:write"])
+    await party.connect(MODERN, FORMS)
+    result = await party.call("files__write", ARGUMENTS)
+
+    assert result.keys() == {"resultType", "inputRequests", "requestState", "_meta"}
+    assert result["inputRequests"].keys() == {"approval"}
+    asked = result["inputRequests"]["approval"]
+    assert asked["method"] == "elicitation/create"
+    assert asked["params"]["mode"] == "form"
+    assert asked["params"]["message"].startswith("Call files:write?\n")
+    assert asked["params"]["requestedSchema"] == {
+        "type": "object",
+        "properties": {
+            "remember": {
+                "type": "string",
+                "title": "Remember",
+                "description": "How long this answer holds",
+                "oneOf": [
+                    {"const": "once", "title": "Just this once"},
+                    {"const": "session", "title": "Allow this tool for this session"},
+                    {"const": "always", "title": 'Always: adds "files:write" to .pml.json'},
+                ],
+                "default": "once",
+            }
+        },
+        "required": ["remember"],
+    }
+    assert party.unasked
+
+
+@promise("form:bound-and-single-use")
+async def test_a_modern_answer_counts_once(party: Party) -> None:
+    party.rules(ask=["files:write"])
+    await party.connect(MODERN, FORMS)
+    form = await party.call("files__write", ARGUMENTS)
+    await retry(party, form, accept())
+    error = await party.call_error(
+        "files__write",
+        ARGUMENTS,
+        inputResponses={"approval": accept()},
+        requestState=form["requestState"],
+    )
+
+    assert error["code"] == -32602
+    assert len(party.servers.calls) == 1
+
+
+@promise("form:bound-and-single-use")
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("files__write", OTHER),
+        ("files__write", {**ARGUMENTS, "more": None}),
+        ("files__read", ARGUMENTS),
+        ("files:write", ARGUMENTS),
+        ("files__write", {**ARGUMENTS, "continue_workflow": {"workflow_id": "x", "approved": True}}),
+    ],
+)
+async def test_a_modern_answer_counts_for_the_very_call_it_was_asked_for(
+    party: Party, name: str, arguments: JsonObject
+) -> None:
+    party.rules(ask=["files:write", "files:read"])
+    await party.connect(MODERN, FORMS)
+    form = await party.call("files__write", ARGUMENTS)
+    error = await party.call_error(
+        name, arguments, inputResponses={"approval": accept()}, requestState=form["requestState"]
+    )
+
+    assert error == {"code": -32602, "message": "`requestState` does not belong to this call"}
+    assert (party.servers.calls, await states(party)) == ([], [State.PENDING])
+
+
+@promise("form:bound-and-single-use")
+@pytest.mark.parametrize("state", ["", "x", "form.a.0.0.0", 5, {"form": 1}, ["x"], True])
+async def test_an_invented_state_decides_nothing(party: Party, state: Json) -> None:
+    party.rules(ask=["files:write"])
+    await party.connect(MODERN, FORMS)
+    await party.call("files__write", ARGUMENTS)
+    error = await party.call_error(
+        "files__write", ARGUMENTS, inputResponses={"approval": accept()}, requestState=state
+    )
+
+    assert error["code"] == -32602
+    assert (party.servers.calls, await states(party)) == ([], [State.PENDING])
+
+
+@promise("form:bound-and-single-use")
+async def test_an_answer_without_its_state_is_no_answer(party: Party) -> None:
+    party.rules(ask=["files:write"])
+    await party.connect(MODERN, FORMS)
+    await party.call("files__write", ARGUMENTS)
+    again = await party.call("files__write", ARGUMENTS, inputResponses={"approval": accept()})
+
+    assert again["resultType"] == "input_required"
+    assert party.servers.calls == []
+
+
+async def test_a_state_without_an_answer_decides_nothing(party: Party) -> None:
+    party.rules(ask=["files:write"])
+    await party.connect(MODERN, FORMS)
+    for responses in (None, {}, {"approval": None}, {"other": accept()}, "accept", [accept()]):
+        form = await party.call("files__write", ARGUMENTS)
+        result = await party.call(
+            "files__write", ARGUMENTS, inputResponses=responses, requestState=form["requestState"]
+        )
+        assert result["approval_required"] is True
+    assert (party.servers.calls, await states(party)) == ([], [State.PENDING])
+
+
+@pytest.mark.usefixtures("unhurried")
+@pytest.mark.parametrize("answer", [accept(), {"action": "decline"}, {"action": "cancel"}])
+async def test_what_was_allowed_elsewhere_runs_whatever_the_form_says_later(
+    party: Party, answer: Json
+) -> None:
+    party.rules(ask=["files:write"])
+    await party.connect(MODERN, FORMS)
+    form = await party.call("files__write", ARGUMENTS)
+    await party.decide(allow=True)
+
+    assert json.loads(text_of(await retry(party, form, answer))) == ARGUMENTS
+    assert len(party.servers.calls) == 1
+
+
+@pytest.mark.parametrize("answer", [accept(), accept("always"), {"action": "cancel"}])
+async def test_what_was_denied_elsewhere_is_told_whatever_the_form_says_later(
+    party: Party, answer: Json
+) -> None:
+    party.rules(ask=["files:write"])
+    await party.connect(MODERN, FORMS)
+    form = await party.call("files__write", ARGUMENTS)
+    await party.decide(allow=False, message="no")
+
+    assert code_of(await retry(party, form, answer)) == "user_denied"
+    assert party.servers.calls == []
+
+
+async def test_an_answer_to_a_form_that_has_expired_runs_nothing(party: Party) -> None:
+    party.rules(ask=["files:write"])
+    await party.connect(MODERN, FORMS)
+    form = await party.call("files__write", ARGUMENTS)
+    party.office.clock.advance(301)
+    result = await retry(party, form, accept())
+
+    assert code_of(result) == "approval_expired"
+    assert text_of(result).startswith("Approval timed out\n")
+    assert party.servers.calls == []
+
+
+async def test_a_deny_written_while_the_form_was_open_beats_its_answer(party: Party) -> None:
+    party.rules(ask=["files:write"])
+    await party.connect(MODERN, FORMS)
+    form = await party.call("files__write", ARGUMENTS)
+    party.rules(deny=["files:write"])
+
+    assert code_of(await retry(party, form, accept())) == "TOOL_DENIED"
+    assert party.servers.calls == []
+
+
+async def test_trust_and_call_are_asked_one_after_the_other_in_one_modern_call(party: Party) -> None:
+    party.servers.named["local"] = party.servers.named.pop("files")
+    party.configure(mcpServers={}, permissions={"ask": ["local:write"]})
+    party.office.write(FileKind.WORKSPACE, {"mcpServers": {"local": {"command": "run-me"}}})
+    await party.connect(MODERN, FORMS)
+    result = await party.call("local__write", ARGUMENTS)
+    titles: list[str] = []
+    while result["resultType"] == "input_required":
+        titles.append(result["inputRequests"]["approval"]["params"]["message"].split("\n")[0])
+        result = await party.call(
+            "local__write",
+            ARGUMENTS,
+            inputResponses={"approval": accept()},
+            requestState=result["requestState"],
+        )
+
+    assert titles == ["Trust this workspace's .pml.json?", "Call local:write?"]
+    assert json.loads(text_of(result)) == ARGUMENTS
+
+
+async def test_a_modern_client_without_forms_gets_the_approval_result(party: Party) -> None:
+    party.rules(ask=["files:write"])
+    for capabilities in ({}, {"elicitation": {"url": {}}}):
+        await party.connect(MODERN, capabilities)
+        result = await party.call("files__write", ARGUMENTS)
+        assert (result["resultType"], result["approval_required"]) == ("complete", True)
+
+
+async def test_forms_that_nobody_came_back_from_are_forgotten(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pml.downstream.toolcalls._SHOWN", 1)
+    party.rules(ask=["files:write"])
+    await party.connect(MODERN, FORMS)
+    first = await party.call("files__write", ARGUMENTS)
+    second = await party.call("files__write", ARGUMENTS)
+    error = await party.call_error(
+        "files__write", ARGUMENTS, inputResponses={"approval": accept()}, requestState=first["requestState"]
+    )
+
+    assert error["message"] == "`requestState` refers to a call that has ended"
+    assert json.loads(text_of(await retry(party, second, accept()))) == ARGUMENTS
+
+
+# The legacy form
+
+
+@pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25"])
+async def test_a_legacy_form_speaks_as_its_version_does(party: Party, version: str) -> None:
+    party.rules(ask=["files:write"])
+    await party.connect(version, {"elicitation": {}})
+    party.start_call("files__write", ARGUMENTS)
+    form = (await party.asked())["params"]
+    field = form["requestedSchema"]["properties"]["remember"]
+
+    assert form["requestedSchema"]["required"] == ["remember"]
+    assert field["default"] == "once"
+    if version == "2025-06-18":
+        assert "mode" not in form
+        assert field["enum"] == ["once", "session", "always"]
+        assert field["enumNames"][2] == 'Always: adds "files:write" to .pml.json'
+        assert "oneOf" not in field
+    else:
+        assert form["mode"] == "form"
+        assert [one["const"] for one in field["oneOf"]] == ["once", "session", "always"]
+        assert "enum" not in field
+
+
+@pytest.mark.parametrize(
+    ("version", "capabilities"),
+    [
+        ("2024-11-05", FORMS),
+        ("2025-03-26", FORMS),
+        ("2025-06-18", {}),
+        ("2025-11-25", {"roots": {}}),
+        ("2025-11-25", {"elicitation": {"url": {}}}),
+    ],
+)
+async def test_a_client_without_forms_is_never_sent_one(
+    party: Party, version: str, capabilities: JsonObject
+) -> None:
+    party.rules(ask=["files:write"])
+    await party.connect(version, capabilities)
+    result = await party.call("files__write", ARGUMENTS)
+
+    assert result["approval_required"] is True
+    assert party.unasked
+
+
+async def test_a_client_that_cannot_show_the_form_it_declared_gets_the_approval_result(party: Party) -> None:
+    party.rules(ask=["files:write"])
+    await party.connect("2025-11-25", FORMS)
+    id = party.start_call("files__write", ARGUMENTS)
+    asked = await party.asked()
+    party.send({"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -32601, "message": "no such method"}})
+
+    assert (await party.result_of(id))["approval_required"] is True
+    assert await states(party) == [State.PENDING]
+
+
+@promise("approval:first-decision-wins")
+@pytest.mark.parametrize("allow", [True, False])
+async def test_what_is_decided_elsewhere_closes_the_form_and_the_call_goes_on(
+    party: Party, allow: bool
+) -> None:
+    party.rules(ask=["files:write"])
+    await party.connect("2025-11-25", FORMS)
+    id = party.start_call("files__write", ARGUMENTS)
+    form = await party.asked()
+    await party.decide(allow=allow)
+    result = await party.result_of(id)
+
+    assert (await party.told("notifications/cancelled"))[0]["requestId"] == form["id"]
+    if allow:
+        assert json.loads(text_of(result)) == ARGUMENTS
+    else:
+        assert code_of(result) == "user_denied"
+    party.reply(form, {"action": "decline" if allow else "accept", "content": {"remember": "always"}})
+    await party.settle()
+    assert await states(party) == [State.COMPLETED if allow else State.DENIED]
+    assert len(party.servers.calls) == (1 if allow else 0)
+
+
+@pytest.fixture
+def short_form(monkeypatch: pytest.MonkeyPatch) -> float:
+    monkeypatch.setattr(asking, "FORM_S", 0.02)
+    return 0.02
+
+
+async def outlast_the_form(party: Party) -> tuple[Message, Message]:
+    """Call, wait until the gateway answers without the form's answer; return the form and the result."""
+    await party.connect("2025-11-25", FORMS)
+    id = party.start_call("files__write", ARGUMENTS)
+    form = await party.asked()
+    party.office.clock.advance(1)
+    return form, await party.result_of(id)
+
+
+@pytest.mark.usefixtures("short_form")
+async def test_a_form_that_takes_long_is_answered_by_the_approval_result_and_stays_open(party: Party) -> None:
+    party.rules(ask=["files:write"])
+    _, result = await outlast_the_form(party)
+
+    assert result["approval_required"] is True
+    assert await states(party) == [State.PENDING]
+    assert party.told_now("notifications/cancelled") == []
+
+
+@pytest.mark.usefixtures("short_form", "unhurried")
+@pytest.mark.parametrize("late", [accept(), {"action": "decline"}])
+async def test_a_late_answer_to_the_form_still_decides_and_is_collected(party: Party, late: Json) -> None:
+    party.rules(ask=["files:write"])
+    form, result = await outlast_the_form(party)
+    with party.office.desk.store.changes.watch() as changes:
+        party.send({"jsonrpc": "2.0", "id": form["id"], "result": late})
+        assert await changes.wait(5)
+    collected = await party.continue_("files__write", result["structuredContent"]["workflow_id"])
+
+    if late == accept():
+        assert json.loads(text_of(collected["result"])) == ARGUMENTS
+    else:
+        assert code_of(collected["result"]) == "user_denied"
+    assert len(party.servers.calls) == (1 if late == accept() else 0)
+
+
+async def test_two_forms_of_one_call_share_its_time(party: Party, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    async def waiting(desk: Any, approval_id: Any, *, timeout_s: float) -> Any:
+        waits.append(timeout_s)
+        await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(asking, "wait", waiting)
+    party.servers.named["local"] = party.servers.named.pop("files")
+    party.configure(mcpServers={}, permissions={"ask": ["local:write"]})
+    party.office.write(FileKind.WORKSPACE, {"mcpServers": {"local": {"command": "run-me"}}})
+    await party.connect("2025-11-25", FORMS)
+    id = party.start_call("local__write", ARGUMENTS)
+    for _ in range(2):
+        party.reply(await party.asked(), accept())
+    await party.result_of(id)
+
+    assert len(waits) == 2
+    assert asking.FORM_S >= waits[0] > waits[1] > 0
+
+
+async def test_a_client_that_gives_the_call_up_withdraws_the_question_and_its_form(party: Party) -> None:
+    party.rules(ask=["files:write"])
+    await party.connect("2025-11-25", FORMS)
+    id = party.start_call("files__write", ARGUMENTS)
+    form = await party.asked()
+    party.cancel(id)
+
+    assert (await party.told("notifications/cancelled"))[0]["requestId"] == form["id"]
+    await party.settle()
+    assert (party.servers.calls, await states(party)) == ([], [State.CANCELLED])
+
+
+async def test_progress_is_sent_on_the_clients_token_while_a_person_is_waited_for(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "TICK_S", 0.001)
+    party.rules(ask=["files:write"])
+    await party.connect("2025-11-25", FORMS)
+    id = party.start_call("files__write", ARGUMENTS, _meta={"progressToken": "tok"})
+    form = await party.asked()
+    ticks = (await party.told("notifications/progress", count=3))[:3]
+
+    assert [tick["progress"] for tick in ticks] == [1, 2, 3]
+    assert {(tick["progressToken"], tick["message"]) for tick in ticks} == {("tok", "waiting for approval")}
+    party.reply(form, accept())
+    await party.result_of(id)
+    sent = len(party.notifications)
+    await party.settle()
+    assert len(party.notifications) == sent
+
+
+async def test_everything_else_is_answered_while_a_form_is_open(party: Party) -> None:
+    party.rules(ask=["files:write"])
+    await party.connect("2025-11-25", FORMS)
+    waiting = party.start_call("files__write", ARGUMENTS)
+    form = await party.asked()
+
+    assert await party.result("ping") == {}
+    assert text_of(await party.call("files__read", {"path": "x"})) == '{"path": "x"}'
+    other = party.start_call("files__write", OTHER)
+    party.reply(await party.asked(), accept())
+    assert json.loads(text_of(await party.result_of(other))) == OTHER
+    party.reply(form, accept())
+    assert json.loads(text_of(await party.result_of(waiting))) == ARGUMENTS
+
+
+@promise("run:at-most-once")
+async def test_one_answer_to_the_same_call_made_twice_runs_it_once(party: Party) -> None:
+    party.rules(ask=["files:write"])
+    await party.connect("2025-11-25", FORMS)
+    ids = [party.start_call("files__write", ARGUMENTS) for _ in range(2)]
+    first, second = await party.asked(), await party.asked()
+    party.reply(first, accept())
+    third = await party.asked()
+    assert len(party.servers.calls) == 1
+    assert (await party.told("notifications/cancelled"))[0]["requestId"] == second["id"]
+
+    party.reply(third, accept())
+    for id in ids:
+        assert json.loads(text_of(await party.result_of(id))) == ARGUMENTS
+    assert len(party.servers.calls) == 2

@@ -1,0 +1,247 @@
+"""What a form shows of a question, and what an answer to it means: whole, unforged, and never nobody's."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pml.core.approvals import Approval, MatchedRule, Scope, State, Subject
+from pml.core.values import Json, JsonObject
+from pml.downstream.eras import MODERN, Era
+from pml.downstream.forms import INSTANT_S, MAX_COLUMNS, MAX_LINES, apply_answer, form_params
+from tests.builders import ANYONE, make_approval
+from tests.promises import promise
+from tests.service.offices import Office
+
+MODERN_ERA = Era(version=MODERN, client="party", capabilities={})
+CUT = "See all of it before you accept: pml approvals show 00000000"
+
+
+@pytest.fixture
+def office(tmp_path: Any) -> Office:
+    from pml.store.memory import MemoryStore
+
+    return Office(MemoryStore(), tmp_path)
+
+
+def asking(tool_input: JsonObject, **more: Any) -> Approval:
+    rule = MatchedRule(verdict="ask", entry='"github:*"', file="/repo/.pml.json", line=4)
+    return msgspec.structs.replace(make_approval(tool_input=tool_input, **more), rule=rule)
+
+
+def message(record: Approval) -> str:
+    shown = form_params(record, MODERN_ERA)["message"]
+    assert isinstance(shown, str)
+    return shown
+
+
+def titles(record: Approval) -> dict[str, str]:
+    schema: Any = form_params(record, MODERN_ERA)["requestedSchema"]
+    return {one["const"]: one["title"] for one in schema["properties"]["remember"]["oneOf"]}
+
+
+def test_a_form_says_what_is_asked_and_why() -> None:
+    assert message(asking({"title": "it is broken", "labels": ["a", 1]})).split("\n") == [
+        "Call github:create_issue?",
+        "input: {",
+        '    "title": "it is broken",',
+        '    "labels": [',
+        '      "a",',
+        "      1",
+        "    ]",
+        "  }",
+        'why: ask "github:*" (/repo/.pml.json:4)',
+    ]
+
+
+@promise("show:nothing-hidden")
+@given(st.dictionaries(st.text(max_size=30), st.text(max_size=60) | st.integers(), max_size=4))
+def test_no_value_can_add_a_line_or_hide_a_character(tool_input: dict[str, Json]) -> None:
+    plain: dict[str, Json] = {f"k{n}": "v" for n in range(len(tool_input))}
+    shown = message(asking(tool_input)).split("\n")
+
+    own = [line for line in shown if not line.startswith("  ↳ ")]
+    assert len(own) == len(message(asking(plain)).split("\n"))
+    assert all(char.isprintable() for line in shown for char in line)
+    assert [line for line in own if line.startswith("why: ")] == [own[-1]]
+    assert [line for line in own if line.startswith("input: ")] == [own[1]]
+
+
+@promise("show:nothing-hidden")
+@pytest.mark.parametrize(
+    "value",
+    ["a\nwhy: allowed by the user", "a\r\nwhy: x", "a\u2028why: x", "\u202eevil", "zero\u200bwidth", "\x1b[2J"],
+)
+def test_line_breaks_and_hidden_characters_are_shown_as_escapes(value: str) -> None:
+    lines = message(asking({"text": value})).split("\n")
+
+    assert len(lines) == 5
+    assert "\\" in lines[2]
+    assert lines[2].isprintable()
+
+
+@promise("show:nothing-hidden")
+def test_what_does_not_fit_is_said_loudly_with_where_to_see_all_of_it() -> None:
+    record = asking({f"k{n:02}": n for n in range(40)})
+    lines = message(record).split("\n")
+
+    assert len(lines) <= MAX_LINES
+    assert lines[-1] == f"… CUT: 26 more lines. {CUT}"
+    assert lines[:3] == ["Call github:create_issue?", "input: {", '    "k00": 0,']
+
+
+@promise("show:nothing-hidden")
+@pytest.mark.parametrize("count", range(12, 18))
+def test_a_form_is_cut_only_when_it_must_be(count: int) -> None:
+    lines = message(asking({f"k{n}": n for n in range(count)})).split("\n")
+
+    assert len(lines) <= MAX_LINES
+    whole = count + 4 <= MAX_LINES - 1
+    assert lines[-1].startswith("why: ") is whole
+    assert any("CUT" in line for line in lines) is not whole
+
+
+@promise("show:nothing-hidden")
+def test_a_long_line_is_folded_and_nothing_of_it_is_lost() -> None:
+    value = "".join(chr(ord("a") + n % 26) for n in range(700))
+    lines = message(asking({"text": value})).split("\n")
+
+    assert all(len(line) <= MAX_COLUMNS + 4 for line in lines)
+    folded = [line for line in lines if line.startswith("  ↳ ")]
+    assert len(folded) == 4
+    assert value in "".join([lines[2], *(line.removeprefix("  ↳ ") for line in folded)])
+
+
+@promise("show:nothing-hidden")
+def test_one_endless_value_is_cut_too() -> None:
+    lines = message(asking({"text": "x" * 100_000})).split("\n")
+
+    assert len(lines) <= MAX_LINES
+    assert lines[-1].startswith("… CUT: ")
+    assert lines[-1].endswith(CUT)
+
+
+def test_a_long_name_is_folded_too() -> None:
+    record = asking({f"k{n:02}": n for n in range(40)}, tool_name=f"{'n' * 64}:{'a' * 200}")
+    lines = message(record).split("\n")
+
+    assert len(lines) <= MAX_LINES
+    assert lines[1].startswith("  ↳ aaa")
+
+
+def test_a_form_to_trust_a_file_tells_what_it_would_allow_and_start() -> None:
+    asked: JsonObject = {
+        "path": "/repo/shop/.pml.json",
+        "digest": "sha256:1",
+        "allows": ['"github:*"'],
+        "launches": [{"name": "db", "command": "sh", "args": ["-c", "x\nstarts: nothing"], "env_names": ["K"]}],
+    }
+    record = make_approval(subject=Subject.WORKSPACE_TRUST, tool_name="pml:trust", tool_input=asked)
+
+    assert message(record).split("\n")[:6] == [
+        "Trust this workspace's .pml.json?",
+        "file: /repo/shop/.pml.json",
+        "content: sha256:1",
+        'allows: "github:*"',
+        'starts: db: ["sh", "-c", "x\\nstarts: nothing"]',
+        "    with K set",
+    ]
+    assert titles(record) == {"once": "Trust exactly this content"}
+
+
+def test_a_form_about_a_changed_tool_shows_how_it_changed() -> None:
+    asked: JsonObject = {"diff": [" name: a", "-description: x", "+description: y"], "was": "1", "now": "2"}
+    record = make_approval(subject=Subject.TOOL_CHANGED, tool_input=asked)
+
+    assert message(record).split("\n")[:4] == [
+        "Accept the changed tool github:create_issue?",
+        "changes:  name: a",
+        "  -description: x",
+        "  +description: y",
+    ]
+    assert titles(record) == {"once": "Accept it as it is now"}
+
+
+@promise("always:only-what-was-shown")
+def test_always_shows_the_entry_that_it_writes() -> None:
+    assert titles(asking({"title": "x"})) == {
+        "once": "Just this once",
+        "session": "Allow this tool for this session",
+        "always": 'Always: adds "github:create_issue" to .pml.json',
+    }
+    code = titles(asking({"command": "ls\n-l"}, tool_name="shell:run"))
+    assert code["session"] == "Allow exactly this call for this session"
+    assert '{"command": {"is": "ls\\n-l"}}' in code["always"]
+
+
+# Answers
+
+
+async def asked_in(office: Office) -> Approval:
+    return await office.ask(deciders=ANYONE)
+
+
+@promise("form:nobody-decides-nothing")
+@pytest.mark.parametrize(
+    ("answer", "elapsed_s"),
+    [
+        ({"action": "decline"}, 0.0),
+        ({"action": "decline"}, INSTANT_S - 0.01),
+        ({"action": "cancel"}, 60.0),
+        ({"action": "accept"}, 60.0),
+        ({"action": "accept", "content": {"remember": "ONCE"}}, 60.0),
+        ({"action": None}, 60.0),
+        (None, 60.0),
+        ("accept", 60.0),
+        ([], 60.0),
+    ],
+)
+async def test_an_answer_that_nobody_clearly_gave_leaves_the_question_open(
+    office: Office, answer: Json, elapsed_s: float
+) -> None:
+    record = await asked_in(office)
+
+    assert await apply_answer(office.desk, record, answer, client="party", elapsed_s=elapsed_s) is None
+    assert await office.status(record) is State.PENDING
+
+
+async def test_a_decline_after_a_moment_is_somebodys(office: Office) -> None:
+    record = await asked_in(office)
+    after = await apply_answer(
+        office.desk, record, {"action": "decline"}, client="party", elapsed_s=INSTANT_S
+    )
+
+    assert after is not None
+    assert after.status is State.DENIED
+
+
+@pytest.mark.parametrize("scope", list(Scope))
+async def test_an_accept_allows_for_as_long_as_it_says_also_at_once(office: Office, scope: Scope) -> None:
+    record = await asked_in(office)
+    answer: JsonObject = {"action": "accept", "content": {"remember": scope, "more": 1}}
+    after = await apply_answer(office.desk, record, answer, client="party", elapsed_s=0.0)
+
+    assert after is not None
+    assert (after.status, after.scope) == (State.ALLOWED, scope)
+
+
+@promise("approval:first-decision-wins")
+async def test_an_answer_that_comes_second_gives_back_what_was_decided(office: Office) -> None:
+    record = await asked_in(office)
+    await office.deny(record)
+    answer: JsonObject = {"action": "accept", "content": {"remember": "always"}}
+    after = await apply_answer(office.desk, record, answer, client="party", elapsed_s=60.0)
+
+    assert after is not None
+    assert after.status is State.DENIED
+
+
+async def test_a_form_cannot_allow_what_forms_may_not(office: Office) -> None:
+    record = await office.ask(subject=Subject.INTEGRITY_CHANGED)
+    answer: JsonObject = {"action": "accept", "content": {"remember": "once"}}
+    after = await apply_answer(office.desk, record, answer, client="party", elapsed_s=60.0)
+
+    assert after is not None
+    assert after.status is State.PENDING

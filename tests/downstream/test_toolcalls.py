@@ -1,0 +1,439 @@
+"""`tools/call` on the wire: which tool a name means, `call`, and every case of `continue_workflow`."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pml.core.approvals import Scope
+from pml.core.config import FileKind
+from pml.core.values import Json, JsonObject
+from pml.downstream.eras import MODERN
+from tests.downstream.parties import FORMS, Message, Party, code_of, text_of, tool
+from tests.promises import promise
+
+GONE = {"code": -32000, "message": "Workflow expired or not found"}
+
+
+async def ask(
+    party: Party,
+    name: str = "files__write",
+    arguments: JsonObject | None = None,
+    *,
+    version: str = "2025-11-25",
+) -> str:
+    """Call what a rule asks about, from a client without a form, and return the workflow's id."""
+    await party.connect(version)
+    result = await party.call(name, {"path": "a", "text": "b"} if arguments is None else arguments)
+    assert result["approval_required"] is True, result
+    return result["approval_context"]["workflow_id"]
+
+
+# Names
+
+
+@pytest.mark.parametrize("name", ["files__read", "files:read"])
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-11-25", MODERN])
+async def test_a_tool_is_called_by_its_wire_name_or_as_people_write_it(
+    party: Party, name: str, version: str
+) -> None:
+    await party.connect(version)
+    result = await party.call(name, {"path": "a"})
+
+    assert text_of(result) == '{"path": "a"}'
+    assert party.servers.calls == [{"name": "read", "arguments": {"path": "a"}}]
+
+
+async def test_a_call_without_arguments_has_none(party: Party) -> None:
+    await party.connect()
+    await party.result("tools/call", {"name": "files__stat"})
+
+    assert party.servers.calls == [{"name": "stat", "arguments": {}}]
+
+
+@pytest.mark.parametrize(
+    "name", ["files__reed", "files:reed", "file__read", "reed", "", "a:b:c", "pml:run", ":"]
+)
+async def test_an_unknown_tool_is_told_with_those_that_are_near(party: Party, name: str) -> None:
+    await party.connect()
+    result = await party.call(name)
+
+    assert code_of(result) == "not_found"
+    if name.startswith("file"):
+        assert "did you mean" in text_of(result)
+        assert "did you mean" in result["structuredContent"]["error"]["hint"]
+    assert party.servers.calls == []
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"name": 7},
+        {"name": "files__read", "arguments": []},
+        {"name": "files__read", "arguments": "x"},
+        {"name": "files__read", "arguments": {"continue_workflow": "yes"}},
+        {"name": "files__read", "arguments": {"continue_workflow": {"workflow_id": "x"}}},
+        {"name": "files__read", "arguments": {"continue_workflow": {"approved": True}}},
+        {"name": "files__read", "arguments": {"continue_workflow": {"workflow_id": 1, "approved": True}}},
+        {"name": "files__read", "arguments": {"continue_workflow": {"workflow_id": "x", "approved": "true"}}},
+        {
+            "name": "files__read",
+            "arguments": {"continue_workflow": {"workflow_id": "x", "approved": True, "always": 1}},
+        },
+        {
+            "name": "files__read",
+            "arguments": {"continue_workflow": {"workflow_id": "x", "approved": False, "message": []}},
+        },
+        {"name": "call", "arguments": {"tool": "files:read", "arguments": {"continue_workflow": True}}},
+    ],
+)
+async def test_a_call_that_is_none_is_refused_as_such(party: Party, params: JsonObject) -> None:
+    await party.connect()
+
+    assert (await party.error("tools/call", params))["code"] == -32602
+    assert party.servers.sent == []
+
+
+# `call`
+
+
+@pytest.mark.parametrize("name", ["files:read", "files__read"])
+async def test_call_refuses_a_tool_that_is_listed_itself(party: Party, name: str) -> None:
+    party.rules(allow=["*"])
+    await party.connect()
+    result = await party.call("call", {"tool": name, "arguments": {"path": "a"}})
+
+    assert code_of(result) == "invalid_arguments"
+    assert "`files:read` is listed by its own name: call `files__read`" in text_of(result)
+    assert party.servers.calls == []
+
+
+@pytest.mark.parametrize("name", ["files:write", "files__write"])
+async def test_what_is_not_listed_asks_when_it_is_called(party: Party, name: str) -> None:
+    party.configure(expose=["files:read"])
+    await party.connect()
+    for via in ({"tool": name, "arguments": {"path": "a", "text": "b"}},):
+        result = await party.call("call", via)
+        assert text_of(result).startswith("Approval required to call files:write\n")
+    direct = await party.call(name, {"path": "a", "text": "b"})
+    assert direct["approval_required"] is True
+    assert party.servers.calls == []
+
+
+async def test_what_is_not_listed_runs_where_a_rule_allows_it(party: Party) -> None:
+    party.configure(expose=[], permissions={"allow": ["files:read"]})
+    await party.connect()
+    result = await party.call("call", {"tool": "files:read", "arguments": {"path": "a"}})
+
+    assert text_of(result) == '{"path": "a"}'
+
+
+async def test_what_is_listed_and_named_by_no_rule_is_left_to_the_client(party: Party) -> None:
+    await party.connect()
+    assert text_of(await party.call("files__read", {"path": "a"})) == '{"path": "a"}'
+
+    party.configure(approval={"unlisted": "every_call"})
+    assert (await party.call("files__read", {"path": "a"}))["approval_required"] is True
+
+
+async def test_pmls_own_tools_have_the_name_that_people_write_too(party: Party) -> None:
+    party.configure(expose=[], permissions={"allow": ["files:read"]})
+    await party.connect()
+    called = await party.call("pml:call", {"tool": "files:read", "arguments": {"path": "a"}})
+
+    assert text_of(called) == '{"path": "a"}'
+    assert "files:read" in text_of(await party.call("pml:discover"))
+    for own in ("pml:call", "pml:discover", "call", "discover"):
+        assert code_of(await party.call("call", {"tool": own})) == "not_found"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"tool": 7}, {"tool": ""}, {"tool": "files:write", "arguments": []}],
+)
+async def test_call_with_wrong_arguments_is_told_so(party: Party, arguments: JsonObject) -> None:
+    party.configure(expose=[])
+    await party.connect()
+
+    assert code_of(await party.call("call", arguments)) == "invalid_arguments"
+
+
+@pytest.mark.parametrize("denied", ["pml:call", "pml:*", "files:read", "files:*", "read", "*"])
+async def test_call_is_denied_by_a_rule_on_it_or_on_what_it_calls(party: Party, denied: str) -> None:
+    party.configure(expose=[], permissions={"allow": ["*"], "deny": [denied]})
+    await party.connect()
+    result = await party.call("call", {"tool": "files:read", "arguments": {"path": "a"}})
+
+    assert code_of(result) == "TOOL_DENIED"
+    assert party.servers.calls == []
+
+
+async def test_call_that_a_rule_asks_about_is_asked_once_and_then_what_it_calls(party: Party) -> None:
+    party.configure(expose=[], permissions={"ask": ["pml:call", "files:read"]})
+    await party.connect(MODERN, FORMS)
+    arguments: JsonObject = {"tool": "files:read", "arguments": {"path": "a"}}
+    shown = await party.call("call", arguments)
+    titles: list[str] = []
+    while shown["resultType"] == "input_required":
+        form = shown["inputRequests"]["approval"]["params"]
+        titles.append(form["message"].split("\n")[0])
+        answers: JsonObject = {"approval": {"action": "accept", "content": {"remember": "once"}}}
+        shown = await party.call(
+            "call", arguments, inputResponses=answers, requestState=shown["requestState"]
+        )
+
+    assert titles == ["Call pml:call?", "Call files:read?"]
+    assert text_of(shown) == '{"path": "a"}'
+
+
+async def test_servers_progress_reaches_the_client_under_its_own_token(party: Party) -> None:
+    async def working(
+        method: str, params: JsonObject, on_progress: Callable[[JsonObject], None] | None
+    ) -> bytes:
+        assert on_progress is not None
+        on_progress({"progressToken": 1, "progress": 3, "total": 9, "message": "third"})
+        return b'{"content":[]}'
+
+    party.servers.named["files"].answer = working
+    for version in ("2025-11-25", MODERN):
+        await party.connect(version, FORMS)
+        await party.call("files__read", {"path": "a"}, _meta={"progressToken": version})
+        assert party.told_now("notifications/progress")[-1] == {
+            "progressToken": version,
+            "progress": 3,
+            "total": 9,
+            "message": "third",
+        }
+
+
+# `continue_workflow`
+
+
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", MODERN])
+async def test_an_approved_workflow_runs_exactly_the_call_that_was_asked_about(
+    party: Party, version: str
+) -> None:
+    party.rules(ask=["files:write"])
+    workflow_id = await ask(party, version=version)
+    result = (await party.continue_("files__write", workflow_id))["result"]
+
+    assert json.loads(text_of(result)) == {"path": "a", "text": "b"}
+    assert party.servers.calls == [{"name": "write", "arguments": {"path": "a", "text": "b"}}]
+
+
+async def test_call_alone_continues_any_workflow(party: Party) -> None:
+    party.rules(ask=["files:write"])
+    workflow_id = await ask(party)
+
+    assert "result" in await party.continue_("call", workflow_id)
+    assert len(party.servers.calls) == 1
+
+
+async def test_a_workflow_of_call_is_continued_by_call_however_it_is_written(party: Party) -> None:
+    party.configure(expose=[])
+    for place in ("outside", "inside", "beside"):
+        text: Json = {"path": "a", "text": place}
+        workflow_id = await ask(party, "call", {"tool": "files:write", "arguments": text})
+        said: JsonObject = {"continue_workflow": {"workflow_id": workflow_id, "approved": True}}
+        arguments: dict[str, JsonObject] = {
+            "outside": said,
+            "inside": {"tool": "files:write", "arguments": said},
+            "beside": {"tool": "files:write", "arguments": text, **said},
+        }
+        result = await party.call("call", arguments[place])
+        assert json.loads(text_of(result)) == text
+
+
+async def test_the_reserved_argument_never_reaches_a_server(party: Party) -> None:
+    party.rules(ask=["files:write"])
+    workflow_id = await ask(party)
+    said: JsonObject = {"workflow_id": workflow_id, "approved": True}
+    await party.call("files__write", {"path": "a", "text": "b", "continue_workflow": said})
+
+    assert party.servers.calls == [{"name": "write", "arguments": {"path": "a", "text": "b"}}]
+
+
+async def test_a_workflow_is_not_continued_with_other_arguments(party: Party) -> None:
+    party.rules(ask=["files:write"])
+    workflow_id = await ask(party)
+    said: JsonObject = {"workflow_id": workflow_id, "approved": True}
+    result = await party.call("files__write", {"path": "/etc", "text": "b", "continue_workflow": said})
+
+    assert code_of(result) == "invalid_arguments"
+    assert party.servers.calls == []
+    assert len(await party.pending()) == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [(None, "Workflow aborted by user"), ("use b.txt", "Workflow aborted by user: use b.txt")],
+)
+async def test_giving_up_is_an_error_that_passes_the_guidance_on(
+    party: Party, message: str | None, told: str
+) -> None:
+    party.rules(ask=["files:write"])
+    workflow_id = await ask(party)
+    more: dict[str, Json] = {} if message is None else {"message": message}
+    answer = await party.continue_("files__write", workflow_id, approved=False, **more)
+
+    assert answer["error"] == {"code": -32000, "message": told}
+    assert (await party.continue_("files__write", workflow_id))["error"] == GONE
+    assert (party.servers.calls, await party.pending()) == ([], [])
+
+
+async def test_a_workflow_is_used_once(party: Party) -> None:
+    party.rules(ask=["files:write"])
+    workflow_id = await ask(party)
+    await party.continue_("files__write", workflow_id)
+
+    for approved in (True, False):
+        answer = await party.continue_("files__write", workflow_id, approved=approved)
+        assert answer["error"] == GONE
+    assert len(party.servers.calls) == 1
+
+
+@pytest.mark.parametrize("name", ["files__read", "files:stat", "discover"])
+async def test_a_workflow_is_not_another_tools(party: Party, name: str) -> None:
+    party.rules(ask=["files:write"])
+    workflow_id = await ask(party)
+
+    assert (await party.continue_(name, workflow_id))["error"] == GONE
+    assert party.servers.calls == []
+
+
+async def test_a_workflow_that_never_was_is_not_found(party: Party) -> None:
+    await party.connect()
+
+    assert (await party.continue_("call", "11111111-1111-4111-8111-111111111111"))["error"] == GONE
+    assert (await party.continue_("call", "x", approved=False))["error"] == GONE
+
+
+async def test_an_expired_workflow_is_gone(party: Party) -> None:
+    party.rules(ask=["files:write"])
+    workflow_id = await ask(party)
+    party.office.clock.advance(301)
+
+    assert (await party.continue_("files__write", workflow_id))["error"] == GONE
+    assert party.servers.calls == []
+
+
+async def test_an_undecided_workflow_answers_the_same_again_and_is_not_used(party: Party) -> None:
+    party.configure(permissions={"ask": ["files:write"]}, approval={"model_may_approve": "never"})
+    workflow_id = await ask(party)
+    for _ in range(3):
+        result = (await party.continue_("files__write", workflow_id))["result"]
+        assert result["approval_context"]["workflow_id"] == workflow_id
+        assert "You cannot approve it." in text_of(result)
+    assert party.servers.calls == []
+
+    await party.decide(allow=True)
+    assert "content" in (await party.continue_("files__write", workflow_id))["result"]
+    assert len(party.servers.calls) == 1
+
+
+async def test_a_workflow_denied_elsewhere_tells_so_with_the_persons_words(party: Party) -> None:
+    party.rules(ask=["files:write"])
+    workflow_id = await ask(party)
+    await party.decide(allow=False, message="not on a Friday")
+    result = (await party.continue_("files__write", workflow_id))["result"]
+
+    assert code_of(result) == "user_denied"
+    assert text_of(result).startswith("Tool execution denied by user: not on a Friday\n")
+    assert party.servers.calls == []
+
+
+async def test_always_is_remembered_and_not_asked_again(party: Party) -> None:
+    party.rules(ask=["*"])
+    party.configure(expose=[])
+    workflow_id = await ask(party, "call", {"tool": "files:read", "arguments": {"path": "a"}})
+    await party.continue_("call", workflow_id, always=True)
+    again = await party.call("call", {"tool": "files:read", "arguments": {"path": "b"}})
+
+    assert text_of(again) == '{"path": "b"}'
+    assert party.office.read(FileKind.WORKSPACE)["permissions"]["allow"] == ["files:read"]  # type: ignore[index, call-overload]
+
+
+@promise("agent:nothing-unapproved")
+async def test_a_second_client_cannot_approve_what_the_first_was_not_let_approve(party: Party) -> None:
+    party.rules(ask=["files:write"])
+    await party.connect("2025-11-25", FORMS)
+    id = party.start_call("files__write", {"path": "a", "text": "b"})
+    party.reply(await party.asked(), {"action": "cancel"})
+    workflow_id = (await party.result_of(id))["approval_context"]["workflow_id"]
+    await party.connect("2024-11-05")
+    result = (await party.continue_("files__write", workflow_id))["result"]
+
+    assert result["approval_required"] is True
+    assert party.servers.calls == []
+
+
+async def test_a_call_that_was_lost_while_it_ran_is_told_so_and_not_run_again(party: Party) -> None:
+    party.rules(ask=["files:write"])
+    workflow_id = await ask(party)
+    release = asyncio.Event()
+
+    async def hang(method: str, params: JsonObject, on_progress: Any) -> bytes:
+        await release.wait()
+        return b"{}"
+
+    party.servers.named["files"].answer = hang
+    said: JsonObject = {"continue_workflow": {"workflow_id": workflow_id, "approved": True}}
+    id = party.start_call("files__write", said)
+    await party.until(lambda: len(party.servers.calls) == 1)
+    party.cancel(id)
+    await party.settle()
+    result = (await party.continue_("files__write", workflow_id))["result"]
+
+    assert code_of(result) == "run_unknown"
+    assert "Do not repeat it" in text_of(result)
+    assert len(party.servers.calls) == 1
+
+
+@pytest.mark.parametrize("outcome", ["accept", "decline"])
+async def test_a_form_after_a_continued_workflow_does_not_use_the_workflow_twice(
+    party: Party, outcome: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pml.downstream.forms.INSTANT_S", 0.0)
+    party.servers.named["local"] = party.servers.named["files"]
+    party.configure(mcpServers={}, permissions={"ask": ["local:write"]})
+    party.office.write(FileKind.WORKSPACE, {"mcpServers": {"local": {"command": "local"}}})
+    await party.connect(MODERN, FORMS)
+    arguments: JsonObject = {"path": "a", "text": "b"}
+    shown = await party.call("local__write", arguments)
+    unanswered: JsonObject = {"approval": {"action": "cancel"}}
+    paused = await party.call(
+        "local__write", arguments, inputResponses=unanswered, requestState=shown["requestState"]
+    )
+    await party.decide(allow=True)
+    continued: JsonObject = {
+        "continue_workflow": {"workflow_id": paused["approval_context"]["workflow_id"], "approved": True}
+    }
+    form = await party.call("local__write", continued)
+    assert form["inputRequests"]["approval"]["params"]["message"].startswith("Call local:write?\n")
+    answered: JsonObject = {"approval": {"action": outcome, "content": {"remember": "once"}}}
+    result = await party.call(
+        "local__write", continued, inputResponses=answered, requestState=form["requestState"]
+    )
+
+    if outcome == "accept":
+        assert json.loads(text_of(result)) == arguments
+    else:
+        assert code_of(result) == "user_denied"
+    assert len(party.servers.calls) == (1 if outcome == "accept" else 0)
+
+
+async def test_a_grant_for_the_session_covers_the_tool_as_it_is(party: Party) -> None:
+    party.configure(expose=[])
+    workflow_id = await ask(party, "call", {"tool": "files:read", "arguments": {"path": "a"}})
+    await party.decide(allow=True, scope=Scope.SESSION)
+    await party.continue_("call", workflow_id)
+    again = await party.call("call", {"tool": "files:read", "arguments": {"path": "b"}})
+    assert text_of(again) == '{"path": "b"}'
+
+    party.servers.change("files", tools=(tool("read", required=["path"], description="Another."),))
+    changed: Message = await party.call("call", {"tool": "files:read", "arguments": {"path": "b"}})
+    assert changed["approval_context"]["type"] == "tool_changed"
+    assert text_of(changed).startswith("Approval required to accept the changed tool files:read\n")

@@ -1,0 +1,99 @@
+"""Claude Code itself before the gateway: what a person sees and presses, and what the model is told."""
+
+import re
+
+from tests.e2e.claude import Setting, interactive, run_headless
+from tests.e2e.messages_api import LAST_WORD, Conversation, MessagesApi, Use, scripted
+from tests.e2e.workspaces import ASKED, Workspace
+from tests.promises import promise
+
+DISCOVER = Use(tool="mcp__pml__discover", arguments={"query": "entities"})
+ECHO = Use(tool="mcp__pml__everything__echo", arguments={"message": "hello"})
+ASKS = Use(tool="mcp__pml__memory__create_entities", arguments=ASKED)
+
+TRUST_FORM = "Trust this workspace's .pml.json?"
+CALL_FORM = "Call memory:create_entities?"
+FORM = "requests your input"
+
+
+def setting(api: MessagesApi, workspace: Workspace) -> Setting:
+    return Setting(api=api, server=workspace.gateway, home=workspace.home, workspace=workspace.path)
+
+
+def go_on(conversation: Conversation) -> Use:
+    """The model takes up what waits, by the id in the last result it was shown."""
+    _, _, rest = conversation.results[-1].partition('"workflow_id": "')
+    again = {"workflow_id": rest.partition('"')[0], "approved": True}
+    return Use(tool=ASKS.tool, arguments={"continue_workflow": again})
+
+
+def test_a_new_user_is_asked_to_trust_the_file_then_for_what_a_rule_names_and_never_for_what_is_allowed(
+    untrusted: Workspace,
+) -> None:
+    with scripted(DISCOVER, ECHO, ASKS) as api, interactive(setting(api, untrusted)) as screen:
+        trust = screen.wait(TRUST_FORM, "Accept")
+        assert {"everything", "memory"} <= set(re.findall(r"\w+", trust))  # what trusting would start
+        screen.accept()
+
+        asked = screen.wait(CALL_FORM, "Accept")
+        assert "Ada" in asked
+        assert untrusted.remembered == []
+        screen.accept()
+        screen.wait(LAST_WORD)
+
+    discovered, echoed, ran = api.results
+    assert "memory:create_entities" in discovered
+    assert echoed == "Echo: hello"
+    assert "Ada" in ran
+    assert untrusted.remembered == ["Ada"]
+
+
+@promise("agent:nothing-unapproved")
+def test_declining_the_form_tells_the_model_and_runs_nothing(workspace: Workspace) -> None:
+    with scripted(ASKS) as api, interactive(setting(api, workspace)) as screen:
+        screen.wait(CALL_FORM, "Accept")
+        screen.decline()
+        screen.wait(LAST_WORD)
+    [told] = api.results
+    assert told.startswith("Tool execution denied by user\n")
+    assert (workspace.remembered, workspace.pending()) == ([], [])
+
+
+@promise("always:only-what-was-shown")
+def test_always_chosen_in_the_form_is_written_to_the_file_and_the_next_call_is_not_asked(
+    workspace: Workspace,
+) -> None:
+    before = workspace.settings["permissions"]
+    with scripted(ASKS, ASKS) as api, interactive(setting(api, workspace)) as screen:
+        screen.wait(CALL_FORM, "Accept")
+        screen.choose("Always")
+        assert "memory:create_entities" in screen.read().rpartition("Always")[2]
+        screen.accept()
+        screen.wait(LAST_WORD)
+    first, second = api.results
+    assert ("Ada" in first, second) == (True, '{"entities":[]}')  # the second call found her there already
+    assert workspace.settings["permissions"] == {
+        **before,
+        "allow": [*before["allow"], "memory:create_entities"],
+    }
+
+
+@promise("agent:nothing-unapproved")
+def test_headless_nobody_decides_until_a_person_does_in_another_terminal(workspace: Workspace) -> None:
+    seen: list[str] = []
+
+    def person_allows(conversation: Conversation) -> Use:
+        seen.extend(approval["status"] for approval in workspace.pending())
+        assert workspace.remembered == []
+        workspace.allow()
+        return go_on(conversation)
+
+    with scripted(ECHO, ASKS, go_on, person_allows) as api:
+        run_headless(setting(api, workspace))
+    echoed, asked, still_asked, ran = api.results
+    assert echoed == "Echo: hello"
+    assert asked.startswith("Approval required to call memory:create_entities\n")
+    assert still_asked.startswith("Approval required to call memory:create_entities\n")
+    assert seen == ["pending"]
+    assert "Ada" in ran
+    assert workspace.remembered == ["Ada"]

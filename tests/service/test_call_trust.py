@@ -1,0 +1,176 @@
+"""Calls that need a workspace's file: nothing of it starts or counts before a person trusts it."""
+
+import asyncio
+
+import pytest
+
+from pml.core.approvals import Approval, State, Subject
+from pml.core.config import FileKind
+from pml.core.errors import Changed, NotApproved, NotFound
+from pml.service.gate import Paused
+from pml.service.trusting import untrust_workspace
+from tests.builders import PERSON
+from tests.fakes import FakeAsking
+from tests.promises import promise
+from tests.service.gatehouses import RAN, SERVER, TOOL, Gatehouse
+from tests.service.offices import BOUND_S, until_idle
+
+
+@promise("trust:no-server-before-trust")
+async def test_a_server_of_a_file_that_nobody_trusts_is_not_started_before_trust_is_given(
+    house: Gatehouse,
+) -> None:
+    house.only_in_workspace()
+    asking = FakeAsking(house.waiting())
+    calling = asyncio.create_task(house.call(asking=asking, offered=False))
+    await until_idle(calling)
+    assert (house.servers.started, asking.asked[0].subject) == ([], Subject.WORKSPACE_TRUST)
+
+    await house.office.allow(asking.asked[0])
+    async with asyncio.timeout(BOUND_S):
+        with pytest.raises(Paused) as paused:
+            await calling
+
+    assert (house.servers.started, house.servers.ran) == (["notes"], [])
+    assert paused.value.record.subject is Subject.TOOL_CALL
+
+
+@promise("trust:no-server-before-trust")
+async def test_who_denied_trust_is_not_asked_again_in_the_session(house: Gatehouse) -> None:
+    house.only_in_workspace()
+    asking = FakeAsking(house.denying())
+
+    for _ in range(2):
+        with pytest.raises(NotApproved, match="which is not trusted") as refused:
+            await house.call(asking=asking)
+        assert refused.value.outcome == State.DENIED
+
+    assert (len(asking.asked), house.servers.started) == (1, [])
+
+
+@promise("expiry:not-denial")
+async def test_a_trust_question_that_expired_is_no_denial(house: Gatehouse) -> None:
+    house.only_in_workspace()
+
+    async def expire(record: Approval) -> Approval:
+        house.office.clock.advance(301)
+        return await house.waiting()(record)
+
+    with pytest.raises(NotApproved) as refused:
+        await house.call(asking=FakeAsking(expire))
+
+    assert (refused.value.outcome, house.servers.started) == (State.EXPIRED, [])
+
+
+@promise("trust:no-server-before-trust")
+async def test_a_file_that_changes_before_trust_is_decided_is_not_trusted_and_starts_nothing(
+    house: Gatehouse,
+) -> None:
+    house.only_in_workspace()
+
+    async def change_and_allow(record: Approval) -> Approval:
+        house.configure(FileKind.WORKSPACE, servers={"notes": {"command": "another-server"}})
+        with pytest.raises(Changed):
+            await house.office.allow(record)
+        return await house.office.stored(record)
+
+    with pytest.raises(NotApproved) as refused:
+        await house.call(asking=FakeAsking(change_and_allow))
+
+    assert (refused.value.outcome, house.servers.started) == (State.CANCELLED, [])
+    assert "workspace.trusted" not in await house.office.kinds()
+
+
+@promise("trust:no-server-before-trust")
+async def test_a_file_that_changes_after_trust_was_decided_is_not_trusted_and_starts_nothing(
+    house: Gatehouse,
+) -> None:
+    house.only_in_workspace()
+
+    async def allow_and_change(record: Approval) -> Approval:
+        allowed = (await house.office.allow(record)).record
+        house.configure(FileKind.WORKSPACE, servers={"notes": {"command": "another-server"}})
+        return allowed
+
+    with pytest.raises(Changed):
+        await house.call(asking=FakeAsking(allow_and_change))
+
+    assert house.servers.started == []
+    assert "workspace.trusted" not in await house.office.kinds()
+
+
+@promise("trust:no-server-before-trust")
+async def test_an_approved_call_does_not_run_when_its_file_lost_trust_meanwhile(house: Gatehouse) -> None:
+    house.only_in_workspace()
+    await house.office.trust()
+
+    async def allow_and_untrust(record: Approval) -> Approval:
+        allowed = (await house.office.allow(record)).record
+        await untrust_workspace(house.office.desk, str(house.office.workspace), by=PERSON)
+        house.servers.stop("notes")
+        return allowed
+
+    with pytest.raises(NotApproved, match="not trusted"):
+        await house.call(asking=FakeAsking(allow_and_untrust), offered=False)
+
+    assert (house.servers.started, house.servers.ran) == (["notes"], [])
+
+
+async def test_a_server_of_the_users_own_file_needs_no_trust(house: Gatehouse) -> None:
+    house.configure(FileKind.WORKSPACE, servers={"other": SERVER})
+    asking = FakeAsking()
+
+    await house.call(asking=asking)
+
+    assert (house.servers.ran, asking.asked) == ([RAN], [])
+
+
+async def test_a_server_that_both_files_define_is_refused_with_that_reason(house: Gatehouse) -> None:
+    house.configure(FileKind.WORKSPACE, servers={"notes": {"command": "another-server"}})
+    await house.office.trust()
+
+    with pytest.raises(NotFound, match="server `notes` is defined twice and not used"):
+        await house.call()
+
+    assert house.servers.started == []
+
+
+async def test_an_allow_of_a_file_that_nobody_trusts_lets_nothing_run_unasked(house: Gatehouse) -> None:
+    house.configure(FileKind.WORKSPACE, servers={}, allow=[TOOL])
+    asking = FakeAsking(house.denying())
+
+    paused = await house.pause(asking=asking)
+
+    assert [record.subject for record in asking.asked] == [Subject.WORKSPACE_TRUST, Subject.TOOL_CALL]
+    assert (paused.record.subject, house.servers.ran) == (Subject.TOOL_CALL, [])
+
+
+async def test_a_trust_question_that_expired_is_asked_once_for_a_call(house: Gatehouse) -> None:
+    house.configure(FileKind.WORKSPACE, servers={}, allow=[TOOL])
+
+    async def expire(record: Approval) -> Approval:
+        house.office.clock.advance(301)
+        return await house.waiting()(record)
+
+    asking = FakeAsking(expire, house.allowing())
+    await house.call(asking=asking, offered=False)
+
+    assert [record.subject for record in asking.asked] == [Subject.WORKSPACE_TRUST, Subject.TOOL_CALL]
+
+
+async def test_trust_is_not_asked_for_where_the_call_runs_without_it(house: Gatehouse) -> None:
+    house.configure(FileKind.WORKSPACE, servers={}, allow=[TOOL])
+    asking = FakeAsking()
+
+    await house.call(asking=asking, offered=True)
+
+    assert (house.servers.ran, asking.asked) == ([RAN], [])
+
+
+async def test_trust_that_is_given_lets_the_call_run_by_the_files_rule(house: Gatehouse) -> None:
+    house.configure(FileKind.WORKSPACE, servers={}, allow=[TOOL])
+    asking = FakeAsking(house.allowing())
+
+    await house.call(asking=asking, offered=False)
+
+    assert (house.servers.ran, len(asking.asked)) == ([RAN], 1)

@@ -1,0 +1,154 @@
+"""Which tools there are: known without starting anything, learned only from servers that may be started."""
+
+import pytest
+
+from pml.core.config import FileKind
+from pml.core.errors import ServerFailed
+from pml.core.manifests import Manifest, launch_digest
+from pml.core.values import JsonObject
+from pml.service.discovery import Tools, known_tools, learn_servers, prespawn, search
+from pml.service.policy import Policy, current_policy
+from tests.promises import promise
+from tests.service.gatehouses import ADD, LIST, SERVER, Gatehouse
+
+FILES: JsonObject = {"command": "files-server"}
+
+
+async def policy_of(house: Gatehouse) -> Policy:
+    return await current_policy(house.office.desk, house.session.workspace)
+
+
+async def known(house: Gatehouse) -> Tools:
+    return await known_tools(house.gate, await policy_of(house), problems={"notes": "it died"})
+
+
+async def learned(house: Gatehouse) -> Tools:
+    await learn_servers(house.gate, await policy_of(house))
+    return await known(house)
+
+
+async def test_to_list_what_is_known_starts_nothing(house: Gatehouse) -> None:
+    tools = await known(house)
+
+    assert (tools.by_name, tools.missing, house.servers.started) == ({}, {"notes": "it died"}, [])
+
+
+async def test_the_tools_of_a_server_that_runs_are_known_by_both_names(house: Gatehouse) -> None:
+    tools = await learned(house)
+
+    assert (list(tools.by_name), list(tools.by_wire)) == (
+        ["notes:add", "notes:list"],
+        ["notes__add", "notes__list"],
+    )
+    assert (tools.by_wire["notes__add"].shape, tools.missing) == (ADD, {})
+
+
+async def test_what_a_server_offered_when_it_last_ran_is_known_without_starting_it(house: Gatehouse) -> None:
+    spec = (await policy_of(house)).settings.servers["notes"]
+    kept = Manifest(server="notes", launch=launch_digest(spec), capabilities={}, tools=(LIST,))
+    await house.office.desk.store.manifests.put(kept)
+
+    tools = await learned(house)
+
+    assert (list(tools.by_name), house.servers.started) == (["notes:list"], [])
+
+
+async def test_what_is_kept_of_a_server_that_is_started_in_another_way_does_not_count(
+    house: Gatehouse,
+) -> None:
+    kept = Manifest(server="notes", launch="sha256:another", capabilities={}, tools=(LIST,))
+    await house.office.desk.store.manifests.put(kept)
+
+    assert (await known(house)).by_name == {}
+
+
+@promise("gate:deny-starts-nothing")
+@pytest.mark.parametrize("glob", ["*", "*:*", "notes:*"])
+async def test_a_server_whose_tools_are_all_denied_is_not_started_to_learn_of_them(
+    house: Gatehouse, glob: str
+) -> None:
+    house.office.write(
+        FileKind.USER,
+        {"mcpServers": {"notes": SERVER}, "prespawn": ["*"], "permissions": {"deny": [glob]}},
+    )
+
+    await learn_servers(house.gate, await policy_of(house))
+    await prespawn(house.gate, await policy_of(house))
+
+    assert house.servers.started == []
+
+
+@promise("trust:no-server-before-trust")
+async def test_a_server_of_a_file_that_nobody_trusts_is_neither_learned_of_nor_started_ahead(
+    house: Gatehouse,
+) -> None:
+    house.configure(servers={})
+    house.office.write(FileKind.WORKSPACE, {"mcpServers": {"notes": SERVER}, "prespawn": ["*"]})
+
+    await learn_servers(house.gate, await policy_of(house))
+    await prespawn(house.gate, await policy_of(house))
+
+    assert house.servers.started == []
+
+
+async def test_only_the_servers_that_prespawn_names_are_started_ahead(house: Gatehouse) -> None:
+    servers: JsonObject = {"notes": SERVER, "files": FILES, "notebook": SERVER}
+    house.office.write(FileKind.USER, {"mcpServers": servers, "prespawn": ["note*"]})
+
+    await prespawn(house.gate, await policy_of(house))
+
+    assert sorted(house.servers.started) == ["notebook", "notes"]
+
+
+async def test_a_server_that_fails_is_told_of_and_does_not_keep_the_others_back(house: Gatehouse) -> None:
+    house.servers.start_error = ServerFailed("no such command")
+    assert await learn_servers(house.gate, await policy_of(house)) == {"notes": "no such command"}
+
+    house.configure(servers={"notes": SERVER, "files": FILES})
+    await prespawn(house.gate, await policy_of(house))
+    house.servers.start_error = None
+
+    assert await learn_servers(house.gate, await policy_of(house)) == {}
+
+
+@pytest.mark.parametrize(
+    ("expose", "listed"),
+    [
+        (["notes:*"], {"notes:add", "notes:list"}),
+        (["add"], {"notes:add"}),
+        (["files:*"], set[str]()),
+        ([], set[str]()),
+    ],
+)
+async def test_only_what_expose_names_is_listed_and_all_is_found(
+    house: Gatehouse, expose: list[str], listed: set[str]
+) -> None:
+    house.office.write(FileKind.USER, {"mcpServers": {"notes": SERVER}, "expose": [*expose]})
+
+    tools = await learned(house)
+
+    assert {name for name, entry in tools.by_name.items() if entry.listed} == listed
+    assert list(tools.by_name) == ["notes:add", "notes:list"]
+
+
+@promise("names:wire-by-table")
+async def test_two_tools_that_would_share_a_wire_name_have_none(house: Gatehouse) -> None:
+    house.configure(servers={"a": SERVER, "a__b": SERVER})
+    house.servers.offer("a", {"name": "b__c", "inputSchema": {}})
+    house.servers.offer("a__b", {"name": "c", "inputSchema": {}})
+
+    tools = await learned(house)
+
+    assert (list(tools.by_wire), sorted(tools.by_name)) == ([], ["a:b__c", "a__b:c"])
+
+
+async def test_a_tool_without_a_sound_name_is_left_out(house: Gatehouse) -> None:
+    house.servers.offer("notes", {"name": "add *", "inputSchema": {}}, LIST)
+
+    assert list((await learned(house)).by_name) == ["notes:list"]
+
+
+async def test_tools_are_found_by_words_of_their_descriptions(house: Gatehouse) -> None:
+    found = search(await learned(house), "adds a note")
+
+    assert [str(entry.tool) for entry in found][:1] == ["notes:add"]

@@ -1,0 +1,129 @@
+"""Workflows of calls that wait for trust in a file or for the acceptance of a changed tool."""
+
+import pytest
+
+from pml.core.approvals import Role, State, Subject
+from pml.core.config import FileKind
+from pml.core.errors import NotApproved
+from pml.core.values import JsonObject
+from pml.service.gate import Paused
+from pml.service.trusting import untrust_workspace
+from pml.service.workflows import WorkflowAborted
+from tests.builders import PERSON
+from tests.promises import promise
+from tests.service.gatehouses import CHANGED, LIST, RAN, Gatehouse
+
+OTHER: JsonObject = {"text": "other"}
+
+
+@promise("gate:agent-cannot-approve-itself")
+async def test_the_model_cannot_trust_a_file_with_a_workflow(house: Gatehouse) -> None:
+    house.only_in_workspace()
+    paused = await house.pause()
+
+    with pytest.raises(Paused) as again:
+        await house.go_on(paused.workflow.id, always=True)
+
+    assert (again.value.workflow, again.value.record.deciders) == (paused.workflow, {Role.PERSON})
+    assert (await house.states(), house.servers.started) == ([State.PENDING], [])
+
+
+@promise("gate:agent-cannot-approve-itself")
+async def test_the_model_cannot_accept_a_changed_tool_with_a_workflow(house: Gatehouse) -> None:
+    await house.call()
+    house.servers.offer("notes", CHANGED, LIST)
+    paused = await house.pause(offered=True)
+
+    with pytest.raises(Paused):
+        await house.go_on(paused.workflow.id)
+
+    assert (await house.states(), house.servers.ran) == ([State.PENDING], [RAN])
+
+
+async def test_to_give_up_a_call_that_needs_trust_withdraws_the_question_and_denies_nothing(
+    house: Gatehouse,
+) -> None:
+    house.only_in_workspace()
+    paused = await house.pause()
+
+    with pytest.raises(WorkflowAborted):
+        await house.go_on(paused.workflow.id, approved=False)
+    asked_again = await house.pause()
+
+    assert await house.states() == [State.CANCELLED, State.PENDING]
+    assert asked_again.record.subject is Subject.WORKSPACE_TRUST
+
+
+async def test_two_calls_that_wait_for_trust_have_a_workflow_each(house: Gatehouse) -> None:
+    house.only_in_workspace()
+    first, second = await house.pause(offered=True), await house.pause(arguments=OTHER, offered=True)
+    assert first.record.id == second.record.id
+    await house.office.allow(first.record)
+
+    await house.go_on(second.workflow.id)
+    await house.go_on(first.workflow.id)
+
+    assert len({first.workflow.id, second.workflow.id, first.record.id}) == 3
+    assert house.servers.ran == [("notes", "tools/call", {"name": "add", "arguments": OTHER}), RAN]
+
+
+async def test_a_call_that_was_left_for_trust_goes_on_to_its_own_question(house: Gatehouse) -> None:
+    house.only_in_workspace()
+    trust = await house.pause()
+    await house.office.allow(trust.record)
+
+    with pytest.raises(Paused) as paused:
+        await house.go_on(trust.workflow.id)
+    await house.go_on(paused.value.workflow.id)
+
+    assert (paused.value.record.subject, house.servers.ran) == (Subject.TOOL_CALL, [RAN])
+
+
+async def test_trust_that_was_denied_elsewhere_is_told_to_the_call_that_waits(house: Gatehouse) -> None:
+    house.only_in_workspace()
+    paused = await house.pause()
+    await house.office.deny(paused.record)
+
+    with pytest.raises(NotApproved, match="denied by user"):
+        await house.go_on(paused.workflow.id)
+
+    assert house.servers.started == []
+
+
+@promise("trust:no-server-before-trust")
+async def test_trust_that_was_given_and_taken_back_is_asked_for_again(house: Gatehouse) -> None:
+    house.only_in_workspace()
+    first, second = await house.pause(offered=True), await house.pause(arguments=OTHER, offered=True)
+    await house.office.allow(first.record)
+    await house.go_on(first.workflow.id)
+    await untrust_workspace(house.office.desk, str(house.office.workspace), by=PERSON)
+
+    with pytest.raises(Paused) as asked_anew:
+        await house.go_on(second.workflow.id)
+
+    assert (asked_anew.value.record.subject, house.servers.ran) == (Subject.WORKSPACE_TRUST, [RAN])
+
+
+async def test_a_file_that_changed_since_trust_was_allowed_is_not_trusted_by_the_workflow(
+    house: Gatehouse,
+) -> None:
+    house.only_in_workspace()
+    paused = await house.pause()
+    await house.office.allow(paused.record)
+    house.configure(FileKind.WORKSPACE, servers={"notes": {"command": "another-server"}})
+
+    with pytest.raises(Paused) as asked_anew:
+        await house.go_on(paused.workflow.id)
+
+    assert (asked_anew.value.record.id != paused.record.id, house.servers.started) == (True, [])
+
+
+async def test_a_call_that_was_left_for_a_changed_tool_goes_on_when_it_is_accepted(house: Gatehouse) -> None:
+    await house.call()
+    house.servers.offer("notes", CHANGED, LIST)
+    paused = await house.pause(offered=True)
+    await house.office.allow(paused.record)
+
+    await house.go_on(paused.workflow.id)
+
+    assert house.servers.ran == [RAN, RAN]
