@@ -95,6 +95,7 @@ VERBS = {
     "approvals": ("list", "show", "ask", "allow", "deny", "watch"),
     "rules": ("list", "allow", "deny", "ask", "remove", "explain"),
     "audit": ("list", "verify"),
+    "servers": ("list", "status", "stop", "logs"),
 }
 
 

@@ -123,14 +123,14 @@ def test_doctor_shows_a_path_with_escapes_in_words(pml: Pml, pml_home: Path, tmp
 def test_a_second_request_to_stop_ends_a_command_that_does_not_listen() -> None:
     busy = """
 import asyncio
-from pml.cli.main import _until_done
+from pml.cli.running import until_done
 
 async def work():
     print("busy", flush=True)
     while True:
         pass
 
-asyncio.run(_until_done(work()))
+asyncio.run(until_done(work()))
 """
     with subprocess.Popen([sys.executable, "-c", busy], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -232,3 +232,13 @@ async def test_the_newest_entries_are_found_in_their_order(store: Store) -> None
     assert await found(AuditQuery(newest=True, limit=2)) == ["test.3", "test.4"]
     assert await found(AuditQuery(newest=True, limit=2, until=later(3))) == ["test.1", "test.2"]
     assert await found(AuditQuery(newest=True, limit=9)) == await found(AuditQuery(limit=9))
+
+
+async def test_what_is_noted_stands_in_the_log_in_its_order_and_the_chain_holds(store: Store) -> None:
+    noted = [store.audit.note(entry(n)) for n in range(1, 4)]
+    await store.audit.record(entry(4))
+    for each in noted:
+        await each
+
+    assert [link.entry for link in await store.audit.list(AuditQuery())] == [entry(n) for n in range(1, 5)]
+    assert verify(await links_of(store), {head.chain: head for head in await store.audit.heads_kept()}) == []

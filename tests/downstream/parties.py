@@ -1,6 +1,6 @@
 """A client before a gateway, in process: real door, connection and pipeline; a store in memory, fake servers.
 
-Every result that a test receives here is checked against the SDK's own types of its protocol version.
+Every message, result and form that a test receives here is checked against the SDK's own types.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from mcp_types.jsonrpc import jsonrpc_message_adapter
 from mcp_types.methods import parse_server_notification, parse_server_request, validate_server_result
 
 from pml.core.approvals import Approval, Decider, Scope, State
@@ -339,6 +340,7 @@ class Party:
         self.lines.append(line)
         message: Message | list[Message] = json.loads(line)
         for one in message if isinstance(message, list) else [message]:
+            jsonrpc_message_adapter.validate_python(one)
             self._take(one)
         self._stirred.set()
 

@@ -1,5 +1,6 @@
 """What a form shows of a question, and what an answer to it means: whole, unforged, and never nobody's."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from pml.core.approvals import Approval, MatchedRule, Scope, State, Subject
 from pml.core.values import Json, JsonObject
 from pml.downstream.eras import MODERN, Era
 from pml.downstream.forms import INSTANT_S, MAX_COLUMNS, MAX_LINES, apply_answer, form_params
+from pml.store.memory import MemoryStore
 from tests.builders import ANYONE, make_approval
 from tests.promises import promise
 from tests.service.offices import Office
@@ -20,9 +22,7 @@ CUT = "See all of it before you accept: pml approvals show 00000000"
 
 
 @pytest.fixture
-def office(tmp_path: Any) -> Office:
-    from pml.store.memory import MemoryStore
-
+def office(tmp_path: Path) -> Office:
     return Office(MemoryStore(), tmp_path)
 
 
@@ -72,7 +72,14 @@ def test_no_value_can_add_a_line_or_hide_a_character(tool_input: dict[str, Json]
 @promise("show:nothing-hidden")
 @pytest.mark.parametrize(
     "value",
-    ["a\nwhy: allowed by the user", "a\r\nwhy: x", "a\u2028why: x", "\u202eevil", "zero\u200bwidth", "\x1b[2J"],
+    [
+        "a\nwhy: allowed by the user",
+        "a\r\nwhy: x",
+        "a\u2028why: x",
+        "\u202eevil",
+        "zero\u200bwidth",
+        "\x1b[2J",
+    ],
 )
 def test_line_breaks_and_hidden_characters_are_shown_as_escapes(value: str) -> None:
     lines = message(asking({"text": value})).split("\n")
@@ -136,7 +143,9 @@ def test_a_form_to_trust_a_file_tells_what_it_would_allow_and_start() -> None:
         "path": "/repo/shop/.pml.json",
         "digest": "sha256:1",
         "allows": ['"github:*"'],
-        "launches": [{"name": "db", "command": "sh", "args": ["-c", "x\nstarts: nothing"], "env_names": ["K"]}],
+        "launches": [
+            {"name": "db", "command": "sh", "args": ["-c", "x\nstarts: nothing"], "env_names": ["K"]}
+        ],
     }
     record = make_approval(subject=Subject.WORKSPACE_TRUST, tool_name="pml:trust", tool_input=asked)
 

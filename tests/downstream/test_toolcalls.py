@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -11,8 +11,11 @@ from pml.core.approvals import Scope
 from pml.core.config import FileKind
 from pml.core.values import Json, JsonObject
 from pml.downstream.eras import MODERN
-from tests.downstream.parties import FORMS, Message, Party, code_of, text_of, tool
+from tests.downstream.parties import FORMS, LATEST, Message, Party, code_of, text_of, tool
 from tests.promises import promise
+from tests.service.offices import rules_of
+
+Progress: TypeAlias = Callable[[JsonObject], None]
 
 GONE = {"code": -32000, "message": "Workflow expired or not found"}
 
@@ -22,7 +25,7 @@ async def ask(
     name: str = "files__write",
     arguments: JsonObject | None = None,
     *,
-    version: str = "2025-11-25",
+    version: str = LATEST,
 ) -> str:
     """Call what a rule asks about, from a client without a form, and return the workflow's id."""
     await party.connect(version)
@@ -115,10 +118,10 @@ async def test_call_refuses_a_tool_that_is_listed_itself(party: Party, name: str
 async def test_what_is_not_listed_asks_when_it_is_called(party: Party, name: str) -> None:
     party.configure(expose=["files:read"])
     await party.connect()
-    for via in ({"tool": name, "arguments": {"path": "a", "text": "b"}},):
-        result = await party.call("call", via)
-        assert text_of(result).startswith("Approval required to call files:write\n")
-    direct = await party.call(name, {"path": "a", "text": "b"})
+    arguments: JsonObject = {"path": "a", "text": "b"}
+    result = await party.call("call", {"tool": name, "arguments": arguments})
+    assert text_of(result).startswith("Approval required to call files:write\n")
+    direct = await party.call(name, arguments)
     assert direct["approval_required"] is True
     assert party.servers.calls == []
 
@@ -353,7 +356,7 @@ async def test_always_is_remembered_and_not_asked_again(party: Party) -> None:
     again = await party.call("call", {"tool": "files:read", "arguments": {"path": "b"}})
 
     assert text_of(again) == '{"path": "b"}'
-    assert party.office.read(FileKind.WORKSPACE)["permissions"]["allow"] == ["files:read"]  # type: ignore[index, call-overload]
+    assert rules_of(party.office.read(), "allow") == ["files:read"]
 
 
 @promise("agent:nothing-unapproved")

@@ -14,7 +14,6 @@ from pml.core.approvals import (
     Channel,
     Decider,
     DeciderKind,
-    Lost,
     OwnerId,
     Role,
     Scope,
@@ -164,15 +163,6 @@ class Office:
     async def deny(self, record: Approval, *, by: Decider = PERSON, message: str | None = None) -> Approval:
         decision = Decision(by=by, digest=record.digest, allow=False, message=message)
         return (await approvals.decide(self.desk, record.id, decision)).record
-
-    async def claim(self, record: Approval) -> Approval:
-        """Take the allowed call, as it was asked."""
-        definition, artefact = record.definition, record.artefact
-        return await approvals.claim(self.desk, record.id, definition=definition, artefact=artefact)
-
-    async def lose(self, record: Approval) -> Approval:
-        """Let nobody know what came of the claimed call."""
-        return await self.desk.store.approvals.advance(record.id, Lost(at=self.clock.now()))
 
     async def judge(
         self,

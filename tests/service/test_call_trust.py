@@ -174,3 +174,18 @@ async def test_trust_that_is_given_lets_the_call_run_by_the_files_rule(house: Ga
     await house.call(asking=asking, offered=False)
 
     assert (house.servers.ran, len(asking.asked)) == ([RAN], 1)
+
+
+async def test_two_calls_that_wait_for_trust_both_run_when_it_is_given(house: Gatehouse) -> None:
+    house.only_in_workspace()
+    asking = FakeAsking(house.waiting(), house.waiting())
+    calls = [asyncio.create_task(house.call(arguments={"text": text}, asking=asking)) for text in ("a", "b")]
+    for call in calls:
+        await until_idle(call)
+    assert asking.asked[0].id == asking.asked[1].id
+
+    await house.office.allow(asking.asked[0])
+    async with asyncio.timeout(BOUND_S):
+        await asyncio.gather(*calls)
+
+    assert (len(house.servers.ran), len(asking.asked)) == (2, 2)

@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 
-from pml.core.approvals import Approval, Scope, State, Subject
+from pml.core.approvals import Approval, OwnerId, Scope, State, Subject
 from pml.core.errors import NotApproved
 from pml.core.manifests import definition_digest, definition_of, launch_digest
 from pml.core.ports import Pin
 from pml.core.servers import ServerSpec
+from pml.service.approvals import claim
 from pml.service.gate import Paused
 from pml.service.policy import current_policy
 from tests.builders import NOW, PERSON
@@ -232,15 +233,17 @@ async def test_an_acceptance_that_another_process_took_and_did_not_carry_out_pin
     await house.call()
     house.servers.offer("notes", CHANGED, LIST)
 
-    async def allow_and_lose(record: Approval) -> Approval:
+    async def allow_and_die(record: Approval) -> Approval:
         await house.office.allow(record)
-        await house.office.claim(record)
-        return await house.office.lose(record)
+        other = house.office.desk_of(OwnerId("owner-2"))
+        claimed = await claim(other, record.id, definition=record.definition, artefact=record.artefact)
+        house.office.owners.others.clear()
+        return claimed
 
-    with pytest.raises(NotApproved) as refused:
-        await house.call(asking=FakeAsking(allow_and_lose))
+    paused = await house.pause(asking=FakeAsking(allow_and_die), offered=True)
 
-    assert (refused.value.outcome, house.servers.ran) == (State.UNKNOWN, [RAN])
+    assert (paused.record.subject, house.servers.ran) == (Subject.TOOL_CHANGED, [RAN])
+    assert await house.states() == [State.UNKNOWN, State.PENDING]
     kept = await pin(house)
     assert (kept and kept.digest) == definition_digest(ADD)
 

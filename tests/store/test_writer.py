@@ -206,3 +206,44 @@ async def test_what_waits_for_a_busy_database_when_the_store_closes_is_refused_a
     assert timers[-1].cancelled()
     other.close()
     assert await store.approvals.page(ApprovalQuery()) == []
+
+
+async def test_notes_and_operations_of_one_turn_are_one_transaction_and_one_chain(
+    tmp_path: Path, recording: Recording, store: SqliteStore
+) -> None:
+    writer = Writer(tmp_path, recording, lambda touched: None)
+
+    noted = [writer.note(session_ended(name, at=NOW)) for name in "abc"]
+    await writer.write(note)
+    for each in noted:
+        await each
+
+    assert recording.scripts.count("COMMIT") == 1
+    assert [link.entry.session_id for link in await store.audit.list(AuditQuery())] == ["a", "b", "c", "s"]
+    links = [link async for link in store.audit.links()]
+    assert verify(links, {head.chain: head for head in await store.audit.heads_kept()}) == []
+    writer.close()
+
+
+async def test_who_gives_up_waiting_for_a_note_does_not_give_it_up_for_the_others(
+    store: SqliteStore,
+) -> None:
+    async def wait_for(name: str) -> None:
+        await store.audit.note(session_ended(name, at=NOW))
+
+    impatient, patient = asyncio.create_task(wait_for("a")), asyncio.create_task(wait_for("b"))
+    asyncio.get_running_loop().call_soon(impatient.cancel)  # after both have noted, before the commit
+    outcomes = await asyncio.gather(impatient, patient, return_exceptions=True)
+
+    assert outcomes[1] is None
+    assert [link.entry.session_id for link in await store.audit.list(AuditQuery())] == ["a", "b"]
+
+
+async def test_a_note_that_cannot_be_committed_is_told_to_whoever_waits_for_it(store: SqliteStore) -> None:
+    noted = [store.audit.note(session_ended(name, at=NOW)) for name in "ab"]
+
+    await store.close()
+
+    for each in noted:
+        with pytest.raises(Unavailable, match="nothing was changed"):
+            await each

@@ -5,7 +5,6 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Callable, Generator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -79,6 +78,8 @@ async def run(args: argparse.Namespace) -> int:
 
 async def _attempt(gate: "Gate", name: str, arguments: JsonObject) -> "Attempt":
     """Return the call of the tool that `name` means; nobody else asks about it. Raises: NotFound."""
+    from msgspec.structs import replace
+
     from pml.downstream.catalog import Catalog
 
     names = Catalog(gate, asyncio.create_task)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated, Final
 
 import msgspec
@@ -17,7 +18,7 @@ from pml.core.arguments import holds_code
 from pml.core.globs import Glob, GlobIndex, bare_action, covers
 from pml.core.matchers import Matcher, Paths, Pointer, Reach, RuleInvalid, Scene, did_you_mean, parse_matcher
 from pml.core.text import has_hidden, quote, visible_json
-from pml.core.values import Json, JsonObject, kind_of
+from pml.core.values import Json, JsonObject, canonical, kind_of
 
 DEFAULT_ASK: Final = "*"  # stands in every file PML creates, and so cannot mean "ask on every call"
 ENTRY_KEYS: Final = (
@@ -80,8 +81,7 @@ class Rule:
         return self.effect is Effect.ASK and self.entry == DEFAULT_ASK
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt at a tool; relative paths will be read against `cwd`, None if that is unknown.
 
     `definition` and `artefact` are digests of what would run; rules do not look at them, grants do.
@@ -94,13 +94,17 @@ class Call:
     artefact: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What the rules say: the deciding rule, and all that matched in the order deny, allow, ask."""
 
     kind: VerdictKind
     rule: Rule | None
     matched: tuple[Rule, ...]
+
+    @cached_property
+    def why(self) -> str:
+        """What decided, in words."""
+        return "no rule names it" if self.rule is None else rule_text(self.rule)
 
 
 class RuleSet:
@@ -195,6 +199,12 @@ def decide(matched: Sequence[Rule]) -> Verdict:
     rule = next((rule for rule in matched if not rule.is_default), matched[0] if matched else None)
     kind = VerdictKind.UNLISTED if rule is None or rule.is_default else VerdictKind(rule.effect)
     return Verdict(kind=kind, rule=rule, matched=tuple(matched))
+
+
+def rule_text(rule: Rule) -> str:
+    """Return the rule as its file has it, and where."""
+    where = "" if rule.source is None else f" ({rule.source.file}:{rule.source.line})"
+    return f"{rule.effect} {canonical(rule.entry).decode()}{where}"
 
 
 def names_tool(rule: Rule, tool: str) -> bool:

@@ -37,14 +37,13 @@ from pml.core.digest import digest_call
 from pml.core.errors import Changed, Conflict, Forbidden, Invalid, MayNotDecide, NotFound, ToolDenied
 from pml.core.names import parse_tool
 from pml.core.ports import ApprovalQuery, Session
-from pml.core.rules import Call, VerdictKind
+from pml.core.rules import Call, VerdictKind, rule_text
 from pml.core.values import JsonObject, check
 from pml.service.desk import Desk
 from pml.service.policy import (
     current_policy,
     judge_in_session,
     refuse_denied,
-    rule_text,
 )
 from pml.service.remembering import Remembered, apply_memory, memory_of
 from pml.service.sessions import descends_from, session_of

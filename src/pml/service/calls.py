@@ -6,9 +6,10 @@ How questions are shown (`Asking`) and how servers are run (`Servers`) arrive fr
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
+
+import msgspec
 
 from pml.core.approvals import Approval, Lost, State, Subject
 from pml.core.audit import Entry, call_judged
@@ -28,8 +29,7 @@ from pml.service.settling import answers, settle, settle_trust
 _TRIES: Final = 8  # trust, start and pin each take one; a server that changes more often is not relied on
 
 
-@dataclass(frozen=True, kw_only=True)
-class Admitted:
+class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     """A call that may run now, exactly so. `record` is the claimed approval, None if none was needed."""
 
     launch: Launch

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
+
 from pml.core.approvals import Approval, Role, Subject, who_may_allow
 from pml.core.config import ModelMayApprove
 from pml.core.effective import Settings
@@ -17,8 +19,7 @@ from pml.service.desk import Desk
 from pml.service.policy import Policy
 
 
-@dataclass(frozen=True, kw_only=True)
-class Launch:
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """A configured server that may be started, and the digest of how."""
 
     spec: ServerSpec
@@ -36,8 +37,7 @@ class Gate:
     )  # a cache
 
 
-@dataclass(frozen=True, kw_only=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One call as it reached the gateway. `offered`: the client lists the tool by its own name.
 
     What is no tool is named after its method: `memory:resources/read`; the rules judge it by that name.

@@ -6,6 +6,8 @@ deny, so nothing is allowed by any file and everything that is not denied asks.
 
 from dataclasses import dataclass
 
+import msgspec
+
 from pml.core.approvals import MatchedRule, SessionId
 from pml.core.digest import digest_call
 from pml.core.effective import Loosening, Settings, loosening, unite
@@ -13,7 +15,7 @@ from pml.core.errors import ConfigInvalid, ToolDenied
 from pml.core.matchers import Paths
 from pml.core.memory import META_TOOLS
 from pml.core.ports import Grant, Loaded, Session
-from pml.core.rules import Call, Rule, RuleSet, Verdict, VerdictKind, runs_code
+from pml.core.rules import Call, Rule, RuleSet, Verdict, VerdictKind, rule_text, runs_code
 from pml.core.values import canonical
 from pml.service.desk import Desk
 
@@ -36,8 +38,7 @@ class Policy:
         return tuple(state.error for state in states if state.error is not None)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Judged:
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
     """A verdict with all that led to it."""
 
     kind: VerdictKind
@@ -125,14 +126,7 @@ def why(judged: Judged) -> str:
         return "remembered for this session"
     if judged.asking_is_off:
         return "asking is turned off"
-    rule = judged.verdict.rule
-    return "no rule names it" if rule is None else rule_text(rule)
-
-
-def rule_text(rule: Rule) -> str:
-    """Return the rule as its file has it, and where."""
-    where = "" if rule.source is None else f" ({rule.source.file}:{rule.source.line})"
-    return f"{rule.effect} {canonical(rule.entry).decode()}{where}"
+    return judged.verdict.why
 
 
 def matched_rule(judged: Judged) -> MatchedRule | None:

@@ -79,9 +79,6 @@ async def _find(gate: Gate, workflow_id: str, tool: str | None) -> tuple[Workflo
     workflow = await gate.desk.store.workflows.get(workflow_id)
     if workflow is None or workflow.call is None or workflow.principal != gate.session.principal:
         raise WorkflowGone
-    if workflow.continued_at is not None:
-        record = await get(gate.desk, workflow.approval_id)
-        raise refusal(record) if record.status is State.UNKNOWN else WorkflowGone()
     if tool is not None and tool != workflow.call.tool:
         raise WorkflowGone
     return workflow, workflow.call

@@ -114,6 +114,7 @@ class ServerProcess:
             if not await self._ends_within(self._limits.stop_s):
                 self._signal(_KILL)
                 await self._ends_within(self._limits.drain_s)
+        await self._group_ends()
         self._close_pipes()
         await asyncio.sleep(0)  # the event loop closes the descriptors in its next turn
 
@@ -131,6 +132,13 @@ class ServerProcess:
         except TimeoutError:
             return False
         return True
+
+    async def _group_ends(self) -> None:
+        """Wait for what was killed with the process; a zombie that nobody reaps is not waited for."""
+        for _ in range(int(self._limits.drain_s / _LOOK_S)):
+            if not self._is_reaped or not _group_exists(self.pid):
+                return
+            await asyncio.sleep(_LOOK_S)
 
     def _reap(self, process: "AnyPopen") -> None:
         """Wait, on a thread of its own, for the end of the process, and kill what is left of its group."""
@@ -191,6 +199,7 @@ class ServerProcess:
             output.close()
 
 
+_LOOK_S = 0.005  # between looks at a group whose end no event tells
 _TERMINATE = signal.SIGTERM
 _KILL = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL  # there both end the process at once
 
@@ -215,6 +224,16 @@ def _signal_group(group: int, how: signal.Signals) -> None:
             os.kill(group, how)
         else:
             os.killpg(group, how)
+
+
+def _group_exists(group: int) -> bool:
+    if sys.platform == "win32":
+        return False
+    try:
+        os.killpg(group, 0)
+    except OSError:
+        return False
+    return True
 
 
 def _spawn(launch: Launch) -> "AnyPopen":
