@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench fmt clean
+.PHONY: help run test soak check bench fmt clean
 
 PYTHONS := python3.14 python3.13 python3.12 python3.11 python3
 PY := .venv/bin/python
@@ -21,6 +21,9 @@ run: $(RUN) ## see a first approval, end to end, in this terminal
 
 test: $(READY) $(CLIENTS) ## run every test
 	@$(PY) -m pytest
+
+soak: $(READY) ## run what takes too long for every change: a thousand starts and stops
+	@$(PY) -m pytest tests/soak
 
 check: $(READY) ## lint, types, layers, and the tests of the docs
 	@$(PY) -m ruff check

@@ -139,8 +139,14 @@ class FakeServers:
 class FakeAsking:
     """A client that is asked: each question gets the next answer, and when there is none stays undecided."""
 
-    def __init__(self, *answers: Callable[[Approval], Awaitable[Approval]], has_form: bool = False) -> None:
+    def __init__(
+        self,
+        *answers: Callable[[Approval], Awaitable[Approval]],
+        has_form: bool = False,
+        has_model: bool = True,
+    ) -> None:
         self.has_form = has_form
+        self.has_model = has_model
         self.asked: list[Approval] = []
         self._answers = list(answers)
 

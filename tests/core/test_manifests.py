@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pml.core.manifests import (
@@ -159,6 +159,7 @@ def test_two_definitions_that_look_alike_differ_in_what_is_shown(was: JsonObject
 
 
 @promise("show:nothing-hidden")
+@settings(deadline=None)
 @given(DEFINITIONS, DEFINITIONS)
 def test_a_difference_is_empty_only_where_the_digests_are_the_same(was: JsonObject, now: JsonObject) -> None:
     assert (definition_diff(was, now) == ()) == (definition_digest(was) == definition_digest(now))

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from pml.core.approvals import Approval, Role, Scope, State, Subject
+from pml.core.approvals import LIVE, Approval, Role, Scope, State, Subject
 from pml.core.config import FileKind
 from pml.core.errors import (
     ApprovalExpired,
@@ -17,7 +17,8 @@ from pml.core.errors import (
     Unavailable,
 )
 from pml.core.values import JsonObject
-from pml.service.approvals import cancel, pending
+from pml.service.approvals import cancel, pending, wait
+from pml.service.gate import Paused
 from tests.fakes import FakeAsking
 from tests.promises import promise
 from tests.service.gatehouses import CHANGED, RAN, TOOL, Gatehouse, interrupt
@@ -92,6 +93,23 @@ async def test_of_two_same_calls_that_wait_for_one_answer_one_runs_and_the_other
     assert house.servers.ran == [RAN]
     assert sorted(type(result).__name__ for result in results) == ["Paused", "bytes"]
     assert len(asking.asked) == 3
+
+
+@promise("run:at-most-once")
+async def test_a_call_that_finds_its_answer_used_by_the_same_call_asks_for_its_own(house: Gatehouse) -> None:
+    async def wait_until_used(record: Approval) -> Approval:
+        return await wait(house.office.desk, record.id, during=LIVE)
+
+    asking = FakeAsking(wait_until_used)
+    late = start(house, asking)
+    await until_idle(late)
+
+    await house.call(asking=FakeAsking(house.allowing()), offered=False)
+    async with asyncio.timeout(BOUND_S):
+        with pytest.raises(Paused):
+            await late
+
+    assert (house.servers.ran, len(asking.asked)) == ([RAN], 2)
 
 
 async def test_of_two_same_calls_both_run_when_the_answer_is_remembered_for_the_session(

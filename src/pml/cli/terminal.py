@@ -46,8 +46,12 @@ class TerminalAsking:
 
     @property
     def has_form(self) -> bool:
-        """True also without a terminal: no model stands behind a command that could approve for its user."""
-        return True
+        return False
+
+    @property
+    def has_model(self) -> bool:
+        """No: an agent that runs the command in its shell must not confirm it at its own gateway."""
+        return False
 
     async def put(self, record: Approval) -> Approval:
         """Show the question and return it decided, here or elsewhere; undecided where nobody can be asked."""

@@ -52,6 +52,10 @@ class Asker:
     def has_form(self) -> bool:
         return self.era.has_form
 
+    @property
+    def has_model(self) -> bool:
+        return True
+
     async def put(self, record: Approval) -> Approval:
         """Show the question; return it decided, or undecided when nobody answers here.
 

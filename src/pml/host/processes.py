@@ -15,6 +15,11 @@ class SystemProcesses:
         found = _look_up(process.pid)
         return found is not None and found[0] == process
 
+    def find(self, pid: int) -> Process | None:
+        """Return the running process with this number."""
+        found = _look_up(pid)
+        return None if found is None else found[0]
+
     def ancestors(self) -> list[Process]:
         """Return this process and all above it, nearest first."""
         above: list[Process] = []

@@ -65,6 +65,11 @@ class Asking(Protocol):
         """Whether the client can put a form before its user."""
         ...
 
+    @property
+    def has_model(self) -> bool:
+        """Whether a model makes the call, which may be let to confirm it."""
+        ...
+
     async def put(self, record: Approval) -> Approval:
         """Show the question; return it decided, or undecided when it cannot be waited for any longer."""
         ...
@@ -106,6 +111,6 @@ def deciders(gate: Gate, settings: Settings, subject: Subject, tool: str, asking
     return who_may_allow(
         subject,
         has_form=asking.has_form,
-        model_may_approve=model,
+        model_may_approve=model and asking.has_model,
         parent_may_decide=named and gate.session.parent_id is not None,
     )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pml.core.errors import ServerFailed
 from pml.core.ports import Process
 from pml.core.text import quote
+from pml.host.processes import SystemProcesses
 from pml.upstream.limits import Limits
 
 if sys.platform == "win32":
@@ -206,16 +207,7 @@ _KILL = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL  # there b
 
 def identify(pid: int) -> Process:
     """Return the process of this number, told apart from a later one by when it started."""
-    started = 0.0
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
-            started = float(file.read().rpartition(b") ")[2].split()[19])
-    else:
-        import psutil
-
-        with contextlib.suppress(psutil.Error):
-            started = psutil.Process(pid).create_time()
-    return Process(pid=pid, started=started)
+    return SystemProcesses().find(pid) or Process(pid=pid, started=0.0)
 
 
 def _signal_group(group: int, how: signal.Signals) -> None:
