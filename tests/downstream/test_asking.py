@@ -526,6 +526,7 @@ async def test_progress_is_sent_on_the_clients_token_while_a_person_is_waited_fo
     sent = len(party.notifications)
     await party.settle()
     assert len(party.notifications) == sent
+    assert not any("_tick" in repr(task) for task in asyncio.all_tasks())
 
 
 async def test_everything_else_is_answered_while_a_form_is_open(party: Party) -> None:

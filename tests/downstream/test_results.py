@@ -124,8 +124,17 @@ async def test_an_approval_result_is_an_error_where_the_client_checks_results(pa
         await party.connect(version)
         result = await party.call("files__stat")
         assert (result["isError"], result["approval_required"]) == (True, True)
-        party.relay.on_changed("files", "tools")
-        assert (await party.call("files__stat"))["isError"] is True
+
+
+async def test_an_approval_result_is_an_error_also_when_the_server_changes_meanwhile(party: Party) -> None:
+    party.rules(ask=["files:stat"])
+    await party.connect("2025-11-25", FORMS)
+    id = party.start_call("files__stat")
+    form = await party.asked()
+    party.relay.changed("files", "tools")
+    party.reply(form, {"action": "cancel"})
+
+    assert (await party.result_of(id))["isError"] is True
 
 
 @promise("show:nothing-hidden")

@@ -322,6 +322,14 @@ async def test_a_model_may_allow_a_call_only_where_the_client_has_no_form_or_the
     assert paused.record.deciders == deciders
 
 
+async def test_no_model_may_allow_a_call_that_no_model_made(house: Gatehouse) -> None:
+    house.configure(approval={"model_may_approve": "always"})
+
+    paused = await house.pause(asking=FakeAsking(has_model=False))
+
+    assert paused.record.deciders == {Role.PERSON}
+
+
 @promise("gate:agent-cannot-approve-itself")
 @pytest.mark.parametrize("has_form", [True, False])
 async def test_a_model_may_never_trust_a_file_or_accept_a_changed_tool(

@@ -189,3 +189,18 @@ async def test_two_calls_that_wait_for_trust_both_run_when_it_is_given(house: Ga
         await asyncio.gather(*calls)
 
     assert (len(house.servers.ran), len(asking.asked)) == (2, 2)
+
+
+async def test_trust_that_another_call_has_carried_out_meanwhile_lets_this_one_run_too(
+    house: Gatehouse,
+) -> None:
+    house.only_in_workspace()
+
+    async def allow_and_be_late(record: Approval) -> Approval:
+        allowed = (await house.office.allow(record)).record
+        await house.call(settled=allowed)
+        return allowed
+
+    await house.call(asking=FakeAsking(allow_and_be_late))
+
+    assert house.servers.ran == [RAN, RAN]

@@ -290,6 +290,18 @@ async def test_a_workflow_is_continued_once(house: Gatehouse) -> None:
 
 
 @promise("workflow:once")
+async def test_a_workflow_whose_answer_the_same_call_has_used_is_gone(house: Gatehouse) -> None:
+    paused = await house.pause()
+    await house.office.allow(paused.record)
+    await house.call(offered=False)
+
+    with pytest.raises(WorkflowGone):
+        await house.go_on(paused.workflow.id)
+
+    assert house.servers.ran == [RAN]
+
+
+@promise("workflow:once")
 async def test_of_two_that_continue_a_workflow_at_once_one_runs(house: Gatehouse) -> None:
     paused = await house.pause()
 
