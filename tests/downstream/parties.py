@@ -336,7 +336,7 @@ class Party:
 
     # What the connection and the door see of it
 
-    def write(self, line: bytes) -> None:
+    def write(self, line: bytes, *, alone: bool = False) -> None:
         self.lines.append(line)
         message: Message | list[Message] = json.loads(line)
         for one in message if isinstance(message, list) else [message]:

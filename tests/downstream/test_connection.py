@@ -30,7 +30,7 @@ class FakeSink:
         self.flushed = False
         self._came = asyncio.Event()
 
-    def write(self, line: bytes) -> None:
+    def write(self, line: bytes, *, alone: bool = False) -> None:
         self.lines.append(line)
         self._came.set()
 
@@ -203,7 +203,7 @@ async def test_a_refusal_is_sent_as_it_was_raised_and_a_failure_tells_nothing_of
 
 
 @pytest.mark.parametrize("debug", [True, False])
-async def test_a_failure_is_traced_on_stderr_only_when_debugging(
+async def test_a_failure_is_named_on_stderr_and_traced_only_when_debugging(
     debug: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def fail(exchange: Exchange) -> bytes:
@@ -215,7 +215,7 @@ async def test_a_failure_is_traced_on_stderr_only_when_debugging(
     await bench.sent(1)
     printed = capsys.readouterr()
 
-    assert ("ValueError: hunter2" in printed.err, printed.out) == (debug, "")
+    assert ("ValueError" in printed.err, "hunter2" in printed.err, printed.out) == (True, debug, "")
 
 
 async def test_a_closed_stderr_does_not_cost_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:

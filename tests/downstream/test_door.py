@@ -215,7 +215,7 @@ class _Client:
             b'"params":{"protocolVersion":"2025-11-25","capabilities":{}}}\n'
         )
 
-    def write(self, line: bytes) -> None:
+    def write(self, line: bytes, *, alone: bool = False) -> None:
         self.lines.append(line)
         self._came.set()
 

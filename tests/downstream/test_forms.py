@@ -45,25 +45,26 @@ def titles(record: Approval) -> dict[str, str]:
 def test_a_form_says_what_is_asked_and_why() -> None:
     assert message(asking({"title": "it is broken", "labels": ["a", 1]})).split("\n") == [
         "Call github:create_issue?",
-        "input: {",
-        '    "title": "it is broken",',
-        '    "labels": [',
-        '      "a",',
-        "      1",
-        "    ]",
-        "  }",
+        'input: {"title": "it is broken", "labels": ["a", 1]}',
         'why: ask "github:*" (/repo/.pml.json:4)',
     ]
+
+
+def test_long_arguments_are_laid_out_in_lines() -> None:
+    long = "x" * 400
+    lines = message(asking({"title": "it is broken", "body": long})).split("\n")
+
+    assert lines[1:3] == ["input: {", '    "title": "it is broken",']
+    assert lines[-2:] == ["  }", 'why: ask "github:*" (/repo/.pml.json:4)']
 
 
 @promise("show:nothing-hidden")
 @given(st.dictionaries(st.text(max_size=30), st.text(max_size=60) | st.integers(), max_size=4))
 def test_no_value_can_add_a_line_or_hide_a_character(tool_input: dict[str, Json]) -> None:
-    plain: dict[str, Json] = {f"k{n}": "v" for n in range(len(tool_input))}
     shown = message(asking(tool_input)).split("\n")
 
     own = [line for line in shown if not line.startswith("  ↳ ")]
-    assert len(own) == len(message(asking(plain)).split("\n"))
+    assert len(own) in (3, len(tool_input) + 4)
     assert all(char.isprintable() for line in shown for char in line)
     assert [line for line in own if line.startswith("why: ")] == [own[-1]]
     assert [line for line in own if line.startswith("input: ")] == [own[1]]
@@ -82,27 +83,27 @@ def test_no_value_can_add_a_line_or_hide_a_character(tool_input: dict[str, Json]
     ],
 )
 def test_line_breaks_and_hidden_characters_are_shown_as_escapes(value: str) -> None:
-    lines = message(asking({"text": value})).split("\n")
-
-    assert len(lines) == 5
-    assert "\\" in lines[2]
-    assert lines[2].isprintable()
+    for padding, length, at in ("", 3, 1), ("x" * 400, 7, 2):
+        lines = message(asking({"text": value + padding})).split("\n")
+        assert len(lines) == length
+        assert "\\" in lines[at]
+        assert all(line.isprintable() for line in lines)
 
 
 @promise("show:nothing-hidden")
 def test_what_does_not_fit_is_said_loudly_with_where_to_see_all_of_it() -> None:
-    record = asking({f"k{n:02}": n for n in range(40)})
+    record = asking({f"k{n:02}": "long enough" for n in range(40)})
     lines = message(record).split("\n")
 
     assert len(lines) <= MAX_LINES
     assert lines[-1] == f"… CUT: 26 more lines. {CUT}"
-    assert lines[:3] == ["Call github:create_issue?", "input: {", '    "k00": 0,']
+    assert lines[:3] == ["Call github:create_issue?", "input: {", '    "k00": "long enough",']
 
 
 @promise("show:nothing-hidden")
 @pytest.mark.parametrize("count", range(12, 18))
 def test_a_form_is_cut_only_when_it_must_be(count: int) -> None:
-    lines = message(asking({f"k{n}": n for n in range(count)})).split("\n")
+    lines = message(asking({f"k{n}": "long enough, so it is" for n in range(count)})).split("\n")
 
     assert len(lines) <= MAX_LINES
     whole = count + 4 <= MAX_LINES - 1
@@ -131,7 +132,7 @@ def test_one_endless_value_is_cut_too() -> None:
 
 
 def test_a_long_name_is_folded_too() -> None:
-    record = asking({f"k{n:02}": n for n in range(40)}, tool_name=f"{'n' * 64}:{'a' * 200}")
+    record = asking({f"k{n:02}": "long enough" for n in range(40)}, tool_name=f"{'n' * 64}:{'a' * 200}")
     lines = message(record).split("\n")
 
     assert len(lines) <= MAX_LINES
@@ -149,14 +150,14 @@ def test_a_form_to_trust_a_file_tells_what_it_would_allow_and_start() -> None:
     }
     record = make_approval(subject=Subject.WORKSPACE_TRUST, tool_name="pml:trust", tool_input=asked)
 
-    assert message(record).split("\n")[:6] == [
+    assert message(record).split("\n")[:5] == [
         "Trust this workspace's .pml.json?",
-        "file: /repo/shop/.pml.json",
-        "content: sha256:1",
-        'allows: "github:*"',
+        "servers: db",
         'starts: db: ["sh", "-c", "x\\nstarts: nothing"]',
         "    with K set",
+        'allows: "github:*"',
     ]
+    assert {"file: /repo/shop/.pml.json", "content: sha256:1"} <= {*message(record).split("\n")}
     assert titles(record) == {"once": "Trust exactly this content"}
 
 

@@ -110,12 +110,47 @@ async def test_a_tool_is_listed_as_its_server_describes_it_with_the_reserved_arg
     schema = listed.pop("inputSchema")
     assert listed == {
         **{key: value for key, value in described.items() if key != "inputSchema"},
+        "outputSchema": {
+            "type": "object",
+            "anyOf": [{"type": "object"}, {"required": ["approval_required"]}, {"required": ["error"]}],
+        },
         "name": "docs__edit",
         "description": "The tool edit.\n\nRequired: path.",
     }
     assert schema.keys() == {"type", "properties"}
     assert schema["properties"]["path"] == {"type": "string"}
     assert schema["properties"]["continue_workflow"]["required"] == ["workflow_id", "approved"]
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"type": "object", "properties": {"next": {"$ref": "#"}}},
+        {"type": "object", "$id": "https://example.com/s", "properties": {}},
+        True,
+    ],
+    ids=["refers to itself", "has an address", "no object"],
+)
+async def test_an_output_schema_that_cannot_be_opened_for_pmls_results_is_left_out(
+    party: Party, own: Any
+) -> None:
+    party.serve("docs", tool("edit", outputSchema=own))
+    (listed,) = [entry for entry in await party.connect() if entry["name"] == "docs__edit"]
+
+    assert "outputSchema" not in listed
+
+
+async def test_shared_definitions_of_an_output_schema_stay_where_references_find_them(party: Party) -> None:
+    own = {
+        "type": "object",
+        "properties": {"at": {"$ref": "#/$defs/at"}},
+        "$defs": {"at": {"type": "string"}},
+    }
+    party.serve("docs", tool("edit", outputSchema=own))
+    (listed,) = [entry for entry in await party.connect() if entry["name"] == "docs__edit"]
+
+    assert listed["outputSchema"]["$defs"] == shared
+    assert listed["outputSchema"]["anyOf"][0] == {"type": "object", "properties": own["properties"]}
 
 
 async def test_every_listed_schema_lets_a_call_hold_the_reserved_argument_alone(party: Party) -> None:

@@ -42,8 +42,9 @@ class FakeManifests:
 class FakeClient:
     """A client that answers at once, unless `patience` holds its form open."""
 
-    def __init__(self, *, can_elicit: bool = True) -> None:
+    def __init__(self, *, can_elicit: bool = True, has_roots: bool = True) -> None:
         self.can_elicit = can_elicit
+        self.has_roots = has_roots
         self.forms: list[tuple[str, JsonObject]] = []
         self.closed_forms = 0
         self.patience: asyncio.Event | None = None

@@ -23,6 +23,9 @@ early: deque[dict[str, Any]] = deque()
 lines = iter(sys.stdin.buffer.readline, b"")
 
 
+CLIENT: dict[str, Any] = {}  # the capabilities that it declared
+
+
 def send(message: object) -> None:
     print(json.dumps(message), flush=True)
 
@@ -169,6 +172,8 @@ def call(request: dict[str, Any]) -> None:
             say(request, "right")
         case "huge":
             say(request, "x" * arguments["bytes"])
+        case "capabilities":
+            say(request, CLIENT)
         case "env":
             say(request, dict(os.environ))
         case "bad_utf8":
@@ -207,6 +212,7 @@ def call(request: dict[str, Any]) -> None:
 
 
 def initialize(request: dict[str, Any]) -> None:
+    CLIENT.update(request["params"]["capabilities"])
     capabilities: dict[str, Any] = {"tools": {"listChanged": True}}
     if "rich" in OPTIONS:
         capabilities |= {"prompts": {}, "resources": {}}

@@ -34,6 +34,13 @@ async def test_roots_are_answered(harbour: Harbour) -> None:
     assert said == {"result": {"roots": [{"uri": "file:///repo"}]}}
 
 
+@pytest.mark.parametrize("has_roots", [True, False])
+async def test_a_server_hears_of_roots_only_if_the_client_has_some(harbour: Harbour, has_roots: bool) -> None:
+    harbour.client = FakeClient(has_roots=has_roots)
+    declared = await use(harbour.fleet(), odd(), "capabilities")
+    assert ("roots" in declared) is has_roots
+
+
 async def test_a_ping_is_answered(harbour: Harbour) -> None:
     assert await use(harbour.fleet(), odd(), "ask", method="ping") == {"result": {}}
 

@@ -112,6 +112,10 @@ class Nobody:
     def can_elicit(self) -> bool:
         return False
 
+    @property
+    def has_roots(self) -> bool:
+        return False
+
     async def elicit(self, server: str, params: JsonObject) -> JsonObject:
         return {"action": "cancel"}
 

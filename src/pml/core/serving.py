@@ -49,6 +49,11 @@ class Client(Protocol):
     @property
     def can_elicit(self) -> bool: ...
 
+    @property
+    def has_roots(self) -> bool:
+        """Whether it has roots; a server that hears of some may take them for all that it is to serve."""
+        ...
+
     async def elicit(self, server: str, params: JsonObject) -> JsonObject:
         """Put the server's form before the client's user and return the answer."""
         ...

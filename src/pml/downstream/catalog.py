@@ -7,7 +7,6 @@ from typing import Final
 from pml.core.errors import Invalid
 from pml.core.manifests import Manifest
 from pml.core.names import ToolName, parse_tool
-from pml.core.ports import Workflow
 from pml.core.values import JsonObject
 from pml.downstream.asking import Spawn
 from pml.downstream.offering import is_listed, tool_list
@@ -97,10 +96,10 @@ class Catalog:
         known = None if self._tools is None else self._tools.by_name.get(str(tool))
         return str(tool) if known is None else known.wire
 
-    async def has_output_schema(self, workflow: Workflow) -> bool:
-        """Tell whether clients check the results of the paused tool, which an approval result cannot pass."""
+    async def is_checked(self, name: str) -> bool:
+        """Tell whether clients check results of what they call by `name`: none of PML's own could pass."""
         tools, _ = await self.tools()
-        known = None if workflow.call is None else tools.by_name.get(workflow.call.tool)
+        known = tools.by_wire.get(name) or tools.by_name.get(name)
         return known is not None and "outputSchema" in known.shape
 
     async def manifests(self) -> Sequence[Manifest]:

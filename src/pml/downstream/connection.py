@@ -47,8 +47,8 @@ class Sink(Protocol):
     @property
     def gone(self) -> bool: ...
 
-    def write(self, line: bytes) -> None:
-        """Take a line without its newline; never blocks, keeps the order."""
+    def write(self, line: bytes, *, alone: bool = False) -> None:
+        """Take a line without its newline; never blocks, keeps the order. `alone`: none will follow soon."""
         ...
 
     async def flush(self, timeout_s: float) -> None: ...
@@ -269,7 +269,7 @@ class Connection:
 
     def _reply(self, line: bytes, together: "_Together | None") -> None:
         if together is None:
-            self._outlet.write(line)
+            self._outlet.write(line, alone=len(self._tasks) == 1)
         else:
             together.answers.append(line)
 
@@ -303,11 +303,14 @@ class Connection:
             self._report(exc)
 
     def _report(self, exc: BaseException) -> None:
-        if self._debug:
-            import traceback  # late: not needed on the way to the first answer
+        with suppress(OSError, ValueError):  # nobody may be reading there
+            if self._debug:
+                import traceback  # late: not needed on the way to the first answer
 
-            with suppress(OSError, ValueError):  # nobody may be reading there
                 traceback.print_exception(exc, file=sys.stderr)
+            else:
+                name = type(exc).__name__
+                print(f"pml: internal error: {name}; `PML_LOG=debug` shows all of it", file=sys.stderr)
 
 
 class _Together:

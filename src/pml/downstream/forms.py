@@ -12,7 +12,7 @@ from pml.core.errors import Invalid, PmlError
 from pml.core.memory import always_entry
 from pml.core.rules import runs_code
 from pml.core.telling import asked_facts, why_asked
-from pml.core.text import visible_json
+from pml.core.text import visible, visible_json
 from pml.core.values import Json, JsonObject
 from pml.core.wire import form_title
 from pml.downstream.eras import NO_ENUM_TITLES, Era
@@ -23,6 +23,8 @@ MAX_LINES: Final = 20
 MAX_COLUMNS: Final = 160
 INSTANT_S: Final = 0.7  # nobody reads a form and declines it in less: then nobody was there
 _SHORT_ID: Final = 8
+_SHORT: Final = 2 * MAX_COLUMNS  # arguments that are read as easily in one piece
+_FIRST: Final = {"starts": 0, "allows": 1}
 
 
 def form_params(record: Approval, era: Era) -> JsonObject:
@@ -99,7 +101,7 @@ def _remember_field(record: Approval, era: Era) -> JsonObject:
 
 def _message(record: Approval) -> str:
     lines: list[str] = []
-    for name, value in [*asked_facts(record), ("why", why_asked(record))]:
+    for name, value in [*_facts(record), ("why", why_asked(record))]:
         first, *rest = value.split("\n")
         for line in (f"{name}: {first}", *(f"  {line}" for line in rest)):
             lines += _folded(line)
@@ -109,6 +111,22 @@ def _message(record: Approval) -> str:
         more = len(lines) - room + 1
         lines = [*lines[: room - 1], f"… CUT: {more} more lines. See all of it before you accept: {where}"]
     return "\n".join([*_folded(form_title(record)), *lines])
+
+
+def _facts(record: Approval) -> list[tuple[str, str]]:
+    """Return the facts, what matters most first: some clients show only the beginning until asked for all."""
+    facts = asked_facts(record)
+    if record.subject is Subject.WORKSPACE_TRUST:
+        facts.sort(key=lambda fact: _FIRST.get(fact[0], len(_FIRST)))
+        launches = record.tool_input.get("launches")
+        names = [
+            visible(str(launch.get("name")))
+            for launch in (launches if isinstance(launches, list | tuple) else ())
+            if isinstance(launch, Mapping)
+        ]
+        return [("servers", ", ".join(names) or "none"), *facts]
+    short = visible_json(record.tool_input, indent=None)
+    return [(name, short if name == "input" and len(short) <= _SHORT else value) for name, value in facts]
 
 
 def _folded(line: str) -> list[str]:

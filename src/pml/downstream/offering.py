@@ -3,10 +3,11 @@
 The order never depends on the connection, and the reserved argument is part of every schema.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from pml.core.values import Json, JsonObject
+from pml.core.values import Json, JsonObject, canonical
 from pml.service.discovery import FOUND, Known, Tools, search
 
 CONTINUE: Final = "continue_workflow"
@@ -21,6 +22,8 @@ _CONTINUE_SCHEMA: Final[JsonObject] = {
     },
     "required": ["workflow_id", "approved"],
 }
+_OWN_RESULTS: Final[tuple[JsonObject, ...]] = ({"required": ["approval_required"]}, {"required": ["error"]})
+_ANCHORED: Final = re.compile(rb'"\$(?:id|anchor|dynamicAnchor|dynamicRef)":|"\$ref":"#"')  # mean their place
 _DISCOVER: Final[JsonObject] = {
     "name": "discover",
     "description": (
@@ -94,7 +97,10 @@ def _with_waiting(tool: JsonObject, waiting: Sequence[str]) -> JsonObject:
 
 
 def _offered(known: Known) -> JsonObject:
-    shape = {key: value for key, value in known.shape.items() if key != "inputSchema"}
+    shape = {key: value for key, value in known.shape.items() if key != "outputSchema"}
+    output = _wider(known.shape.get("outputSchema"))
+    if output is not None:
+        shape["outputSchema"] = output
     schema, required = _open_schema(known.shape.get("inputSchema"))
     description = str(known.shape.get("description") or "")
     if required:
@@ -115,6 +121,18 @@ def _open_schema(schema: Json) -> tuple[JsonObject, list[str]]:
     opened["properties"] = {**kept, CONTINUE: _CONTINUE_SCHEMA}
     names = [name for name in required if isinstance(name, str)] if isinstance(required, list | tuple) else []
     return opened, names
+
+
+def _wider(schema: Json) -> JsonObject | None:
+    """Return the output schema, opened for PML's own results; None if that would change what it says.
+
+    Some clients hold even the structure of an error against it, and the model would never see the question.
+    """
+    if not isinstance(schema, Mapping) or _ANCHORED.search(canonical(schema)):
+        return None
+    shared = {key: value for key, value in schema.items() if key in ("$schema", "$defs", "definitions")}
+    own = {key: value for key, value in schema.items() if key not in shared}
+    return {**shared, "type": "object", "anyOf": [own, *_OWN_RESULTS]}
 
 
 def _brief(tools: Tools, known: Known) -> JsonObject:

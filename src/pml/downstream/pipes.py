@@ -218,15 +218,15 @@ class Outlet:
         """Whether the client leaves more unread than it should."""
         return not self._flowing.is_set()
 
-    def write(self, line: bytes) -> None:
-        """Take a line without its newline; never blocks."""
+    def write(self, line: bytes, *, alone: bool = False) -> None:
+        """Take a line without its newline; never blocks. `alone`: it waits for no other to join it."""
         if self.gone:
             return
         self._waiting += (line, b"\n")
         self._size += len(line) + 1
         if self._idle.is_set():
             self._idle.clear()
-            self._loop.call_soon(self._push)
+            self._push() if alone else self._loop.call_soon(self._push)
         if self._size > CONGESTED_BYTES and not self.congested:
             self._flowing.clear()
             self._pressed()

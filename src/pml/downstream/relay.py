@@ -73,6 +73,7 @@ class Relay:
         self._workspace = workspace
         self._legacy: Era | None = None
         self._has_form = False
+        self._has_roots = False
         self._roots: JsonObject | None = None
         self._subscriptions: dict[int | str, JsonObject] = {}
         self._changes: set[str] = set()
@@ -82,10 +83,15 @@ class Relay:
         if not era.is_modern:
             self._legacy = era
         self._has_form = era.has_form
+        self._has_roots = era.has_roots
 
     @property
     def can_elicit(self) -> bool:
         return self._has_form
+
+    @property
+    def has_roots(self) -> bool:
+        return self._has_roots
 
     async def elicit(self, server: str, params: JsonObject) -> JsonObject:
         """Put the server's form before the client's user; `cancel` if nobody can be asked."""

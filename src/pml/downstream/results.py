@@ -44,7 +44,7 @@ _CODE_OF_OUTCOME: Final[Mapping[str, str]] = {
 _AGAIN: Final = frozenset({"approval_expired", "approval_cancelled", "invalid_arguments", "server_failed"})
 
 
-def approval_result(record: Approval, workflow: Workflow, *, now: datetime, as_error: bool) -> JsonObject:
+def approval_result(record: Approval, workflow: Workflow, *, now: datetime) -> JsonObject:
     """Return the result that says: nothing has run, this is asked, so it goes on."""
     text = _approval_text(record, workflow, now)
     tool = record.tool_name if workflow.call is None else workflow.call.tool
@@ -67,7 +67,7 @@ def approval_result(record: Approval, workflow: Workflow, *, now: datetime, as_e
     return {
         "content": [{"type": "text", "text": text}],
         "structuredContent": structured,
-        "isError": as_error,
+        "isError": False,
         "approval_required": True,
         "approval_context": context,
     }

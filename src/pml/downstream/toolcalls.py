@@ -80,9 +80,7 @@ class ToolCalls:
             return await self._answer(exchange, era, asked, asker)
         except Paused as exc:
             now = self._gate.desk.clock.now()
-            as_error = await self._catalog.has_output_schema(exc.workflow)
-            result = approval_result(exc.record, exc.workflow, now=now, as_error=as_error)
-            return stamp(msgspec.json.encode(result), era)
+            return await self._told(approval_result(exc.record, exc.workflow, now=now), asked, era)
         except (WorkflowGone, WorkflowAborted) as exc:
             raise RpcError(SERVER_ERROR, exc.message) from exc
         except ServerRefused as exc:
@@ -91,7 +89,12 @@ class ToolCalls:
             refused = refusal_result(exc)
             if refused is None:
                 raise
-            return stamp(msgspec.json.encode(refused), era)
+            return await self._told(refused, asked, era)
+
+    async def _told(self, result: JsonObject, asked: Asked, era: Era) -> bytes:
+        """Return PML's own result in place of the tool's: an error where clients check the tool's results."""
+        is_error = bool(result["isError"]) or await self._catalog.is_checked(asked.name)
+        return stamp(msgspec.json.encode({**result, "isError": is_error}), era)
 
     async def _answer(self, exchange: Exchange, era: Era, asked: Asked, asker: Asker) -> bytes:
         sealed = None if asked.state is None else self._seals.open(asked.state, call=asked.digest)

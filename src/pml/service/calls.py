@@ -52,9 +52,11 @@ async def call_tool(
     `settled` is an approval that was decided for this call. Raises: ToolDenied, NotApproved, NotFound,
     Invalid, Paused, ServerFailed, ServerRefused, and what `asking` raises.
     """
+    policy = await _policy_of_turn(gate) if settled is None else await _policy_now(gate)
     for _ in range(_TRIES):
-        admitted = await _admit(gate, attempt, asking, settled)
+        admitted = await _admit(gate, policy, attempt, asking, settled)
         if admitted is None:
+            policy = await _policy_now(gate)
             continue
         try:
             return await _run(gate, attempt, admitted, on_progress)
@@ -71,7 +73,7 @@ async def admit_own(gate: Gate, attempt: Attempt, asking: Asking, settled: Appro
 
     Raises: ToolDenied, NotApproved, Paused.
     """
-    policy = await current_policy(gate.desk, gate.session.workspace)
+    policy = await _policy_now(gate)
     judged = await _judge(gate, policy, attempt, None, None)
     if judged.kind is not VerdictKind.ASK:
         return
@@ -91,9 +93,22 @@ async def admit_own(gate: Gate, attempt: Attempt, asking: Asking, settled: Appro
     await finish(gate.desk, record.id)
 
 
-async def _admit(gate: Gate, attempt: Attempt, asking: Asking, settled: Approval | None) -> Admitted | None:
+async def _policy_now(gate: Gate) -> Policy:
+    return await current_policy(gate.desk, gate.session.workspace)
+
+
+async def _policy_of_turn(gate: Gate) -> Policy:
+    """Return the policy as it is now, looked up once for all calls that this turn of the loop judges."""
+    if not gate.of_turn:
+        gate.of_turn.append(await _policy_now(gate))
+        asyncio.get_running_loop().call_soon(gate.of_turn.clear)
+    return gate.of_turn[0]
+
+
+async def _admit(
+    gate: Gate, policy: Policy, attempt: Attempt, asking: Asking, settled: Approval | None
+) -> Admitted | None:
     """Return the call that may run, or None when time has passed since it was judged: then judge again."""
-    policy = await current_policy(gate.desk, gate.session.workspace)
     launch = find_launch(gate, policy, attempt.tool.namespace)
     manifest = None if launch is None else gate.servers.live(launch.spec)
     judged = await _judge(gate, policy, attempt, launch, manifest)
@@ -146,7 +161,7 @@ async def _claim(gate: Gate, attempt: Attempt, record: Approval) -> Admitted:
 
     Raises: what `claim` raises, and NotApproved or NotFound if the server may not be started any more.
     """
-    policy = await current_policy(gate.desk, gate.session.workspace)
+    policy = await _policy_now(gate)
     launch = find_launch(gate, policy, attempt.tool.namespace)
     if launch is None and _is_untrusted(policy, attempt.tool.namespace):
         raise _untrusted(policy, attempt, outcome=State.CANCELLED)

@@ -31,10 +31,10 @@ class Gate:
     desk: Desk
     session: Session
     servers: Servers
-    launches: dict[str, Launch] = field(default_factory=dict[str, Launch])  # by name; a cache
-    pinned: dict[tuple[str, str, str], str] = field(
-        default_factory=dict[tuple[str, str, str], str]
-    )  # a cache
+    # Caches: launches by server name, definitions found equal to their pins, the policy of this loop turn.
+    launches: dict[str, Launch] = field(default_factory=dict[str, Launch])
+    pinned: dict[tuple[str, str, str], str] = field(default_factory=dict[tuple[str, str, str], str])
+    of_turn: list[Policy] = field(default_factory=list[Policy])
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):

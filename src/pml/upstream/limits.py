@@ -9,10 +9,10 @@ class Limits:
 
     start_s: float = 30.0  # from the spawn to the manifest: package runners may still be unpacking
     call_s: float = 600.0  # of silence: progress starts it again
-    stop_s: float = 2.0  # after closing stdin, and again after SIGTERM: all is gone within 5 s
-    drain_s: float = (
-        0.5  # for last words in the pipes, where something that escaped the group holds them open
-    )
+    # After closing stdin, and again after SIGTERM: clients kill a gateway 4 s after they close its input.
+    stop_s: float = 1.0
+    # For last words in the pipes, where something that escaped the group holds them open.
+    drain_s: float = 0.5
     backoff_s: float = 0.5  # before the start after a crash, doubled by each further one in a row
     backoff_max_s: float = 30.0  # also how long a crash loop cools before it is tried again
     backoff_wait_s: float = 2.0  # a call waits for a start that is this near, and fails at once otherwise

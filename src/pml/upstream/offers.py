@@ -15,6 +15,7 @@ from pml import __version__
 from pml.core.errors import Invalid, ServerFailed, ServerRefused
 from pml.core.manifests import Manifest
 from pml.core.names import ToolName
+from pml.core.serving import Client
 from pml.core.text import quote
 from pml.core.values import JsonObject, loads, loads_object
 from pml.upstream.limits import Limits
@@ -32,15 +33,16 @@ class Connection(Protocol):
     def notify(self, method: str, params: JsonObject) -> None: ...
 
 
-async def greet(server: str, launch: str, connection: Connection, *, can_elicit: bool) -> Manifest:
+async def greet(server: str, launch: str, connection: Connection, client: Client) -> Manifest:
     """Open the session and return a manifest without entries.
 
     Raises: ServerFailed if the server will not, or speaks no version that PML knows.
     """
-    capabilities: JsonObject = {"roots": {}, "elicitation": {"form": {}}} if can_elicit else {"roots": {}}
+    roots: JsonObject = {"roots": {}} if client.has_roots else {}
+    forms: JsonObject = {"elicitation": {"form": {}}} if client.can_elicit else {}
     params: JsonObject = {
         "protocolVersion": PROTOCOL,
-        "capabilities": capabilities,
+        "capabilities": {**roots, **forms},
         "clientInfo": {"name": "pml", "version": __version__},
     }
     try:

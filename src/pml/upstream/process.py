@@ -82,6 +82,7 @@ class ServerProcess:
         for pipe, hear in ((stdout, self._ears.output), (stderr, self._ears.errors)):
             output = _Output(hear, self._at_eof)
             connected, _ = await self._loop.connect_read_pipe(lambda it=output: it, pipe)
+            connected.max_size = _READ_BYTES  # pyright: ignore[reportAttributeAccessIssue]
             self._outputs.append(connected)
 
     @property

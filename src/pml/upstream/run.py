@@ -58,9 +58,9 @@ class Run:
             await self._process.kill()
             raise
 
-    async def greet(self, *, can_elicit: bool) -> Manifest:
+    async def greet(self, client: Client) -> Manifest:
         """Open the session and return all that the server offers. Raises: ServerFailed."""
-        self._offered = await greet(self.spec.name, self.launch, self.peer, can_elicit=can_elicit)
+        self._offered = await greet(self.spec.name, self.launch, self.peer, client)
         return await self.read(KINDS)
 
     async def read(self, kinds: Set[str]) -> Manifest:

@@ -160,7 +160,7 @@ class Server:
         self._starts += 1
         try:
             self._post(State.STARTING)
-            manifest = await self._in_time(run, run.greet(can_elicit=around.client.can_elicit))
+            manifest = await self._in_time(run, run.greet(around.client))
             manifest = await self._keep(run, manifest, told=set())
             self._post(State.RUNNING)
         except ServerFailed as exc:
