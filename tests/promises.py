@@ -27,8 +27,8 @@ PROMISES: Final[dict[str, str]] = {
     "form:bound-and-single-use": "A form's answer counts once, and only for the very call it was asked for.",
     "form:never-forged": "A server can show nothing that looks like PML's own question.",
     "form:nobody-decides-nothing": "An answer that nobody clearly gave decides nothing.",
-    "gate:agent-cannot-approve-itself": "A model allows only what the question says it may, never trust or a changed tool.",
-    "gate:approved-is-executed": "What runs is exactly the call that was allowed, on the tool as it was shown.",
+    "gate:agent-cannot-approve-itself": "A model allows only what it may, never trust or a changed tool.",
+    "gate:approved-is-executed": "What runs is exactly the allowed call, on the tool as it was shown.",
     "gate:asks-before-running": "What must be asked for does not run before it is allowed.",
     "gate:deny-starts-nothing": "A denied call starts no server and asks nobody.",
     "gate:nothing-before-first-request": "Handshakes, pings and discovery touch no file and start nothing.",
@@ -58,7 +58,7 @@ PROMISES: Final[dict[str, str]] = {
     "trust:exact-content": "Trust holds for the exact content a person saw and for no other.",
     "trust:no-server-before-trust": "A server of a file that nobody trusts is never started.",
     "values:exact": "JSON is stored and shown exactly as it was sent, or refused with a reason.",
-    "workflow:bound-to-its-call": "A workflow continues only its own call, for the principal it was issued to.",
+    "workflow:bound-to-its-call": "A workflow continues only its own call, for its own principal.",
     "workflow:once": "A workflow is continued or given up at most once.",
 }
 

@@ -247,3 +247,8 @@ def test_a_program_beside_python_is_found_though_it_is_not_on_the_path(
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     assert one(pml, "uv") == ("ok", str(uv))
+
+
+def test_a_server_whose_command_is_not_there_is_a_warning(pml: Pml, pml_home: Path) -> None:
+    write_user_file(pml_home, {"mcpServers": {"a": {"command": "no-such-command"}, "b": {"command": "sh"}}})
+    assert one(pml, "servers") == ("warn", "command `no-such-command` of server `a` was not found")

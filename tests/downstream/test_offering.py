@@ -141,16 +141,13 @@ async def test_an_output_schema_that_cannot_be_opened_for_pmls_results_is_left_o
 
 
 async def test_shared_definitions_of_an_output_schema_stay_where_references_find_them(party: Party) -> None:
-    own = {
-        "type": "object",
-        "properties": {"at": {"$ref": "#/$defs/at"}},
-        "$defs": {"at": {"type": "string"}},
-    }
-    party.serve("docs", tool("edit", outputSchema=own))
+    shared = {"at": {"type": "string"}}
+    own = {"type": "object", "properties": {"at": {"$ref": "#/$defs/at"}}}
+    party.serve("docs", tool("edit", outputSchema={**own, "$defs": shared}))
     (listed,) = [entry for entry in await party.connect() if entry["name"] == "docs__edit"]
 
     assert listed["outputSchema"]["$defs"] == shared
-    assert listed["outputSchema"]["anyOf"][0] == {"type": "object", "properties": own["properties"]}
+    assert listed["outputSchema"]["anyOf"][0] == own
 
 
 async def test_every_listed_schema_lets_a_call_hold_the_reserved_argument_alone(party: Party) -> None:
@@ -392,3 +389,247 @@ async def test_an_edit_of_the_rules_file_is_noticed_and_announced(
 
     await party.told(CHANGED, count=2)
     assert names((await party.result("tools/list"))["tools"]) == ["discover", "call", "files__read"]
+
+
+async def test_asking_that_is_off_is_told_in_the_list_and_by_discover(party: Party) -> None:
+    party.configure(approval={"enabled": False})
+    listed = await party.connect()
+
+    assert "ASKING IS OFF" in listed[0]["description"]
+    assert (await discover(party))["problems"] == ["ASKING IS OFF: what no rule denies runs without asking"]
+
+
+async def test_a_broken_file_is_told_in_the_list(party: Party) -> None:
+    party.office.write(FileKind.WORKSPACE, "oops")
+    listed = await party.connect()
+
+    assert "until it is mended, everything asks" in listed[0]["description"]
+
+
+async def test_a_server_that_is_denied_whole_is_not_started_for_a_list(party: Party) -> None:
+    party.serve("denied", tool("a"))
+    party.rules(deny=["denied:*"])
+
+    assert "denied__a" not in names(await party.connect())
+    assert party.servers.started == ["files"]
+
+
+async def test_a_server_that_starts_too_slowly_for_the_list_is_announced_later(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "LEARN_S", 0.01)
+    slow = party.serve("slow", tool("a"))
+    slow.ready = asyncio.Event()
+    assert "slow__a" not in names(await party.connect())
+    assert (await discover(party))["servers_not_ready"] == {"slow": "starting"}
+
+    slow.ready.set()
+    await party.told(CHANGED)
+    assert "slow__a" in names((await party.result("tools/list"))["tools"])
+
+
+async def test_a_server_that_does_not_start_does_not_spoil_the_list(party: Party) -> None:
+    async def fail(spec: Any) -> Any:
+        raise ServerFailed("server `files` ended with exit code 3")
+
+    party.servers.manifest = fail  # type: ignore[method-assign]
+
+    assert names(await party.connect()) == ["discover", "call"]
+    assert (await discover(party))["servers_not_ready"] == {"files": "server `files` ended with exit code 3"}
+
+
+# discover
+
+
+async def test_discover_finds_by_words_best_first(party: Party) -> None:
+    party.serve(
+        "github",
+        tool("create_issue", description="Open a new issue."),
+        tool("list_issues"),
+        tool("merge", description="Merge; closes the issue."),
+    )
+    await party.connect()
+
+    assert found(await discover(party, query="create issue")) == [
+        "github:create_issue",
+        "github:list_issues",
+        "github:merge",
+    ]
+    assert found(await discover(party, query="zebra")) == []
+
+
+async def test_discover_finds_by_a_glob(party: Party) -> None:
+    await party.connect()
+
+    assert found(await discover(party, query="files:*")) == ["files:read", "files:stat", "files:write"]
+    assert found(await discover(party, query="re*")) == ["files:read"]
+    assert found(await discover(party)) == ["files:read", "files:stat", "files:write"]
+
+
+async def test_discover_tells_schemas_of_named_tools_only(party: Party) -> None:
+    await party.connect()
+    brief = await discover(party, query="stat")
+    whole = await discover(party, tools=["files:stat", "files__read", "files:nothing"])
+
+    assert "inputSchema" not in brief["tools"][0]
+    assert found(whole) == ["files:stat", "files:read"]
+    assert whole["tools"][0]["outputSchema"]["properties"] == {"size": {"type": "integer"}}
+    assert whole["tools"][1]["inputSchema"]["required"] == ["path"]
+    assert whole["not_found"] == ["files:nothing"]
+
+
+async def test_discover_says_how_many_more_there_are(party: Party) -> None:
+    party.serve("many", *(tool(f"t{n:02}") for n in range(30)))
+    await party.connect()
+    result = await discover(party, query="many:*")
+
+    assert (len(result["tools"]), result["more"]) == (25, 5)
+
+
+@pytest.mark.parametrize("arguments", [{"query": 7}, {"tools": "files:read"}])
+async def test_discover_with_wrong_arguments_is_told_so(party: Party, arguments: JsonObject) -> None:
+    await party.connect()
+
+    assert code_of(await party.call("discover", arguments)) == "invalid_arguments"
+
+
+async def test_a_denied_discover_is_refused_by_the_rule(party: Party) -> None:
+    party.rules(deny=["pml:discover"])
+    await party.connect()
+    result = await party.call("discover")
+
+    assert code_of(result) == "TOOL_DENIED"
+    assert text_of(result).startswith("Tool pml:discover is denied by user config")
+
+
+# servers of a workspace that nobody trusts yet
+
+
+def define_untrusted(party: Party) -> None:
+    party.servers.named["local"] = party.servers.named.pop("files")
+    party.configure(mcpServers={})
+    party.office.write(FileKind.WORKSPACE, {"mcpServers": {"local": {"command": "run-me"}}})
+
+
+async def test_an_untrusted_workspace_starts_nothing_and_its_servers_are_named(party: Party) -> None:
+    define_untrusted(party)
+    tools = await party.connect()
+
+    assert names(tools) == ["discover", "call"]
+    assert "wait for the user to trust the workspace's .pml.json: local" in tools[0]["description"]
+    assert party.servers.started == []
+
+
+async def test_discover_asks_whether_to_trust_and_lists_what_it_may(party: Party) -> None:
+    define_untrusted(party)
+    await party.connect()
+    asked = await party.call("discover")
+
+    assert text_of(asked).startswith("Approval required to trust this workspace's .pml.json\n")
+    assert asked["approval_context"]["type"] == "workspace_trust"
+    assert asked["approval_context"]["tool"] == "pml:discover"
+    assert '["run-me"]' in text_of(asked)
+    assert party.servers.started == []
+
+    workflow_id = asked["approval_context"]["workflow_id"]
+    again = (await party.continue_("discover", workflow_id))["result"]
+    assert again["approval_required"] is True
+
+    await party.decide(allow=True)
+    listed = (await party.continue_("discover", workflow_id))["result"]
+    assert found(listed["structuredContent"]) == ["local:read", "local:stat", "local:write"]
+    assert (await party.told(CHANGED))[0] == {}
+
+
+async def test_discover_after_a_no_lists_without_what_is_not_trusted_and_does_not_ask_again(
+    party: Party,
+) -> None:
+    define_untrusted(party)
+    await party.connect()
+    await party.call("discover")
+    await party.decide(allow=False)
+
+    for _ in range(2):
+        assert await discover(party) == {"tools": [], "servers_not_trusted": ["local"]}
+    assert await party.pending() == []
+    assert party.servers.started == []
+
+
+# Changes
+
+
+async def test_a_legacy_client_is_told_once_of_changes_that_come_together(party: Party) -> None:
+    await party.connect()
+    await party.told(CHANGED)
+    party.notifications.clear()
+    for _ in range(5):
+        party.relay.changed("files", "tools")
+        party.relay.changed("files", "prompts")
+
+    await party.told(CHANGED)
+    await party.told("notifications/prompts/list_changed")
+    assert len(party.notifications) == 2
+
+
+async def test_a_modern_client_is_told_what_it_subscribed_to_under_its_subscription(party: Party) -> None:
+    await party.connect(MODERN)
+    wanted: JsonObject = {"toolsListChanged": True, "promptsListChanged": False, "resourceSubscriptions": []}
+    id = party.start("subscriptions/listen", {"notifications": wanted})
+
+    (acknowledged,) = await party.told("notifications/subscriptions/acknowledged")
+    assert acknowledged == {"notifications": {"toolsListChanged": True}, "_meta": {SUBSCRIPTION: id}}
+    for kind in ("tools", "prompts", "resources"):
+        party.relay.changed("files", kind)
+    assert await party.told(CHANGED) == [{"_meta": {SUBSCRIPTION: id}}]
+    assert len(party.notifications) == 2
+
+
+async def test_a_modern_client_is_told_nothing_that_it_did_not_subscribe_to(party: Party) -> None:
+    await party.connect(MODERN, FORMS)
+    ended = party.start("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+    await party.told("notifications/subscriptions/acknowledged")
+    party.cancel(ended)
+    wanted = party.start("subscriptions/listen", {"notifications": {"promptsListChanged": True}})
+    await party.told("notifications/subscriptions/acknowledged", count=2)
+    for kind in ("prompts", "resources", "tools"):  # told in this order
+        party.relay.changed("files", kind)
+
+    assert await party.told("notifications/prompts/list_changed") == [{"_meta": {SUBSCRIPTION: wanted}}]
+    await party.settle()
+    assert party.told_now(CHANGED) == []
+
+
+async def test_an_edit_of_the_rules_file_is_noticed_and_announced(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "WATCH_S", 0.01)
+    await party.connect()
+    await party.told(CHANGED)
+    party.configure(expose=["files:read"])
+
+    await party.told(CHANGED, count=2)
+    assert names((await party.result("tools/list"))["tools"]) == ["discover", "call", "files__read"]
+
+
+async def test_asking_that_is_off_is_told_in_the_list_and_by_discover(party: Party) -> None:
+    party.configure(approval={"enabled": False})
+    listed = await party.connect()
+
+    assert "ASKING IS OFF" in listed[0]["description"]
+    assert (await discover(party))["problems"] == ["ASKING IS OFF: what no rule denies runs without asking"]
+
+
+async def test_a_broken_file_is_told_by_discover(party: Party) -> None:
+    party.office.write(FileKind.WORKSPACE, "{oops")
+    await party.connect()
+
+    (problem,) = (await discover(party))["problems"]
+    assert problem.endswith("until it is mended, everything asks")
+
+
+async def test_a_server_that_is_denied_whole_is_not_said_to_start(party: Party) -> None:
+    party.rules(deny=["files:*"])
+    party.servers.named.clear()
+    await party.connect()
+
+    assert "servers_not_ready" not in await discover(party)

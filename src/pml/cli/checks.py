@@ -77,6 +77,7 @@ def check_trust(file: FileState, *, trusted: bool) -> Check:
 
 
 def check_servers(settings: Settings) -> Iterator[Check]:
+    """Yield what keeps a configured server from being started."""
     for problem in settings.problems:
         yield Check(
             name="servers",
@@ -84,6 +85,14 @@ def check_servers(settings: Settings) -> Iterator[Check]:
             message=visible(problem),
             hint="rename or remove one of the two",
         )
+    for server in settings.servers.values():
+        if shutil.which(server.command, path=server.env.get("PATH")) is None:
+            yield Check(
+                name="servers",
+                status=Status.WARN,
+                message=f"command `{visible(server.command)}` of server `{server.name}` was not found",
+                hint="install it, or give its whole path as `command`",
+            )
 
 
 def check_asking(settings: Settings, now: datetime) -> Check:

@@ -63,7 +63,14 @@ class Catalog:
         return self.current(*await self.learn())
 
     def current(self, tools: Tools, policy: Policy) -> list[JsonObject]:
-        return tool_list(tools, self.waiting(policy))
+        return tool_list(tools, self.waiting(policy), self.problems(policy))
+
+    def problems(self, policy: Policy) -> list[str]:
+        """Return what a user should know of the configuration."""
+        found = [f"{error.message}: until it is mended, everything asks" for error in policy.broken]
+        if not policy.settings.approval.asking_enabled(self._gate.desk.clock.now()):
+            found.append("ASKING IS OFF: what no rule denies runs without asking")
+        return [*found, *policy.settings.problems]
 
     def waiting(self, policy: Policy) -> Sequence[str]:
         """Return the servers that only a file defines which nobody trusts yet."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from pml.core.text import visible
 from pml.core.values import Json, JsonObject, canonical
 from pml.service.discovery import FOUND, Known, Tools, search
 
@@ -58,10 +59,10 @@ _CALL: Final[JsonObject] = {
 }
 
 
-def tool_list(tools: Tools, waiting: Sequence[str]) -> list[JsonObject]:
+def tool_list(tools: Tools, waiting: Sequence[str], problems: Sequence[str]) -> list[JsonObject]:
     """Return what `tools/list` offers. `waiting` are servers whose file nobody has trusted yet."""
     listed = [_offered(known) for known in tools.by_wire.values() if known.listed]
-    return [_with_waiting(_DISCOVER, waiting), _CALL, *listed]
+    return [_with_notes(_DISCOVER, waiting, problems), _CALL, *listed]
 
 
 def is_listed(tools: Tools, known: Known) -> bool:
@@ -69,7 +70,9 @@ def is_listed(tools: Tools, known: Known) -> bool:
     return known.listed and tools.by_wire.get(known.wire) is known
 
 
-def discovery(tools: Tools, query: str, names: Sequence[str], waiting: Sequence[str]) -> JsonObject:
+def discovery(
+    tools: Tools, query: str, names: Sequence[str], waiting: Sequence[str], problems: Sequence[str]
+) -> JsonObject:
     """Return what `discover` found."""
     if names:
         wanted = [tools.by_name.get(name) or tools.by_wire.get(name) for name in names]
@@ -85,15 +88,19 @@ def discovery(tools: Tools, query: str, names: Sequence[str], waiting: Sequence[
         result["servers_not_ready"] = tools.missing
     if waiting:
         result["servers_not_trusted"] = waiting
+    if problems:
+        result["problems"] = problems
     return result
 
 
-def _with_waiting(tool: JsonObject, waiting: Sequence[str]) -> JsonObject:
-    if not waiting:
-        return tool
-    names = ", ".join(waiting)
-    note = f" Servers that wait for the user to trust the workspace's .pml.json: {names}; calling this asks."
-    return {**tool, "description": f"{tool['description']}{note}"}
+def _with_notes(tool: JsonObject, waiting: Sequence[str], problems: Sequence[str]) -> JsonObject:
+    notes = [f"Tell the user: {visible(problem)}." for problem in problems]
+    if waiting:
+        names = ", ".join(waiting)
+        notes.append(
+            f"Servers that wait for the user to trust the workspace's .pml.json: {names}; calling this asks."
+        )
+    return {**tool, "description": " ".join([str(tool["description"]), *notes])} if notes else tool
 
 
 def _offered(known: Known) -> JsonObject:

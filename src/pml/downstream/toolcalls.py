@@ -187,7 +187,8 @@ class ToolCalls:
         if self._catalog.waiting(policy):
             await settle_trust(self._gate, policy, None, attempt=attempt, asking=asker, settled=settled)
         tools, policy = await self._catalog.learn()
-        found = discovery(tools, query, [str(name) for name in names], self._catalog.waiting(policy))
+        waiting, problems = self._catalog.waiting(policy), self._catalog.problems(policy)
+        found = discovery(tools, query, [str(name) for name in names], waiting, problems)
         text = msgspec.json.format(msgspec.json.encode(found), indent=2).decode()
         return {"content": [{"type": "text", "text": text}], "structuredContent": found}
 

@@ -48,9 +48,9 @@ async def known_tools(gate: Gate, policy: Policy, *, problems: Mapping[str, str]
     for name in sorted(policy.settings.servers):
         launch = find_launch(gate, policy, name)
         manifest = None if launch is None else await _known(gate, launch)
-        if manifest is None:
+        if manifest is None and not _all_denied(policy, name):
             missing[name] = problems.get(name, "starting")
-        else:
+        elif manifest is not None:
             manifests.append(manifest)
     known = [entry for manifest in manifests for entry in _entries(manifest, policy)]
     return Tools(
