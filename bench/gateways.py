@@ -27,16 +27,17 @@ Begin: TypeAlias = Callable[[Sequence[str]], AbstractContextManager[Caller]]
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How much is measured: rounds of starts and of calls, and what each round of calls holds."""
+    """How much is measured: rounds of starts, fresh processes and calls, and what a round of calls holds."""
 
     starts: int
+    fresh: int
     rounds: int
     calls: int
     flood_s: float
 
 
-FULL = Effort(starts=15, rounds=10, calls=200, flood_s=0.5)
-QUICK = Effort(starts=3, rounds=3, calls=50, flood_s=0.1)
+FULL = Effort(starts=15, fresh=5, rounds=10, calls=200, flood_s=0.5)
+QUICK = Effort(starts=3, fresh=1, rounds=3, calls=50, flood_s=0.1)
 
 
 @dataclass(kw_only=True)
@@ -45,6 +46,7 @@ class Numbers:
 
     starts: list[float] = field(default_factory=list[float])
     calls: list[float] = field(default_factory=list[float])
+    fresh_rates: list[float] = field(default_factory=list[float])
     rates: list[float] = field(default_factory=list[float])
     big_calls: list[float] = field(default_factory=list[float])
     big_rates: list[float] = field(default_factory=list[float])
@@ -63,6 +65,7 @@ def rows(*, quick: bool = False) -> list[Row]:
         found = {name: Numbers() for name in (BARE, *(gateway.name for gateway in gateways))}
         begin = partial(running, env=env, cwd=workspace)
         _measure_starts(gateways, found, begin, effort)
+        _measure_fresh(gateways, found, begin, effort)
         _measure_calls(gateways, found, begin, effort)
     return _rows(found)
 
@@ -92,6 +95,23 @@ def _measure_starts(
                 took = time.perf_counter() - start
             if number:  # the first one only fills the caches
                 found[name].starts.append(took)
+
+
+def _measure_fresh(
+    gateways: Sequence[Gateway], found: Mapping[str, Numbers], begin: Begin, effort: Effort
+) -> None:
+    """Measure the first calls of new processes: most sessions of an agent never make more."""
+    for _ in range(effort.fresh):
+        for gateway in gateways:
+            with begin(gateway.command) as caller:
+                caller.initialize()
+                caller.initialized()
+                echo = gateway.echo
+                caller.call(echo.params, expected=echo.expected)
+                rate = caller.flood(
+                    echo.params, expected=echo.expected, for_s=effort.flood_s, in_flight=IN_FLIGHT
+                )
+                found[gateway.name].fresh_rates.append(rate)
 
 
 def _measure_calls(
@@ -128,6 +148,7 @@ def _rows(found: Mapping[str, Numbers]) -> list[Row]:
     return [
         *(_start_row(found, name) for name in (*peer_names, BARE)),
         *(_added_row(found, name) for name in others),
+        *(_fresh_row(found, name) for name in others),
         *(_rate_row(found, name) for name in others),
         *(_big_row(found, name) for name in others),
         *(_big_rate_row(found, name) for name in others),
@@ -156,10 +177,18 @@ def _added_row(found: Mapping[str, Numbers], name: str) -> Row:
     )
 
 
+def _fresh_row(found: Mapping[str, Numbers], name: str) -> Row:
+    what = f"calls, {IN_FLIGHT} in flight, first half second"
+    return _rates(what, found[PML].fresh_rates, found[name].fresh_rates, name)
+
+
 def _rate_row(found: Mapping[str, Numbers], name: str) -> Row:
-    ours, theirs = median(found[PML].rates), median(found[name].rates)
+    return _rates(f"calls, {IN_FLIGHT} in flight, later", found[PML].rates, found[name].rates, name)
+
+
+def _rates(what: str, our: Sequence[float], their: Sequence[float], name: str) -> Row:
+    ours, theirs = median(our), median(their)
     bar = {FASTMCP: "≥ 15x", LAZY_MCP: "≥ 2x"}.get(name, "stated")
-    what = f"calls, {IN_FLIGHT} in flight"
     return (what, f"{ours:,.0f}/s", f"{name}: {theirs:,.0f}/s", _times(ours, theirs), bar)
 
 

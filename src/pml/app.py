@@ -4,6 +4,7 @@ Parts are imported where they are put together: `pml stdio` answers a handshake 
 """
 
 import contextlib
+import gc
 import os
 import sys
 import uuid
@@ -146,6 +147,7 @@ async def open_gateway(
     stack.push_async_callback(fleet.close)
     gateway = Gateway(Gate(desk=desk, session=session, servers=fleet), connection, relay)
     stack.push_async_callback(gateway.close)
+    gc.freeze()  # all that was imported stays: the collector need not look through it during calls
     return gateway
 
 

@@ -89,6 +89,11 @@ class Exchange:
         self._last: float | None = None
         self._shift: float = 0
 
+    @property
+    def listener(self) -> Callable[[JsonObject], None] | None:
+        """Where a server's progress goes; None if the client does not want to know."""
+        return None if _progress_token(self.request.params) is None else self.forward_progress
+
     def progress(self, message: str, *, total: float | None = None) -> None:
         """Tell the client that the request is alive, if it wants to know."""
         self._send((self._last or 0) + 1, total, {"message": message})

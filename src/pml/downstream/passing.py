@@ -90,7 +90,7 @@ async def _pass(
     tool = ToolName(namespace=server, action=method)
     attempt = Attempt(tool=tool, arguments=params, offered=True, method=method)
     try:
-        return await call_tool(gate, attempt, asker, on_progress=exchange.forward_progress)
+        return await call_tool(gate, attempt, asker, on_progress=exchange.listener)
     except (Paused, FormNeeded) as exc:
         short = exc.record.id[:8]
         raise RpcError(

@@ -121,7 +121,7 @@ class ToolCalls:
             if era.is_modern and era.has_form:
                 return await self._work(exchange, era, asked, asker, attempt, settled)
             result = await call_tool(
-                self._gate, attempt, asker, settled=settled, on_progress=exchange.forward_progress
+                self._gate, attempt, asker, settled=settled, on_progress=exchange.listener
             )
             return stamp(result, era)
         except FormNeeded as exc:
