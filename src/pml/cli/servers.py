@@ -53,19 +53,19 @@ run = run_verb
 
 
 async def list_servers(args: argparse.Namespace) -> int:
-    found = await _look(args)
+    found, is_broken = await _look(args)
     if args.json:
         print_json({"servers": [standing_json(standing) for standing in found]})
-    elif not found:
+    elif not found and not is_broken:
         say("no server is configured here: `mcpServers` in .pml.json or in the user's file names them")
-    else:
+    elif found:
         print_table(("SERVER", "STATE", "TOOLS", "RUNS AS", "DEFINED IN"), [_row(each) for each in found])
-    return Exit.OK
+    return Exit.FAILED if is_broken else Exit.OK
 
 
 async def show_status(args: argparse.Namespace) -> int:
     """Raises: NotFound."""
-    found = await _look(args)
+    found, _ = await _look(args)
     if args.name is not None:
         found = _named(found, args.name)
     if args.json:
@@ -82,7 +82,8 @@ async def stop_server(args: argparse.Namespace) -> int:
     from pml.upstream.board import ask_stop
 
     home = find_place(args.workspace).home
-    runs = [run for standing in _named(await _look(args), args.name) for run in standing.runs]
+    found, _ = await _look(args)
+    runs = [run for standing in _named(found, args.name) for run in standing.runs]
     ended = await asyncio.gather(*(asyncio.to_thread(ask_stop, home, run.posted) for run in runs))
     stopped = [run for run, has_ended in zip(runs, ended, strict=True) if has_ended]
     if not stopped:
@@ -96,7 +97,8 @@ async def stop_server(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-async def _look(args: argparse.Namespace) -> list[Standing]:
+async def _look(args: argparse.Namespace) -> tuple[list[Standing], bool]:
+    """Return the servers, and whether a broken file may define more."""
     from pml.app import find_place
     from pml.service.policy import current_policy
 
@@ -105,7 +107,7 @@ async def _look(args: argparse.Namespace) -> list[Standing]:
         policy = await current_policy(desk, str(place.workspace))
         for error in policy.broken:
             complain(f"warning: {visible(error.message)}; its servers are not known until it is mended")
-        return await all_standing(desk, place, policy)
+        return await all_standing(desk, place, policy), bool(policy.broken)
 
 
 def _named(found: Sequence[Standing], name: str) -> list[Standing]:

@@ -131,7 +131,7 @@ def _choices(record: Approval, session: "Session") -> Sequence[Choice]:
 
 
 async def _choose(choices: Sequence[Choice]) -> Choice:
-    """Return what the person chose; the end of the input is a no."""
+    """Return what the person chose; the end of the input is no answer."""
     _forget_typed()
     complain("")
     for choice in choices:
@@ -148,7 +148,7 @@ async def _choose(choices: Sequence[Choice]) -> Choice:
             line = await _read_line()
             if not line:
                 complain("")
-                return choices[-1]
+                raise asyncio.CancelledError  # as Ctrl-C: nobody has said no
             found = words.get(line.decode(errors="replace").strip().lower())
             if found is not None:
                 return found

@@ -9,7 +9,7 @@ from pml.cli.output import complain, console, count, print_json, say
 from pml.cli.prompts import confirm, is_interactive
 from pml.cli.verbs import add_common
 from pml.core.errors import Changed, Invalid, NotFound
-from pml.core.telling import launch_lines
+from pml.core.telling import UNASKED, launch_lines
 from pml.core.text import quote, visible, visible_json
 from pml.core.values import JsonObject
 
@@ -161,4 +161,6 @@ def _print_loosening(policy: "Policy", loose: "Loosening") -> None:
             out.print(Text(f"\n  {title}", style="bold"))
         for line in lines:
             out.print(Text(f"    {line}"))
+    if loose.launches:
+        out.print(Text(f"\n  unasked: {UNASKED}"))
     out.print(Text(f"\n  digest {file.digest}", style="dim"))

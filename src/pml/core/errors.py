@@ -125,6 +125,9 @@ class Unavailable(PmlError):
 class ServerFailed(Unavailable):
     """An MCP server did not start, died, or did not answer; names the server and its last words."""
 
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint or "`pml servers logs NAME` shows what it wrote")
+
 
 class ServerRefused(PmlError):
     """An MCP server answered with a JSON-RPC error; `error` is that object, as the server wrote it."""

@@ -4,10 +4,13 @@ Terminal cards, forms and approval results all tell from here. How the facts are
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 from pml.core.approvals import Approval, Subject
 from pml.core.text import visible, visible_json
 from pml.core.values import Json, JsonObject
+
+UNASKED: Final = "what no rule names of their tools: the client asks for it, PML does not"
 
 
 def asked_facts(record: Approval) -> list[tuple[str, str]]:
@@ -30,7 +33,7 @@ def _trust_facts(asked: JsonObject) -> list[tuple[str, str]]:
         ("starts", "\n".join(launch_lines(asked.get("launches"))) or "nothing"),
     ]
     if asked.get("launches"):
-        facts.append(("unasked", "what no rule names of their tools: the client asks for it, PML does not"))
+        facts.append(("unasked", UNASKED))
     return [*facts, ("sets", visible_json(asked["settings"]))] if asked.get("settings") else facts
 
 

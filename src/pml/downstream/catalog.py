@@ -81,11 +81,14 @@ class Catalog:
         """Return the call of the tool that `name` means, as clients or people write it. Raises: NotFound."""
         tools, policy = await self._listed()
         known = tools.by_wire.get(name) or tools.by_name.get(name)
+        if known is None:  # a file may have been mended, or trusted, since the table was made
+            tools, policy = await self.tools()
+            known = tools.by_wire.get(name) or tools.by_name.get(name)
         if known is not None:
             return Attempt(tool=known.tool, arguments=arguments, offered=is_listed(tools, known))
         tool = self._unknown(name, policy)
         if tool is None:
-            raise unknown_tool(name, [*tools.by_wire, *tools.by_name])
+            raise policy.broken[0] if policy.broken else unknown_tool(name, [*tools.by_wire, *tools.by_name])
         return Attempt(tool=tool, arguments=arguments, offered=False)
 
     def _unknown(self, name: str, policy: Policy) -> ToolName | None:

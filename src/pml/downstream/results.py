@@ -11,6 +11,7 @@ from pml.core.approvals import Approval, Role, Subject, instant
 from pml.core.errors import (
     ApprovalExpired,
     Changed,
+    ConfigInvalid,
     Invalid,
     NotApproved,
     NotFound,
@@ -41,7 +42,9 @@ _CODE_OF_OUTCOME: Final[Mapping[str, str]] = {
     "cancelled": "approval_cancelled",
     "unknown": "run_unknown",
 }
-_AGAIN: Final = frozenset({"approval_expired", "approval_cancelled", "invalid_arguments", "server_failed"})
+_AGAIN: Final = frozenset(
+    {"approval_expired", "approval_cancelled", "invalid_arguments", "server_failed", "config_broken"}
+)
 
 
 def approval_result(record: Approval, workflow: Workflow, *, now: datetime) -> JsonObject:
@@ -147,6 +150,8 @@ def _refusal(error: PmlError) -> tuple[str, str] | None:
             return "approval_cancelled", error.message
         case NotFound():
             return "not_found", error.message
+        case ConfigInvalid():
+            return "config_broken", f"{error.message}; until it is mended its servers cannot be used"
         case Invalid():
             return "invalid_arguments", error.message
         case _:

@@ -127,9 +127,10 @@ async def _admit(
         if await pin_or_ask(gate, launch, manifest, attempt=attempt, asking=asking, settled=settled):
             return None
     must_ask = _must_ask(policy, judged, attempt)
-    if not must_ask and settled is None:
+    if not must_ask and settled is None and not gate.paused:
         return _let_through(gate, attempt, launch, manifest, judged)
     question = _question(gate, policy, attempt, launch, manifest, asking)
+    settled = settled or await _left_answer(gate, question)
     if not answers(settled, question):
         if not must_ask:
             return _let_through(gate, attempt, launch, manifest, judged)
@@ -154,6 +155,16 @@ def _let_through(
     entry = _entry(gate, attempt, launch, manifest, word="allowed", because=_why_allowed(judged))
     noted = gate.desk.store.audit.note(entry)
     return Admitted(launch=launch, manifest=manifest, arguments=attempt.arguments, record=None, noted=noted)
+
+
+async def _left_answer(gate: Gate, question: Question) -> Approval | None:
+    """Return the answer that this very call was left waiting for, if there is one by now.
+
+    A rule or grant that came with it would let the call run without it, and leave it for later.
+    """
+    approval_id = gate.paused.pop(question.digest, None)
+    record = None if approval_id is None else await gate.desk.store.approvals.get(approval_id)
+    return record if record is not None and record.status is State.ALLOWED else None
 
 
 async def _claim(gate: Gate, attempt: Attempt, record: Approval) -> Admitted:
@@ -310,12 +321,14 @@ def _untrusted(policy: Policy, attempt: Attempt, *, outcome: str) -> NotApproved
 
 def _no_server(policy: Policy, attempt: Attempt) -> PmlError:
     namespace = attempt.tool.namespace
+    if policy.broken:
+        return policy.broken[0]
     twice = [problem for problem in policy.settings.problems if f"server `{namespace}`" in problem]
     if twice:
         return NotFound(twice[0], hint="rename one of the two")
-    return unknown_tool(
-        str(attempt.tool), (f"{name}:{attempt.tool.action}" for name in policy.settings.servers)
-    )
+    near = get_close_matches(namespace or "", list(policy.settings.servers), n=1)
+    hint = f"did you mean server `{near[0]}`?" if near else "`mcpServers` in .pml.json defines servers"
+    return NotFound(f"no tool {quote(str(attempt.tool))}: no such server is configured", hint=hint)
 
 
 def unknown_tool(tool: str, known: Iterable[str]) -> NotFound:
@@ -324,6 +337,6 @@ def unknown_tool(tool: str, known: Iterable[str]) -> NotFound:
     hint = (
         f"did you mean {', '.join(f'`{name}`' for name in near)}?"
         if near
-        else "`discover` lists what there is"
+        else "`discover`, or `pml servers status` in a terminal, lists what there is"
     )
     return NotFound(f"no tool {quote(tool)}", hint=hint)

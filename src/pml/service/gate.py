@@ -5,7 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from pml.core.approvals import Approval, Role, Subject, who_may_allow
+from pml.core.approvals import Approval, ApprovalId, Role, Subject, who_may_allow
 from pml.core.config import ModelMayApprove
 from pml.core.effective import Settings
 from pml.core.globs import Glob
@@ -35,6 +35,8 @@ class Gate:
     launches: dict[str, Launch] = field(default_factory=dict[str, Launch])
     pinned: dict[tuple[str, str, str], str] = field(default_factory=dict[tuple[str, str, str], str])
     of_turn: list[Policy] = field(default_factory=list[Policy])
+    # Calls that were left paused, by the digest of their question: the next same call uses up its answer.
+    paused: dict[str, ApprovalId] = field(default_factory=dict[str, ApprovalId])
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from pml.service.answers import untold_denial, was_denied, withdraw
 from pml.service.approvals import Question, ask, wait
 from pml.service.gate import Asking, Attempt, Gate, Paused, deciders
 from pml.service.policy import Judged, Policy, kept_rule
-from pml.service.trusting import apply_trust, trust_question
+from pml.service.trusting import answer_trust_questions, apply_trust, trust_question
 
 CARRIED_OUT: Final = frozenset({State.ALLOWED, State.EXECUTING})
 CARRY_S: Final = 10.0  # another asker of the same question carries it out; that is one write
@@ -50,6 +50,7 @@ async def settle(
             await withdraw(gate.desk, await asked)
         raise
     if record.status is State.PENDING:
+        gate.paused[question.digest] = record.id
         raise Paused(record, await pause(gate, record, attempt))
     if record.subject is Subject.TOOL_CALL and record.status in _USED:
         raise AlreadyClaimed(f"approval `{record.id}` was used by the same call, made twice")
@@ -109,7 +110,9 @@ async def carry_out_trust(gate: Gate, record: Approval) -> None:
     """Trust the file as the allowed `record` says; another asker of the same may have done it already."""
     if record.status is State.ALLOWED:
         with contextlib.suppress(AlreadyClaimed):
-            await apply_trust(gate.desk, record, gate.session)
+            policy = await apply_trust(gate.desk, record, gate.session)
+            if record.decided_by is not None:
+                await answer_trust_questions(gate.desk, policy, by=record.decided_by)
     await wait(gate.desk, record.id, timeout_s=CARRY_S, during=CARRIED_OUT)
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 from pml.core.approvals import Approval, Decider, Subject
 from pml.core.effective import Loosening
-from pml.core.errors import Changed, Conflict, Invalid, NotFound
+from pml.core.errors import Changed, Conflict, Forbidden, Invalid, NotFound
 from pml.core.ports import Session, Trust
 from pml.core.values import JsonObject
 from pml.service.approvals import Decision, Question, all_pending, claim, decide, finish
@@ -63,7 +63,7 @@ async def answer_trust_questions(desk: Desk, policy: Policy, *, by: Decider) -> 
     async for record in all_pending(desk):
         asked = (record.tool_input.get("path"), record.tool_input.get("digest"))
         if record.subject is Subject.WORKSPACE_TRUST and asked == (file.path, file.digest):
-            with contextlib.suppress(Conflict, NotFound):
+            with contextlib.suppress(Conflict, Forbidden, NotFound):
                 decision = Decision(by=by, digest=record.digest, allow=True)
                 answered.append((await decide(desk, record.id, decision)).record)
     return tuple(answered)
