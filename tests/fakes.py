@@ -67,6 +67,9 @@ class FakeProcesses:
     def ancestors(self) -> list[Process]:
         return list(self.above)
 
+    def client(self) -> Process:
+        return self.above[min(1, len(self.above) - 1)]
+
     def leader(self) -> Process:
         return self.above[-1]
 

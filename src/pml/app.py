@@ -126,27 +126,31 @@ async def open_gateway(
     from pml.downstream.gateway import Gateway
     from pml.downstream.relay import Relay
     from pml.service.gate import Gate
-    from pml.service.sessions import start_session
+    from pml.service.sessions import agent_above, start_session
     from pml.service.upkeep import end_session, sweep
 
-    desk = await stack.enter_async_context(open_desk(place))
-    await sweep(desk)
-    above = desk.processes.ancestors()
-    session = await start_session(
-        desk,
-        session_id=SessionId(desk.ids.new()),
-        name=era.client,
-        principal=principal(place),
-        workspace=str(place.workspace),
-        process=above[min(1, len(above) - 1)],
-        is_agent=True,
-    )
-    stack.push_async_callback(end_session, desk, session)
-    relay = Relay(connection, session.workspace)
-    fleet = open_fleet(desk, place, relay)
-    stack.push_async_callback(fleet.close)
-    gateway = Gateway(Gate(desk=desk, session=session, servers=fleet), connection, relay)
-    stack.push_async_callback(gateway.close)
+    async with contextlib.AsyncExitStack() as opening:  # one that fails leaves nothing behind
+        desk = await opening.enter_async_context(open_desk(place))
+        await sweep(desk)
+        client = desk.processes.client()
+        agent = await agent_above(desk, client)
+        session = await start_session(
+            desk,
+            session_id=SessionId(desk.ids.new()),
+            name=era.client,
+            principal=principal(place),
+            workspace=str(place.workspace),
+            process=client,
+            is_agent=True,
+            parent_id=None if agent is None else agent.id,
+        )
+        opening.push_async_callback(end_session, desk, session)
+        relay = Relay(connection, session.workspace)
+        fleet = open_fleet(desk, place, relay)
+        opening.push_async_callback(fleet.close)
+        gateway = Gateway(Gate(desk=desk, session=session, servers=fleet), connection, relay)
+        opening.push_async_callback(gateway.close)
+        stack.push_async_exit(opening.pop_all())
     gc.freeze()  # all that was imported stays: the collector need not look through it during calls
     return gateway
 

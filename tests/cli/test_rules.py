@@ -504,3 +504,22 @@ def test_beneath_an_agent_approvals_cannot_be_decided(pml: Pml) -> None:
         assert ran.code == 1
         assert "agent session `the-agent`" in ran.err
     assert pml.status(waiting) == "pending"
+
+
+@pytest.mark.parametrize("verb", ["deny", "allow", "ask", "explain"])
+def test_the_name_that_clients_see_is_refused_with_the_one_that_rules_know(
+    pml: Pml, workspace: Path, verb: str
+) -> None:
+    (workspace / ".pml.json").write_text('{"mcpServers": {"fs": {"command": "x"}}}')
+    before = (workspace / ".pml.json").read_text()
+    ran = pml("rules", verb, "fs__write_file")
+    assert ran.code == 2
+    assert "rules say `fs:write_file`" in ran.err
+    assert (workspace / ".pml.json").read_text() == before
+
+
+def test_a_rule_in_a_file_that_names_a_tool_as_clients_see_it_is_reported(pml: Pml, workspace: Path) -> None:
+    (workspace / ".pml.json").write_text(
+        '{"mcpServers": {"fs": {"command": "x"}}, "permissions": {"deny": ["fs__write_file"]}}'
+    )
+    assert "names no tool: rules say `fs:write_file`" in pml("doctor").out

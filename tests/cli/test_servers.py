@@ -142,8 +142,9 @@ def test_a_name_that_both_files_define_is_refused_and_told(pml: Pml, shop: Path,
 def test_a_broken_file_is_told_and_the_other_still_counts(pml: Pml, shop: Path, pml_home: Path) -> None:
     (pml_home / "config.json").write_text("{")
     ran = pml("servers", "list", "--json")
-    assert only(ran)["name"] == "odd"
+    assert (ran.code, [server["name"] for server in ran.json["servers"]]) == (1, ["odd"])
     assert "config.json:1:" in ran.err
+    assert "no server is configured" not in pml("servers", "list").out
 
 
 def test_what_runs_is_told_with_its_process_and_session(pml: Pml, shop: Path) -> None:

@@ -18,6 +18,7 @@ DEFAULTS = Settings(
     rules=(),
     servers={},
     expose=None,
+    expose_within=None,
     prespawn=(),
     idle_s=300,
     registry=None,
@@ -74,6 +75,7 @@ def test_the_users_file_alone_sets_everything() -> None:
         rules=USER.rules,
         servers=USER.servers,
         expose=("mine:*", "both:*"),
+        expose_within=None,
         prespawn=("mine",),
         idle_s=10,
         registry="https://u.test",
@@ -94,14 +96,13 @@ def test_the_users_file_alone_sets_everything() -> None:
 
 
 @promise("config:untrusted-only-tightens")
-def test_an_untrusted_workspace_adds_only_denies_asks_and_what_is_offered_by_name() -> None:
+def test_an_untrusted_workspace_adds_only_denies_and_asks_and_offers_no_more_by_name() -> None:
     tightening = tuple(rule for rule in WORKSPACE.rules if rule.effect is not Effect.ALLOW)
+    within = ("both:*", "theirs:*")
     assert unite(USER, WORKSPACE, trusted=False) == replace(
-        OWN, rules=USER.rules + tightening, expose=("mine:*", "both:*", "theirs:*")
+        OWN, rules=USER.rules + tightening, expose_within=within
     )
-    assert unite(None, WORKSPACE, trusted=False) == replace(
-        DEFAULTS, rules=tightening, expose=("both:*", "theirs:*")
-    )
+    assert unite(None, WORKSPACE, trusted=False) == replace(DEFAULTS, rules=tightening, expose_within=within)
 
 
 def test_a_trusted_workspace_unites_with_the_users_file_and_wins_where_only_one_can() -> None:
@@ -161,6 +162,7 @@ def test_loosening_shows_what_trusting_would_allow_start_and_change_but_no_secre
             ),
         ),
         settings={
+            "expose": ("both:*", "theirs:*"),
             "prespawn": ("theirs",),
             "idle_s": 20,
             "registry": "https://w.test",
@@ -209,7 +211,7 @@ def test_loosening_spells_an_entry_with_everything_visible() -> None:
     "text",
     [
         "{}",
-        '{"permissions": {"allow": [], "deny": ["Bash"], "ask": ["*"]}, "expose": ["*"]}',
+        '{"permissions": {"allow": [], "deny": ["Bash"], "ask": ["*"]}}',
         '{"permissions": {"allow": [{"tool": "a:b", "enabled": false}]}, "approval": {"enabled": false}}',
     ],
 )

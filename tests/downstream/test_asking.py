@@ -12,7 +12,8 @@ from pml.core.ports import ApprovalQuery
 from pml.core.values import Json, JsonObject
 from pml.downstream import asking, forms
 from pml.downstream.eras import MODERN
-from tests.downstream.parties import FORMS, Message, Party, code_of, text_of
+from pml.service.approvals import cancel, expire
+from tests.downstream.parties import FORMS, SOON_S, Message, Party, code_of, text_of
 from tests.promises import promise
 from tests.service.offices import rules_of
 
@@ -476,11 +477,91 @@ async def test_a_late_answer_to_the_form_still_decides_and_is_collected(party: P
     assert len(party.servers.calls) == (1 if late == accept() else 0)
 
 
+@pytest.mark.usefixtures("short_form")
+async def test_a_call_made_again_waits_for_the_form_that_is_still_open(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    party.rules(ask=["files:write"])
+    form, _ = await outlast_the_form(party)
+    monkeypatch.setattr(asking, "FORM_S", 50.0)
+    again = party.start_call("files__write", ARGUMENTS)
+    await party.settle()
+    assert party.unasked
+    party.reply(form, accept())
+
+    assert json.loads(text_of(await party.result_of(again))) == ARGUMENTS
+    assert party.told_now("notifications/cancelled") == []
+
+
+@pytest.mark.usefixtures("short_form")
+@pytest.mark.parametrize("how", ["allowed", "denied", "expired", "cancelled"])
+async def test_a_form_left_open_closes_when_its_question_does(party: Party, how: str) -> None:
+    party.rules(ask=["files:write"])
+    form, _ = await outlast_the_form(party)
+    record = await party.question()
+    match how:
+        case "expired":
+            party.office.clock.advance(301)
+            await expire(party.office.desk, record)
+        case "cancelled":
+            await cancel(party.office.desk, record.id, reason="no longer wanted")
+        case _:
+            await party.decide(allow=how == "allowed")
+
+    assert (await party.told("notifications/cancelled"))[0]["requestId"] == form["id"]
+    party.reply(form, accept())
+    await party.settle()
+    assert (party.servers.calls, await states(party)) == ([], [State(how)])
+
+
+async def test_a_shared_form_stays_for_the_call_that_still_waits(party: Party) -> None:
+    party.rules(ask=["files:write"])
+    await party.connect("2025-11-25", FORMS)
+    given_up, waiting = (party.start_call("files__write", ARGUMENTS) for _ in range(2))
+    form = await party.asked()
+    await party.settle()
+    party.cancel(given_up)
+    await party.settle()
+    assert party.told_now("notifications/cancelled") == []
+    party.reply(form, accept())
+
+    assert json.loads(text_of(await party.result_of(waiting))) == ARGUMENTS
+
+
+async def test_a_call_made_again_at_once_after_it_was_given_up_gets_a_form_of_its_own(party: Party) -> None:
+    party.rules(ask=["files:write"])
+    await party.connect("2025-11-25", FORMS)
+    given_up = party.start_call("files__write", ARGUMENTS)
+    await party.asked()
+    party.cancel(given_up)
+    again = party.start_call("files__write", ARGUMENTS)
+    party.reply(await party.asked(), accept())
+
+    assert json.loads(text_of(await party.result_of(again))) == ARGUMENTS
+
+
+async def test_a_client_that_goes_while_its_form_is_open_takes_the_question_along(party: Party) -> None:
+    party.rules(ask=["files:write"])
+    await party.connect("2025-11-25", FORMS)
+    party.start_call("files__write", ARGUMENTS)
+    await party.asked()
+    record = await party.question()
+    written = len(party.lines)
+    party.connection.ended()
+    async with asyncio.timeout(SOON_S):
+        await party.connection.run()
+
+    assert await states(party) == [State.CANCELLED]
+    assert await party.office.desk.store.workflows.get(record.id) is None
+    assert len(party.lines) == written
+
+
 async def test_two_forms_of_one_call_share_its_time(party: Party, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
 
-    async def waiting(desk: Any, approval_id: Any, *, timeout_s: float) -> Any:
-        waits.append(timeout_s)
+    async def waiting(desk: Any, approval_id: Any, *, timeout_s: float | None = None) -> Any:
+        if timeout_s is not None:  # the form's own wait has no end
+            waits.append(timeout_s)
         await asyncio.get_running_loop().create_future()
 
     monkeypatch.setattr(asking, "wait", waiting)
@@ -549,13 +630,14 @@ async def test_one_answer_to_the_same_call_made_twice_runs_it_once(party: Party)
     party.rules(ask=["files:write"])
     await party.connect("2025-11-25", FORMS)
     ids = [party.start_call("files__write", ARGUMENTS) for _ in range(2)]
-    first, second = await party.asked(), await party.asked()
-    party.reply(first, accept())
-    third = await party.asked()
+    form = await party.asked()
+    await party.settle()
+    assert party.unasked
+    party.reply(form, accept())
+    another = await party.asked()
     assert len(party.servers.calls) == 1
-    assert (await party.told("notifications/cancelled"))[0]["requestId"] == second["id"]
 
-    party.reply(third, accept())
+    party.reply(another, accept())
     for id in ids:
         assert json.loads(text_of(await party.result_of(id))) == ARGUMENTS
     assert len(party.servers.calls) == 2

@@ -1,15 +1,20 @@
 """The door: handshakes of every version, the modern envelope, and nothing opened before it is needed."""
 
 import asyncio
+import os
+from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pml.app import Place, open_gateway
 from pml.core.errors import Unavailable
 from pml.core.values import JsonObject
 from pml.downstream.connection import Connection
 from pml.downstream.door import Answering, Door
 from pml.downstream.eras import LEGACY, MODERN, Era
+from pml.service import sessions
 from tests.downstream.parties import FORMS, PREFIX, SOON_S, Party, text_of
 from tests.promises import promise
 
@@ -270,3 +275,27 @@ async def test_a_client_that_gives_up_the_first_request_does_not_stop_the_openin
 
     (_, served) = await client.heard(2)
     assert (served, opener.times) == (b'{"jsonrpc":"2.0","id":2,"result":{}}', 1)
+
+
+async def test_an_opening_that_failed_leaves_nothing_open(
+    party: Party, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*args: object, **kwargs: object) -> None:
+        assert len(locks()) == 1
+        raise Unavailable("the store is locked")
+
+    def locks() -> list[str]:
+        return [name for name in os.listdir(tmp_path / "home" / "run") if name.endswith(".lock")]
+
+    def descriptors() -> int:
+        return len(os.listdir("/dev/fd"))
+
+    monkeypatch.setattr(sessions, "start_session", fail)
+    place = Place(home=tmp_path / "home", workspace=tmp_path, user_home=tmp_path)
+    era = Era(version=MODERN, client="party", capabilities={})
+    async with AsyncExitStack() as stack:
+        before = descriptors()
+        for _ in range(3):
+            with pytest.raises(Unavailable):
+                await open_gateway(place, party.connection, era, stack)
+            assert (locks(), descriptors()) == ([], before)

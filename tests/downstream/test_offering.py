@@ -12,6 +12,8 @@ from pml.core.errors import ServerFailed
 from pml.core.values import JsonObject
 from pml.downstream import catalog, gateway
 from pml.downstream.eras import LEGACY, MODERN
+from pml.service import discovery
+from pml.service.policy import current_policy
 from tests.downstream.parties import FORMS, SUBSCRIPTION, Message, Party, code_of, text_of, tool
 from tests.promises import promise
 
@@ -349,6 +351,37 @@ async def test_a_legacy_client_is_told_once_of_changes_that_come_together(party:
     await party.told(CHANGED)
     await party.told("notifications/prompts/list_changed")
     assert len(party.notifications) == 2
+
+
+async def test_a_tool_that_a_server_adds_is_in_the_list_that_the_client_is_told_to_read_again(
+    party: Party,
+) -> None:
+    await party.connect()
+    await party.told(CHANGED)
+    policy = await current_policy(party.office.desk, (await party.office.session()).workspace)
+    party.servers.change("files", tools=(tool("read"), tool("newcomer")))
+    await party.servers.manifest(policy.settings.servers["files"])
+
+    await party.told(CHANGED, count=2)
+    assert "files__newcomer" in names((await party.result("tools/list"))["tools"])
+
+
+async def test_a_change_while_the_list_is_made_is_not_forgotten(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def known_before_a_change(*args: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        tools = await discovery.known_tools(*args, **options)
+        party.servers.named["files"].tools = (tool("newcomer"),)
+        await party.servers.manifest(args[1].settings.servers["files"])
+        return tools
+
+    await party.connect()
+    party.relay.changed("files", "tools")
+    monkeypatch.setattr(catalog, "known_tools", known_before_a_change)
+    await party.result("tools/list")
+
+    assert "files__newcomer" in names((await party.result("tools/list"))["tools"])
 
 
 async def test_a_modern_client_is_told_what_it_subscribed_to_under_its_subscription(party: Party) -> None:

@@ -190,6 +190,66 @@ async def test_a_client_that_does_not_read_is_not_read_until_it_has_caught_up() 
         assert not outlet.congested
 
 
+@pytest.mark.parametrize("watching", [True, False])
+@pytest.mark.parametrize("left", [b"", b"left unread"])
+def test_a_client_that_goes_while_its_answers_are_unread_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, watching: bool, left: bytes
+) -> None:
+    async def go_while_congested() -> None:
+        with connected() as client:
+            client.start()
+            client.outlet.write(b"x" * CONGESTED_BYTES)
+            await client.outlet.flush(0.05)
+            os.write(client.write_fd, left)
+            await client.outlet.flush(0.05)
+            assert (client.outlet.congested, client.received, client.ends) == (True, b"", 0)
+            os.close(client.write_fd)
+            await client.until(lambda: client.ends == 1)
+
+            assert (client.outlet.congested, client.received) == (True, left)
+
+    monkeypatch.setattr(module, "LOOK_S", 0.01)
+    factory = asyncio.SelectorEventLoop if watching else UnwatchingLoop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(go_while_congested())
+
+
+def test_a_thread_that_reads_notices_the_end_also_where_nothing_else_tells(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def go_while_congested() -> None:
+        with connected() as client:
+            client.start()
+            client.outlet.write(b"x" * CONGESTED_BYTES)
+            os.close(client.write_fd)
+            await client.until(lambda: client.ends == 1)
+
+            assert client.outlet.congested
+
+    def cannot_tell(fd: int) -> bool:
+        return False
+
+    monkeypatch.setattr(module, "_has_hung_up", cannot_tell)
+    with asyncio.Runner(loop_factory=UnwatchingLoop) as runner:
+        runner.run(go_while_congested())
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_a_socket_that_is_closed_while_answers_are_unread_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    monkeypatch.setattr(module, "LOOK_S", 0.01)
+    ours, theirs = socket.socketpair()
+    with ours, theirs, connected(stdin=ours.fileno()) as client:
+        client.start()
+        client.outlet.write(b"x" * CONGESTED_BYTES)
+        theirs.send(b"left unread")
+        theirs.close() if whole else theirs.shutdown(socket.SHUT_WR)
+        await client.until(lambda: client.ends == 1)
+
+        assert (client.outlet.congested, client.received) == (True, b"left unread")
+
+
 async def test_congestion_ends_when_little_is_left_and_not_before() -> None:
     with connected() as client:
         client.start()

@@ -109,7 +109,8 @@ class Gatehouse:
     ) -> bytes:
         """Call the tool with `continue_workflow`."""
         said = Continuation(workflow_id=workflow_id, approved=approved, always=always, message=message)
-        attempt, settled = await resume(self.gate, said, tool=tool, arguments=arguments or {}, client="agent")
+        given = None if tool is None else {tool: arguments or {}}
+        attempt, settled = await resume(self.gate, said, given=given, client="agent")
         return await call_tool(self.gate, attempt, asking or FakeAsking(), settled=settled)
 
     def allowing(

@@ -5,7 +5,7 @@ import pytest
 from pml.core.config import FileKind
 from pml.core.errors import ServerFailed
 from pml.core.manifests import Manifest, launch_digest
-from pml.core.values import JsonObject
+from pml.core.values import Json, JsonObject
 from pml.service.discovery import Tools, known_tools, learn_servers, prespawn, search
 from pml.service.policy import Policy, current_policy
 from tests.promises import promise
@@ -129,6 +129,21 @@ async def test_only_what_expose_names_is_listed_and_all_is_found(
 
     assert {name for name, entry in tools.by_name.items() if entry.listed} == listed
     assert list(tools.by_name) == ["notes:add", "notes:list"]
+
+
+@promise("config:untrusted-only-tightens")
+@pytest.mark.parametrize(
+    ("theirs", "listed"), [(["*"], {"notes:list"}), (["notes:add"], set[str]())], ids=["more", "fewer"]
+)
+async def test_a_file_that_nobody_trusts_offers_no_tool_that_the_user_does_not(
+    house: Gatehouse, theirs: list[Json], listed: set[str]
+) -> None:
+    house.office.write(FileKind.USER, {"mcpServers": {"notes": SERVER}, "expose": ["notes:list"]})
+    house.office.write(FileKind.WORKSPACE, {"expose": theirs})
+
+    tools = await learned(house)
+
+    assert {name for name, entry in tools.by_name.items() if entry.listed} == listed
 
 
 @promise("names:wire-by-table")

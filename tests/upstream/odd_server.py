@@ -227,6 +227,8 @@ def handle(request: dict[str, Any]) -> None:
             initialize(request)
         case "tools/list":
             list_tools(request)
+            if "chatty" in OPTIONS:
+                notify("tools/list_changed")
         case "tools/call":
             call(request)
         case "prompts/list":

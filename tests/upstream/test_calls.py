@@ -112,6 +112,20 @@ async def test_a_restart_that_changes_nothing_keeps_what_was_seen(harbour: Harbo
     seen = await fleet.manifest(spec)
     with pytest.raises(ServerFailed):
         await use(fleet, spec, "die")
+    assert await fleet.manifest(spec) is seen
+    assert await use(fleet, spec, "echo", seen=seen, a=1) == {"a": 1}
+
+
+async def test_a_call_of_what_was_seen_never_waits_for_a_server_that_is_to_tell_what_changed(
+    harbour: Harbour,
+) -> None:
+    fleet, spec = harbour.fleet(), odd()
+    seen = await fleet.manifest(spec)
+    await use(fleet, spec, "flood", times=1)
+    with pytest.raises(Changed):
+        await use(fleet, spec, "echo", seen=seen)
+    assert await fleet.manifest(spec) is seen
+    assert not harbour.client.heard("got echo")
     assert await use(fleet, spec, "echo", seen=seen, a=1) == {"a": 1}
 
 

@@ -1,12 +1,27 @@
 """What a server offers: read whole, sorted, cleaned, kept, and read again after a change."""
 
+from math import inf
+
 import pytest
 
-from pml.core.errors import ServerFailed
-from pml.core.manifests import launch_digest
+from pml.core.errors import Changed, ServerFailed
+from pml.core.manifests import Manifest, launch_digest
+from pml.core.servers import ServerSpec
+from pml.upstream.fleet import Fleet
 from pml.upstream.limits import Limits
-from tests.upstream.fleets import Harbour, odd, use
+from pml.upstream.log import ServerLog
+from pml.upstream.run import CALM_S, Run
+from tests.upstream.fleets import Harbour, odd, until, use
 from tests.upstream.odd_server import TOOLS
+
+
+async def settled(fleet: Fleet, spec: ServerSpec) -> Manifest:
+    """Read what the server offers, as often as a call does, until that counts."""
+    for _ in range(8):
+        if (live := fleet.live(spec)) is not None:
+            return live
+        await fleet.manifest(spec)
+    raise AssertionError("the server changes too often")
 
 
 async def test_the_manifest_holds_all_that_is_offered_in_a_fixed_order(harbour: Harbour) -> None:
@@ -57,7 +72,7 @@ async def test_the_manifest_is_kept_and_announced_only_when_it_changed(harbour: 
     assert harbour.client.changes == [("odd", "tools")]
 
 
-async def test_a_change_is_announced_once_and_read_when_it_is_next_needed(harbour: Harbour) -> None:
+async def test_a_change_is_announced_once_and_read_when_it_is_needed(harbour: Harbour) -> None:
     fleet, spec = harbour.fleet(), odd()
     before = await fleet.manifest(spec)
     harbour.client.changes.clear()
@@ -69,6 +84,71 @@ async def test_a_change_is_announced_once_and_read_when_it_is_next_needed(harbou
     assert after.tool("newcomer") is not None
     assert harbour.client.changes == [("odd", "tools")]
     assert harbour.manifests.kept["odd", launch_digest(spec)] == after
+
+
+async def test_a_change_is_read_unasked_and_kept_before_the_client_is_told(harbour: Harbour) -> None:
+    fleet, spec, found = harbour.fleet(), odd(), list[bool]()
+    await fleet.manifest(spec)
+
+    def look(server: str, kind: str) -> None:
+        found.append(harbour.manifests.kept[server, launch_digest(spec)].tool("newcomer") is not None)
+
+    harbour.client.changed = look  # type: ignore[method-assign]
+    await use(fleet, spec, "change", name="newcomer", times=3)
+    await until(lambda: found != [])
+    assert found == [True]
+    now = fleet.live(spec)
+    assert now is not None
+    assert now.tool("newcomer") is not None
+
+
+async def test_an_announcement_of_nothing_is_not_passed_on(harbour: Harbour) -> None:
+    fleet, spec = harbour.fleet(), odd()
+    seen = await fleet.manifest(spec)
+    harbour.client.changes.clear()
+    await use(fleet, spec, "flood", times=1)
+    assert fleet.live(spec) is None
+    await until(lambda: fleet.live(spec) is seen)
+    assert harbour.client.changes == []
+
+
+async def test_a_server_that_announces_a_change_after_every_list_can_be_used(harbour: Harbour) -> None:
+    fleet, spec = harbour.fleet(), odd("chatty")
+    for n in range(10):
+        seen = await settled(fleet, spec)
+        assert await use(fleet, spec, "echo", seen=seen, n=n) == {"n": n}
+    assert harbour.client.changes == [("odd", "tools")]
+
+
+async def test_a_change_of_a_server_that_announces_all_the_time_is_found(harbour: Harbour) -> None:
+    fleet, spec = harbour.fleet(), odd("chatty")
+    for _ in range(4):
+        await fleet.manifest(spec)
+    seen = await settled(fleet, spec)
+    await use(fleet, spec, "change", name="newcomer")
+    await until(lambda: fleet.live(spec) is not seen)
+    with pytest.raises(Changed):
+        await use(fleet, spec, "echo", seen=seen)
+    assert (await fleet.manifest(spec)).tool("newcomer") is not None
+    assert harbour.client.changes == [("odd", "tools")] * 2
+
+
+async def test_only_after_announcements_of_nothing_is_the_next_left_unread_and_not_for_long(
+    harbour: Harbour,
+) -> None:
+    spec = odd()
+    log = ServerLog(harbour.home / "run.log", secrets={}, limits=Limits())
+    run = Run(spec, launch_digest(spec), log, Limits())
+    rests = [run.rest_s(10.0)]
+    for is_crying_wolf in (False, True, True):
+        run.note_read(was_needed=False, now=10.0)
+        assert run.is_crying_wolf(10.0) is is_crying_wolf
+        assert not run.is_crying_wolf(10.0 + CALM_S)
+        rests.append(run.rest_s(10.0))
+    assert rests == [-inf, 2 * CALM_S, 4 * CALM_S, 8 * CALM_S]
+    run.note_read(was_needed=True, now=10.0)
+    assert (run.is_crying_wolf(10.0), run.rest_s(10.0)) == (False, CALM_S)
+    log.close()
 
 
 async def test_a_change_of_resources_is_read_again_too(harbour: Harbour) -> None:

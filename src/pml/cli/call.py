@@ -18,6 +18,7 @@ from pml.cli.shell import script_session
 from pml.cli.terminal import TerminalAsking
 from pml.cli.verbs import add_common
 from pml.core.approvals import instant
+from pml.core.errors import Invalid
 from pml.core.text import visible
 from pml.core.values import JsonObject
 from pml.core.wire import approval_json, headline
@@ -57,10 +58,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 async def run(args: argparse.Namespace) -> int:
     from pml.app import find_place, open_fleet
+    from pml.downstream.offering import CONTINUE
     from pml.service.calls import call_tool
     from pml.service.gate import Gate, Paused
 
     arguments = read_object(args.arguments, what="the input")
+    if CONTINUE in arguments:
+        raise Invalid(
+            f"`{CONTINUE}` is for agents", hint="decide with `pml approvals`, then run the same call again"
+        )
     place = find_place(args.workspace)
     async with opened(args) as desk:
         session = await script_session(desk, place, args.session)

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 from pml.cli.exits import Exit
 from pml.cli.output import Shown, complain, print_json, print_table, say
 from pml.cli.parsing import read_object
-from pml.cli.ruling import add_entry, configure_add, configure_remove, entry_text, remove_entry
+from pml.cli.ruling import (
+    add_entry,
+    configure_add,
+    configure_remove,
+    entry_text,
+    refuse_wire_name,
+    remove_entry,
+)
 from pml.cli.verbs import Verbs, run_verb
 from pml.core.approvals import instant
 from pml.core.config import FileKind, Unlisted
@@ -166,6 +173,7 @@ async def explain_call(args: argparse.Namespace) -> int:
     )
     async with open_desk(place) as desk:
         policy = await current_policy(desk, str(place.workspace))
+        refuse_wire_name(call.tool, policy)
         judged = await judge(desk, policy, call, session_id=None)
         near = list(_near_misses(policy, call, judged, desk.clock.now()))
     if args.json:

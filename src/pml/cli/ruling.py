@@ -13,6 +13,7 @@ from pml.cli.output import complain, print_json, say
 from pml.core.approvals import Approval, ApprovalId, Channel, Decider, DeciderKind, instant
 from pml.core.config import FileKind
 from pml.core.errors import Invalid, MayNotDecide, NotFound
+from pml.core.names import colon_of
 from pml.core.rules import Effect, Rule, names_tool
 from pml.core.text import has_hidden, quote, visible, visible_json
 from pml.core.values import Json, JsonObject, loads
@@ -111,6 +112,8 @@ async def _add(desk: "Desk", workspace: str, args: argparse.Namespace) -> _Outco
 
     effect, which = Effect(args.effect), _which(args)
     entry = _new_entry(args, now=desk.clock.now())
+    named = entry.get("tool") if isinstance(entry, Mapping) else entry
+    refuse_wire_name(str(named), await current_policy(desk, workspace))
     shown = [(await find(desk, prefix)).id for prefix in args.release]
     by = await _changer(desk)
     added = await add_rule(desk, workspace, effect, entry, which=which, by=by)
@@ -200,6 +203,14 @@ async def _changer(desk: "Desk") -> Decider:
     except MayNotDecide:
         return Decider(kind=DeciderKind.CLIENT, id="agent", channel=Channel.TERMINAL)
     return person()
+
+
+def refuse_wire_name(name: str, policy: "Policy") -> None:
+    """Raise Invalid for the name that clients see a tool by: rules know it by another."""
+    config = policy.loaded.workspace.config
+    meant = colon_of(name, [*policy.settings.servers, *(config.servers if config else ())])
+    if meant is not None:
+        raise Invalid(f"{quote(name)} is the name that clients see", hint=f"rules say {quote(meant)}")
 
 
 def _entry(text: str) -> Json:

@@ -17,6 +17,7 @@ from pml.core.errors import ConfigInvalid
 from pml.core.jsontext import Node, parse
 from pml.core.located import Section
 from pml.core.matchers import Paths, Pointer, RuleInvalid
+from pml.core.names import colon_of
 from pml.core.rules import Effect, Rule, RuleSet, Source, parse_entry
 from pml.core.servers import ServerSpec, folder, parse_servers
 from pml.core.text import has_hidden, quote
@@ -122,6 +123,11 @@ def parse_config(text: str, *, path: str, kind: FileKind, base_dir: str, paths: 
     )
     config = _with_user_keys(config, top)
     _note_hidden_asks(top, config.rules, paths)
+    for rule in config.rules:
+        meant = colon_of(rule.tool, config.servers)
+        if meant is not None and rule.source is not None:
+            line = rule.source.line
+            top.note(line, f"{quote(rule.tool)} at line {line} names no tool: rules say {quote(meant)}")
     top.note_unknown()
     notices = sorted(top.notices, key=lambda notice: notice.line)
     return replace(config, warnings=tuple(notice.text for notice in notices))

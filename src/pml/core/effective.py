@@ -41,11 +41,15 @@ class ApprovalSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """The settings in force. `expose` None offers all tools of `servers`; `problems` are for people."""
+    """The settings in force. `expose` None offers all tools of `servers`; `problems` are for people.
+
+    `expose_within` are the tools that a file which nobody trusts lets be offered: it can only offer fewer.
+    """
 
     rules: tuple[Rule, ...]
     servers: Mapping[str, ServerSpec]
     expose: tuple[str, ...] | None
+    expose_within: tuple[str, ...] | None
     prespawn: tuple[str, ...]
     idle_s: int
     registry: str | None
@@ -91,7 +95,8 @@ def unite(user: ConfigFile | None, workspace: ConfigFile | None, *, trusted: boo
     return Settings(
         rules=own.rules + tuple(rule for rule in given.rules if trusted or rule.effect is not Effect.ALLOW),
         servers=servers,
-        expose=_unite_lists(own.expose, given.expose),
+        expose=_unite_lists(own.expose, loose.expose),
+        expose_within=None if trusted else given.expose,
         prespawn=_either(_unite_lists(own.prespawn, loose.prespawn), ()),
         idle_s=_either(loose.idle_s, _either(own.idle_s, DEFAULT_IDLE_S)),
         registry=loose.registry or own.registry,
@@ -115,6 +120,7 @@ def loosening(workspace: ConfigFile) -> Loosening | None:
         settings={
             key: value
             for key, value in (
+                ("expose", workspace.expose),
                 ("prespawn", workspace.prespawn),
                 ("idle_s", workspace.idle_s),
                 ("registry", workspace.registry),

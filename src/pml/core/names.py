@@ -140,6 +140,15 @@ def wire_of(tool: ToolName) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "_", plain)[: MAX_WIRE - len(suffix)] + suffix
 
 
+def colon_of(wire: str, servers: Iterable[str]) -> str | None:
+    """Return the tool that people may mean when they write `wire` in a rule, None if no server begins it.
+
+    For messages only: which tool a client means is told by the table.
+    """
+    found = next((server for server in servers if wire.startswith(f"{server}__")), None)
+    return None if found is None or ":" in wire else f"{found}:{wire[len(found) + 2 :]}"
+
+
 class WireNames:
     """The table between tools and their wire names. It does not depend on the order of `tools`."""
 

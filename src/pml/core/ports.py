@@ -57,6 +57,10 @@ class Processes(Protocol):
         """Return this process and all above it, nearest first."""
         ...
 
+    def client(self) -> Process:
+        """Return the process that had this one started: the nearest above it that is no mere launcher."""
+        ...
+
     def leader(self) -> Process:
         """Return the process that the terminal or job lasts as long as: its shell, as a rule."""
         ...

@@ -31,10 +31,11 @@ class Servers(Protocol):
         seen: Manifest | None = None,
         on_progress: Callable[[JsonObject], None] | None = None,
     ) -> bytes:
-        """Send a request and return its result as the server wrote it. Starts the server if need be.
+        """Send a request and return its result as the server wrote it.
 
-        Cancelling the caller cancels the request at the server. A request that was interrupted is never
-        sent again. Raises: ServerRefused; Changed if the server is not the one that offered `seen`.
+        With `seen`, it is sent at once or not at all: Changed is raised unless `seen` is what `live` returns
+        at that moment. Without, the server is started if need be. Cancelling the caller cancels the request
+        at the server. A request that was interrupted is never sent again. Raises: ServerRefused; Changed.
         """
         ...
 
@@ -67,5 +68,5 @@ class Client(Protocol):
         ...
 
     def changed(self, server: str, kind: str) -> None:
-        """Learn that what the server offers has changed: `tools`, `prompts` or `resources`."""
+        """Learn that what the server offers has changed and was read: `tools`, `prompts` or `resources`."""
         ...

@@ -5,10 +5,10 @@ The question is stored before it gets here, and any other channel may answer it 
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
-from pml.core.approvals import Approval, State
+from pml.core.approvals import Approval, ApprovalId, Role, State
 from pml.downstream.connection import Connection, ConnectionGone, Exchange, RpcError
 from pml.downstream.eras import Era
 from pml.downstream.forms import apply_answer, form_params
@@ -27,6 +27,29 @@ class FormNeeded(Exception):
     def __init__(self, record: Approval) -> None:
         super().__init__(record.id)
         self.record = record
+
+
+class _Form:
+    """A question that the client shows, once for all the calls that wait for it."""
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[Approval | None]
+        self.came = asyncio.Event()  # its answer
+        self.waiting = 0
+        self.is_kept = False  # a call was told to go on without it: a late answer still counts
+
+    @property
+    def is_open(self) -> bool:
+        return not (self.task.done() or self.task.cancelling())
+
+    def leave(self) -> None:
+        """Close the form when nobody has a use for its answer any more."""
+        self.waiting -= 1
+        if not (self.waiting or self.is_kept or self.came.is_set()):
+            self.task.cancel()
+
+
+_forms: WeakKeyDictionary[Connection, dict[ApprovalId, _Form]] = WeakKeyDictionary()
 
 
 class Asker:
@@ -61,45 +84,71 @@ class Asker:
 
         Raises: FormNeeded on a modern connection.
         """
-        if not self.has_form or record.id == self.unanswered:
+        counts = self.has_form and Role.FORM in record.deciders
+        if not counts or record.id == self.unanswered:
             return record
         if self.era.is_modern:
             raise FormNeeded(record)
         return await self._wait_with_form(record)
 
     async def _wait_with_form(self, record: Approval) -> Approval:
-        came = asyncio.Event()
-        form = self._spawn(self._show(record, came))
+        form = self._form(record)
         left_s = max(0.0, self._ends_at - asyncio.get_running_loop().time())
         decided = asyncio.ensure_future(wait(self._desk, record.id, timeout_s=left_s))
         ticks = asyncio.ensure_future(self._tick())
-        left_open = False
+        form.waiting += 1
         try:
-            await asyncio.wait({form, decided}, return_when=asyncio.FIRST_COMPLETED)
-            if came.is_set():  # its own decision wakes `decided` before all of it is remembered
-                await asyncio.wait({form})
-            if form.done() and form.result() is not None:
-                return form.result()
+            await asyncio.wait({form.task, decided}, return_when=asyncio.FIRST_COMPLETED)
+            if form.came.is_set():  # its own decision wakes `decided` before all of it is remembered
+                await asyncio.wait({form.task})
+            if form.task.done() and (answered := form.task.result()) is not None:
+                return answered
             if not decided.done():
                 return record
             answer = decided.result()
-            left_open = answer.status is State.PENDING  # the form stays: a late answer still counts
+            form.is_kept |= answer.status is State.PENDING
             return answer
+        except ConnectionGone as exc:
+            self._exchange.closed = True
+            raise asyncio.CancelledError from exc  # the call ends with its client; the question is taken back
         finally:
             ticks.cancel()
             decided.cancel()
-            if not left_open and not came.is_set():
-                form.cancel()
+            form.leave()
+
+    def _form(self, record: Approval) -> _Form:
+        """Return the form that is open for the question, or a new one."""
+        forms = _forms.setdefault(self._connection, {})
+        for id in [id for id, form in forms.items() if not form.is_open]:
+            del forms[id]
+        if record.id not in forms:
+            form = forms[record.id] = _Form()
+            form.task = self._spawn(self._show(record, form.came))
+        return forms[record.id]
 
     async def _show(self, record: Approval, came: asyncio.Event) -> Approval | None:
-        """Return the question as the form's answer, once it `came`, leaves it; None if nobody answered."""
+        """Return the question as the form's answer leaves it, once it `came`; None if nobody answered.
+
+        A question that is decided elsewhere, or over, is not shown any longer. Raises: ConnectionGone.
+        """
         began_at = asyncio.get_running_loop().time()
-        with suppress(RpcError, ConnectionGone):
-            answer = await self._connection.request("elicitation/create", form_params(record, self.era))
+        params = form_params(record, self.era)
+        asked = self._spawn(self._connection.request("elicitation/create", params))
+        decided = self._spawn(wait(self._desk, record.id))
+        try:
+            await asyncio.wait({asked, decided}, return_when=asyncio.FIRST_COMPLETED)
+            if not asked.done():
+                return decided.result()
             came.set()
             elapsed_s = asyncio.get_running_loop().time() - began_at
-            return await apply_answer(self._desk, record, answer, client=self.era.client, elapsed_s=elapsed_s)
-        return None
+            return await apply_answer(
+                self._desk, record, asked.result(), client=self.era.client, elapsed_s=elapsed_s
+            )
+        except RpcError:
+            return None
+        finally:
+            asked.cancel()
+            decided.cancel()
 
     async def _tick(self) -> None:
         while True:

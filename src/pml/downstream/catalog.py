@@ -24,20 +24,25 @@ class Catalog:
         self._spawn = spawn
         self._policy: Policy | None = None
         self._tools: Tools | None = None
+        self._changes = 0
         self._problems: Mapping[str, str] = {}
         self._learning: asyncio.Task[Mapping[str, str]] | None = None
 
     def forget(self, server: str, kind: str) -> None:
         """Learn that what a server offers has changed."""
         self._tools = None
+        self._changes += 1
 
     async def tools(self) -> tuple[Tools, Policy]:
         """Return what is known now; starts nothing."""
         policy = await current_policy(self._gate.desk, self._gate.session.workspace)
-        if self._tools is None or self._policy is not policy:
-            self._tools = await known_tools(self._gate, policy, problems=self._problems)
-            self._policy = policy
-        return self._tools, policy
+        if self._tools is not None and self._policy is policy:
+            return self._tools, policy
+        changes = self._changes
+        tools = await known_tools(self._gate, policy, problems=self._problems)
+        if changes == self._changes:  # else a part of it may be from before a change
+            self._tools, self._policy = tools, policy
+        return tools, policy
 
     async def _listed(self) -> tuple[Tools, Policy]:
         """Return the table of names without a look at the files: the call itself is judged by them anyway."""

@@ -159,7 +159,7 @@ class Connection:
         """Return after the end of input, when every answer is out or its request cancelled."""
         try:
             await self._ended.wait()
-            if self._tasks and not self._outlet.gone:
+            if self._tasks and not self._outlet.gone and not self._outlet.congested:
                 await asyncio.wait(self._running(), timeout=FINISH_S)
         finally:
             self.ended()

@@ -6,6 +6,7 @@ read and written is not known here.
 
 import asyncio
 import os
+import select
 import sys
 import threading
 from collections.abc import Callable, Generator
@@ -17,6 +18,7 @@ from pml.core.errors import Unavailable
 READ_BYTES: Final = 64 * 1024  # what a pipe holds; a larger buffer is mapped and unmapped at every read
 CONGESTED_BYTES: Final = 1024 * 1024  # unread answers beyond this: the client is not reading
 RELIEVED_BYTES: Final = CONGESTED_BYTES // 4
+LOOK_S: Final = 0.1  # between looks whether a client that is not read is still there; all ends within 5 s
 
 
 def claim_stdout() -> int:
@@ -54,7 +56,10 @@ def open_pipes(*, stdin: int, stdout: int) -> "Generator[Pipes]":
 
 
 class Pipes:
-    """A client's two pipes. While the client does not read its answers, its requests are not read."""
+    """A client's two pipes. While the client does not read its answers, its requests are not read.
+
+    Its end is noticed all the same.
+    """
 
     def __init__(self, stdin: int, stdout: int) -> None:
         self._ended: Callable[[], None] | None = None
@@ -92,6 +97,7 @@ class Inlet:
         self._received: Callable[[bytes], None] | None = None
         self._ended: Callable[[], None] | None = None
         self._paused = False
+        self._looking: asyncio.TimerHandle | None = None
         self._held: bytes | None = None  # what a thread read before it knew of the pause
         self._turn: threading.Event | None = None  # set when the thread may read the next piece
         self._reading = False  # the thread has its turn; it gets one at a time
@@ -111,9 +117,10 @@ class Inlet:
             self._blocks = _stop_blocking(self._fd)
 
     def pause(self) -> None:
-        """Leave unread what comes."""
+        """Leave unread what comes, as long as the client is there."""
         if self._received is not None and not self._paused:
             self._paused = True
+            self._looking = self._loop.call_later(LOOK_S, self._look)
             if self._turn is None:
                 self._loop.remove_reader(self._fd)
 
@@ -121,6 +128,7 @@ class Inlet:
         if self._received is None or not self._paused:
             return
         self._paused = False
+        self._stop_looking()
         if self._held is None:
             self._go_on()
         else:
@@ -132,12 +140,24 @@ class Inlet:
         if self._received is None:
             return
         self._received = None
+        self._stop_looking()
         if self._turn is not None:
             self._turn.set()
             return
         self._loop.remove_reader(self._fd)
         if self._blocks:
             os.set_blocking(self._fd, True)
+
+    def _look(self) -> None:
+        if _has_hung_up(self._fd):
+            self.resume()  # all that is left fits in the pipe
+        else:
+            self._looking = self._loop.call_later(LOOK_S, self._look)
+
+    def _stop_looking(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
 
     def _go_on(self) -> None:
         if self._turn is None:
@@ -184,7 +204,7 @@ class Inlet:
 
     def _take_in_turn(self, data: bytes) -> None:
         self._reading = False
-        if self._paused:
+        if self._paused and data:
             self._held = data
             return
         self._take(data)
@@ -303,6 +323,19 @@ class Outlet:
         self._waiting.clear()
         self._idle.set()
         self._flowing.set()
+
+
+def _has_hung_up(fd: int) -> bool:
+    """Tell whether nobody will write any more, though there may be something left to read.
+
+    Never of a file, nor on Windows, where only a read that is under way tells.
+    """
+    if sys.platform == "win32":
+        return False
+    half_closed = getattr(select, "POLLRDHUP", 0)  # a socket's; on Linux alone
+    poll = select.poll()
+    poll.register(fd, select.POLLIN | half_closed)
+    return any(event & ~select.POLLIN for _, event in poll.poll(0))
 
 
 def _write(fd: int, piece: memoryview) -> int | None:

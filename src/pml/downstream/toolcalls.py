@@ -25,7 +25,7 @@ from pml.downstream.relay import CANCELLED, PARKED_S, Relay, Work, server_error
 from pml.downstream.results import approval_result, refusal_result
 from pml.downstream.seals import Seals
 from pml.service.approvals import get
-from pml.service.calls import admit_own, call_tool
+from pml.service.calls import admit_own, call_tool, refuse_denied_own
 from pml.service.gate import Attempt, Gate, Paused
 from pml.service.policy import current_policy
 from pml.service.settling import settle_trust
@@ -105,11 +105,8 @@ class ToolCalls:
             approval_id, attempt = _collect(self._shown, sealed.ref)
             settled = await self._take_form(approval_id, asked, asker, era, sealed.age_s)
         elif asked.said is not None:
-            tool = await self._continued_tool(asked)
-            given = _inner(asked.arguments) if asked.name == "call" else asked.arguments
-            attempt, settled = await resume(
-                self._gate, asked.said, tool=tool, arguments=given, client=era.client
-            )
+            given = await self._given(asked)
+            attempt, settled = await resume(self._gate, asked.said, given=given, client=era.client)
         else:
             attempt = await self._attempt(asked)
         try:
@@ -157,12 +154,23 @@ class ToolCalls:
             )
         return attempt
 
-    async def _continued_tool(self, asked: Asked) -> str | None:
-        """Return the tool whose workflow is continued; None where `call` continues any."""
-        if asked.name == "call":
-            name = asked.arguments.get("tool")
-            return str((await self._catalog.resolve(name, {})).tool) if isinstance(name, str) else None
-        return str((await self._attempt(asked)).tool)
+    async def _given(self, asked: Asked) -> Mapping[str, JsonObject] | None:
+        """Return the tools whose workflow may be continued, with their arguments; None where any may be.
+
+        Raises: ToolDenied if a rule denies the tool of PML's own that is used for it.
+        """
+        attempt = await self._attempt(asked)
+        given = {str(attempt.tool): attempt.arguments}
+        if attempt.tool.namespace != CALL.namespace:
+            return given
+        await refuse_denied_own(self._gate, attempt)
+        if attempt.tool != CALL:
+            return given
+        name = asked.arguments.get("tool")
+        if not isinstance(name, str):
+            return None
+        inner = await self._catalog.resolve(name, _inner(asked.arguments))
+        return {**given, str(inner.tool): inner.arguments}
 
     async def _take_form(
         self, approval_id: ApprovalId, asked: Asked, asker: Asker, era: Era, age_s: float

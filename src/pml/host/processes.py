@@ -5,8 +5,12 @@ On Linux the start is the kernel's own count, which no change of the clock moves
 
 import os
 import sys
+from typing import Final
 
 from pml.core.ports import Process
+
+_SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ash", "ksh", "fish"})
+_LAUNCHERS: Final = frozenset({"env", "uv", "uvx", "pipx", "nice", "timeout", "nohup", "stdbuf", "cmd"})
 
 
 class SystemProcesses:
@@ -31,6 +35,12 @@ class SystemProcesses:
             above.append(process)
         return above
 
+    def client(self) -> Process:
+        """Return the nearest process above this one that is no mere launcher, such as `sh -c` or `uv run`."""
+        above = self.ancestors()
+        started_by = above[1:] or above
+        return next((process for process in started_by if not _launches(_words(process.pid))), started_by[-1])
+
     def leader(self) -> Process:
         """Return the leader of the terminal or job that this process belongs to; else its parent."""
         found = None if sys.platform == "win32" else _look_up(os.getsid(0))
@@ -38,7 +48,23 @@ class SystemProcesses:
         return found[0] if found is not None else above[min(1, len(above) - 1)]
 
 
+def _launches(words: list[str]) -> bool:
+    """Tell whether a command line only starts another. A shell without `-c` is a person's, or a script's."""
+    name = os.path.basename(words[0]).lower().removesuffix(".exe") if words else ""
+    if name in _SHELLS:
+        return any(word.startswith("-") and "c" in word for word in words[1:])
+    return name in _LAUNCHERS
+
+
 if sys.platform == "linux":
+
+    def _words(pid: int) -> list[str]:
+        """Return the command line of the process."""
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                return [os.fsdecode(word) for word in file.read().split(b"\0") if word]
+        except OSError:
+            return []
 
     def _look_up(pid: int) -> tuple[Process, int] | None:
         """Return the running process and the number of its parent, or None."""
@@ -51,6 +77,15 @@ if sys.platform == "linux":
             return None
         return Process(pid=pid, started=float(fields[19])), int(fields[1])
 else:
+
+    def _words(pid: int) -> list[str]:
+        """Return the command line of the process."""
+        import psutil
+
+        try:
+            return psutil.Process(pid).cmdline()
+        except psutil.Error:
+            return []
 
     def _look_up(pid: int) -> tuple[Process, int] | None:
         """Return the running process and the number of its parent, or None."""

@@ -63,9 +63,15 @@ async def call_tool(
         except Changed:
             if admitted.record is not None:
                 raise
+            policy = await _policy_now(gate)
     raise Changed(
         f"server `{attempt.tool.namespace}` changes too often", hint="`pml servers logs` may tell why"
     )
+
+
+async def refuse_denied_own(gate: Gate, attempt: Attempt) -> None:
+    """Raise ToolDenied if a rule denies PML's own tool."""
+    await _judge(gate, await _policy_now(gate), attempt, None, None)
 
 
 async def admit_own(gate: Gate, attempt: Attempt, asking: Asking, settled: Approval | None) -> None:

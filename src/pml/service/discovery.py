@@ -117,15 +117,15 @@ async def _known(gate: Gate, launch: Launch) -> Manifest | None:
 
 
 def _entries(manifest: Manifest, policy: Policy) -> list[Known]:
-    expose = policy.settings.expose
-    globs = None if expose is None else [Glob(text) for text in expose]
+    lists = (policy.settings.expose, policy.settings.expose_within)
+    exposing = [[Glob(text) for text in given] for given in lists if given is not None]
     entries: list[Known] = []
     for shape in manifest.tools:
         try:
             tool = ToolName(namespace=manifest.server, action=str(shape.get("name")))
         except Invalid:
             continue
-        listed = globs is None or any(_exposes(glob, tool) for glob in globs)
+        listed = all(any(_exposes(glob, tool) for glob in globs) for globs in exposing)
         entries.append(Known(tool=tool, wire=wire_of(tool), shape=shape, listed=listed))
     return entries
 

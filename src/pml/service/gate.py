@@ -108,11 +108,12 @@ def deciders(gate: Gate, settings: Settings, subject: Subject, tool: str, asking
             model = False
         case ModelMayApprove.IF_NO_FORM:
             model = not asking.has_form
+    is_child = gate.session.parent_id is not None
     parents = approval.parent_may_decide
     named = parents if isinstance(parents, bool) else any(Glob(glob).matches(tool) for glob in parents)
     return who_may_allow(
         subject,
-        has_form=asking.has_form,
-        model_may_approve=model and asking.has_model,
-        parent_may_decide=named and gate.session.parent_id is not None,
+        has_form=asking.has_form and not is_child,  # a child's form may be answered by the agent above it
+        model_may_approve=model and asking.has_model and not is_child,
+        parent_may_decide=named and is_child,
     )

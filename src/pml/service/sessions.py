@@ -58,13 +58,25 @@ async def descends_from(desk: Desk, session: Session, ancestor: SessionId) -> bo
     return False
 
 
-async def guard_person(desk: Desk) -> None:
-    """Raise MayNotDecide if this process runs beneath a registered agent: an agent decides nothing."""
-    agents = {
+async def agent_above(desk: Desk, client: Process) -> Session | None:
+    """Return the agent that started `client`, at whatever distance: what it starts decides nothing."""
+    agents = await _agents(desk)
+    above = desk.processes.ancestors()
+    higher = above[above.index(client) + 1 :] if client in above else above
+    return next((agents[process] for process in higher if process in agents), None)
+
+
+async def _agents(desk: Desk) -> dict[Process, Session]:
+    return {
         session.process: session
         for session in await desk.store.sessions.live()
         if session.is_agent and session.process is not None
     }
+
+
+async def guard_person(desk: Desk) -> None:
+    """Raise MayNotDecide if this process runs beneath a registered agent: an agent decides nothing."""
+    agents = await _agents(desk)
     if not agents:
         return
     for process in desk.processes.ancestors():

@@ -1,6 +1,7 @@
 """Continuing a paused call: by the principal it was issued to, once, and never beyond who may decide it."""
 
 import contextlib
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from pml.core.approvals import Approval, Channel, Decider, DeciderKind, Role, Scope, State, Subject
@@ -42,14 +43,15 @@ class Continuation:
 
 
 async def resume(
-    gate: Gate, said: Continuation, *, tool: str | None, arguments: JsonObject, client: str
+    gate: Gate, said: Continuation, *, given: Mapping[str, JsonObject] | None, client: str
 ) -> tuple[Attempt, Approval]:
     """Return the call to go on with and the approval that was decided for it. The workflow is used up.
 
-    `tool` is the one that was called with it, None for PML's `call`, which continues any.
+    `given` are the tools that may be meant, each with its arguments; None where any is, as with `call` alone.
     Raises: WorkflowGone, WorkflowAborted, NotApproved, Invalid, Paused (still undecided: the id lives on).
     """
-    workflow, call = await _find(gate, said.workflow_id, tool)
+    workflow, call = await _find(gate, said.workflow_id, given)
+    arguments = None if given is None else given[call.tool]
     if arguments and digest(arguments) != digest(call.arguments):
         raise Invalid(
             "these are not the arguments that were asked about",
@@ -75,11 +77,11 @@ async def resume(
     return attempt, record
 
 
-async def _find(gate: Gate, workflow_id: str, tool: str | None) -> tuple[Workflow, PausedCall]:
+async def _find(gate: Gate, workflow_id: str, tools: Container[str] | None) -> tuple[Workflow, PausedCall]:
     workflow = await gate.desk.store.workflows.get(workflow_id)
     if workflow is None or workflow.call is None or workflow.principal != gate.session.principal:
         raise WorkflowGone
-    if tool is not None and tool != workflow.call.tool:
+    if tools is not None and workflow.call.tool not in tools:
         raise WorkflowGone
     return workflow, workflow.call
 

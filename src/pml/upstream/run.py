@@ -6,6 +6,8 @@ When to start, and what follows from an end, is decided in `server`.
 import asyncio
 from collections.abc import Callable, Set
 from dataclasses import dataclass
+from math import inf
+from typing import Final
 
 from pml.core.errors import ServerFailed
 from pml.core.manifests import Manifest
@@ -18,6 +20,13 @@ from pml.upstream.log import ServerLog
 from pml.upstream.offers import KINDS, Reader, greet
 from pml.upstream.peer import Peer
 from pml.upstream.process import Ears, Launch, ServerProcess, identify
+
+# A server that announces a change after every list, or all the time, could never be called if each of these
+# counted. After some in a row that changed nothing, a list that was just read holds for this long: so late, at
+# most, is a real change of such a server seen. Every other announcement counts at once.
+CALM_S: Final = 1.0
+_FALSE_ALARMS: Final = 2  # one may be a change that is announced before it is made
+_RAREST: Final = 12  # doublings of the time between unasked reads: beyond it, the server idles and is stopped
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +51,8 @@ class Run:
         self.identity: Process
         self.peer: Peer
         self._limits = limits
+        self._read_again_at = -inf
+        self._false_alarms = 0  # announcements in a row that changed nothing
         self._process: ServerProcess
         self._offered: Manifest
 
@@ -68,6 +79,19 @@ class Run:
         reader = Reader(self.spec.name, self.peer, self.log, self._limits)
         self._offered = await reader.read(self._offered, kinds)
         return self._offered
+
+    def note_read(self, *, was_needed: bool, now: float) -> None:
+        """Learn that an announced change was read, and whether there was one."""
+        self._read_again_at = now
+        self._false_alarms = 0 if was_needed else self._false_alarms + 1
+
+    def is_crying_wolf(self, now: float) -> bool:
+        """Tell whether an announcement may be left unread for now: see `CALM_S`."""
+        return self._false_alarms >= _FALSE_ALARMS and now < self._read_again_at + CALM_S
+
+    def rest_s(self, now: float) -> float:
+        """Return how long to wait before reading unasked: longer after each announcement of nothing."""
+        return self._read_again_at + CALM_S * 2 ** min(self._false_alarms, _RAREST) - now
 
     def end(self, reason: str, *, is_crash: bool) -> None:
         """Have the run end; the first reason counts."""

@@ -1,7 +1,8 @@
 """One configured server: started when it is needed, stopped when it idles, started again after a crash.
 
 Concurrent callers share one start. A crash is told at once to whoever waits, and nothing is sent again. A row
-of crashes ends only with a run that lasts: one that answers and then dies would go on for ever.
+of crashes ends only with a run that lasts: one that answers and then dies would go on for ever. A change
+that a server announces is read first and told to the client after, so that the client finds it.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from pml.upstream.environment import environment_of
 from pml.upstream.limits import Limits
 from pml.upstream.log import ServerLog, log_path
 from pml.upstream.process import Launch
-from pml.upstream.run import Ending, Run
+from pml.upstream.run import CALM_S, Ending, Run
 
 
 class State(StrEnum):
@@ -47,14 +48,13 @@ class Surroundings:
 
 
 class Server:
-    """A server under one launch digest; `live` is what it offers, while it runs and announced no change."""
+    """A server under one launch digest."""
 
     def __init__(
         self, spec: ServerSpec, launch: str, around: Surroundings, *, after: "Server | None"
     ) -> None:
         self.spec = spec
         self.launch = launch
-        self.live: Manifest | None = None
         self._around = around
         self._limits = around.limits
         self._after = after
@@ -63,6 +63,8 @@ class Server:
         self._readying: asyncio.Task[Manifest] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._idling: asyncio.TimerHandle | None = None
+        self._looking: asyncio.TimerHandle | None = None
+        self._offered: Manifest | None = None
         self._known: Manifest | None = None
         self._state = State.STOPPED
         self._starts = 0
@@ -70,6 +72,13 @@ class Server:
         self._retry_at = 0.0
         self._last_error: str | None = None
         self._closed: str | None = None
+
+    @property
+    def live(self) -> Manifest | None:
+        """What the server offers; None if it does not run, or announced a change that is not read yet."""
+        run = self._run
+        is_read = run is not None and (not run.stale or run.is_crying_wolf(self._loop.time()))
+        return self._offered if is_read else None
 
     async def request(
         self,
@@ -80,9 +89,11 @@ class Server:
         on_progress: Callable[[JsonObject], None] | None,
     ) -> bytes:
         """As `Servers.request`."""
-        live = self.live or await self.ready()
-        if seen is not None and live is not seen:
+        live = self.live
+        if seen is not None and live is not seen:  # to wait here would be to run on a verdict that has aged
             raise Changed(f"server `{self.spec.name}` no longer offers what it offered")
+        if live is None:
+            await self.ready()
         if self._run is None:
             raise ServerFailed(self._last_error or f"server `{self.spec.name}` is not running")
         return await self._run.peer.request(method, params, on_progress=on_progress)
@@ -107,8 +118,11 @@ class Server:
         await asyncio.gather(*before, *tasks, return_exceptions=True)
         self._around.board.take_down(self.spec.name)
 
-    async def _make_ready(self) -> Manifest:
+    async def _make_ready(self, *, only: Run | None = None) -> Manifest:
+        """Start the server or read again what it offers; with `only`, read in that run and start nothing."""
         try:
+            if only is not None:
+                return await self._read_again(only)
             if self._after is not None:
                 await self._after.close(f"server `{self.spec.name}` was stopped: its configuration changed")
                 self._after = None
@@ -161,7 +175,7 @@ class Server:
         try:
             self._post(State.STARTING)
             manifest = await self._in_time(run, run.greet(around.client))
-            manifest = await self._keep(run, manifest, told=set())
+            manifest = await self._keep(run, manifest)
             self._post(State.RUNNING)
         except ServerFailed as exc:
             run.end(exc.message, is_crash=True)
@@ -174,12 +188,15 @@ class Server:
 
     async def _read_again(self, run: Run) -> Manifest:
         """Read what has changed. A server that does not tell now goes on: it may be busy with calls."""
-        told, run.stale = run.stale, set()
+        stale, run.stale = run.stale, set()
+        before, self._offered = self._known, None
         try:
-            return await self._keep(run, await self._in_time(run, run.read(told)), told)
+            manifest = await self._keep(run, await self._in_time(run, run.read(stale)))
         except BaseException:
-            run.stale |= told
+            run.stale |= stale
             raise
+        run.note_read(was_needed=manifest is not before, now=self._loop.time())
+        return manifest
 
     async def _in_time(self, run: Run, reading: Coroutine[None, None, Manifest]) -> Manifest:
         try:
@@ -189,8 +206,8 @@ class Server:
             late = f"did not say what it offers within {self._limits.start_s:g} s"
             raise ServerFailed(run.with_last_words(late)) from None
 
-    async def _keep(self, run: Run, manifest: Manifest, told: set[str]) -> Manifest:
-        """Remember what the server offers, and tell the client of what it has not been told of yet."""
+    async def _keep(self, run: Run, manifest: Manifest) -> Manifest:
+        """Remember what the server offers, and tell the client of what is not as it was."""
         known = self._known
         try:
             known = known or await self._around.manifests.get(manifest.server, manifest.launch)
@@ -199,35 +216,49 @@ class Server:
         except PmlError as exc:  # a cache, for lists while the server does not run: the call goes on
             run.log.note(f"not kept: {exc.message}")
         self._known = known if known == manifest and known is not None else manifest
-        for kind in sorted(_changed_kinds(known, manifest) - told):
+        for kind in sorted(_changed_kinds(known, manifest)):
             self._around.client.changed(manifest.server, kind)
         if run.over.done():
             raise ServerFailed(run.over.result().reason)
-        self.live = None if run.stale else self._known
+        self._offered = self._known
         return self._known
 
     def _changed(self, run: Run, kind: str) -> None:
-        if kind not in run.stale:
-            run.stale.add(kind)
-            if self._run is run:
-                self.live = None
-            self._around.client.changed(run.spec.name, kind)
+        """Learn that the server announced a change: it counts at once, and is read and told soon."""
+        run.stale.add(kind)
+        if self._looking is None:
+            self._looking = self._loop.call_later(0, self._look, run)
+
+    def _look(self, run: Run) -> None:
+        """Read what has changed although nobody calls. Where that fails, the next use reads."""
+        self._looking = None
+        if not run.stale or run.over.done():
+            return
+        is_reading = self._readying is not None and not self._readying.done()
+        wait_s = CALM_S if is_reading else run.rest_s(self._loop.time())
+        if wait_s > 0:
+            self._looking = self._loop.call_later(wait_s, self._look, run)
+            return
+        self._readying = self._loop.create_task(self._make_ready(only=run))
+        self._readying.add_done_callback(_take_note)
 
     def _end_if_idle(self, run: Run) -> None:
         idle_s = self._around.idle_s()
         quiet_s = self._loop.time() - run.peer.used_at if run.peer.is_idle else 0.0
         if quiet_s >= idle_s:
             run.end(f"server `{run.spec.name}` was stopped: it was idle", is_crash=False)
-            self.live = None
+            self._offered = None
         else:
             self._idling = self._loop.call_later(idle_s - quiet_s, self._end_if_idle, run)
 
     async def _watch(self, run: Run) -> None:
         """See the run to its end, whatever ends it."""
         ending = await run.over
-        self.live = None
-        if self._idling is not None:
-            self._idling.cancel()
+        self._offered = None
+        for timer in (self._idling, self._looking):
+            if timer is not None:
+                timer.cancel()
+        self._looking = None
         if ending.is_crash and self._around.board.was_stopped(run.spec.name, run.identity):
             ending = Ending(reason=f"server `{run.spec.name}` was stopped by a person", is_crash=False)
         try:
@@ -263,6 +294,12 @@ class Server:
             restarts=max(0, self._starts - 1),
             last_error=self._last_error,
         )
+
+
+def _take_note(reading: "asyncio.Task[Manifest]") -> None:
+    """Take the failure of a reading that nobody may have waited for."""
+    if not reading.cancelled():
+        reading.exception()
 
 
 def _changed_kinds(known: Manifest | None, now: Manifest) -> set[str]:
