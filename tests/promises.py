@@ -52,6 +52,7 @@ PROMISES: Final[dict[str, str]] = {
     "server:never-replayed": "A call that was interrupted is never sent to a server again.",
     "session:own-memory": "A session's memory serves only the principal and workspace it belongs to.",
     "show:nothing-hidden": "What a person is shown is whole, and hides and forges nothing.",
+    "stdio:end-noticed": "A client that goes is noticed also while it leaves answers unread.",
     "stdio:garbage-survived": "Whatever a client sends, the gateway answers and goes on.",
     "stdio:stdout-clean": "Nothing but protocol messages reaches standard output.",
     "store:kill-loses-nothing": "A process killed at any moment loses no reported decision and repeats none.",

@@ -190,6 +190,7 @@ async def test_a_client_that_does_not_read_is_not_read_until_it_has_caught_up() 
         assert not outlet.congested
 
 
+@promise("stdio:end-noticed")
 @pytest.mark.parametrize("watching", [True, False])
 @pytest.mark.parametrize("left", [b"", b"left unread"])
 def test_a_client_that_goes_while_its_answers_are_unread_is_noticed(
@@ -234,6 +235,7 @@ def test_a_thread_that_reads_notices_the_end_also_where_nothing_else_tells(
         runner.run(go_while_congested())
 
 
+@promise("stdio:end-noticed")
 @pytest.mark.parametrize("whole", [True, False])
 async def test_a_socket_that_is_closed_while_answers_are_unread_is_noticed(
     monkeypatch: pytest.MonkeyPatch, whole: bool

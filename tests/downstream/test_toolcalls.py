@@ -3,14 +3,19 @@
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import pytest
 
-from pml.core.approvals import Scope
+from pml.core.approvals import Role, Scope, SessionId, State
 from pml.core.config import FileKind
+from pml.core.ports import ApprovalQuery
 from pml.core.values import Json, JsonObject
 from pml.downstream.eras import MODERN
+from pml.service import approvals
+from pml.service.policy import current_policy
+from pml.service.trusting import trust_question
 from tests.downstream.parties import FORMS, LATEST, Message, Party, code_of, text_of, tool
 from tests.promises import promise
 from tests.service.offices import rules_of
@@ -440,3 +445,80 @@ async def test_a_grant_for_the_session_covers_the_tool_as_it_is(party: Party) ->
     changed: Message = await party.call("call", {"tool": "files:read", "arguments": {"path": "b"}})
     assert changed["approval_context"]["type"] == "tool_changed"
     assert text_of(changed).startswith("Approval required to accept the changed tool files:read\n")
+
+
+@promise("rules:deny-wins")
+async def test_a_deny_on_call_holds_also_for_what_it_would_continue(party: Party) -> None:
+    party.configure(expose=[])
+    await party.connect()
+    asked = await party.call("call", {"tool": "files:read", "arguments": {"path": "a"}})
+    party.configure(expose=[], permissions={"deny": ["pml:call"]})
+
+    result = await party.continue_("call", asked["approval_context"]["workflow_id"])
+
+    assert code_of(result["result"]) == "TOOL_DENIED"
+    assert party.servers.calls == []
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+async def test_an_asked_call_of_call_is_continued_alone_or_with_its_arguments_repeated(
+    party: Party, repeated: bool
+) -> None:
+    party.configure(expose=[], permissions={"ask": ["pml:call"], "allow": ["files:read"]})
+    await party.connect()
+    given: JsonObject = {"tool": "files:read", "arguments": {"path": "a"}}
+    asked = await party.call("call", given)
+    said = {"workflow_id": asked["approval_context"]["workflow_id"], "approved": True}
+
+    result = await party.call("call", {**(given if repeated else {}), "continue_workflow": said})
+
+    assert not result.get("isError")
+    assert [call["arguments"] for call in party.servers.calls] == [{"path": "a"}]
+
+
+@promise("run:at-most-once")
+async def test_an_answer_that_was_also_remembered_is_used_up_by_the_call_it_was_given_for(
+    party: Party,
+) -> None:
+    party.rules(ask=["files:read"])
+    await party.connect()
+    await party.call("files__read", {"path": "a"})
+    await party.decide(allow=True, scope=Scope.SESSION)
+    await party.call("files__read", {"path": "a"})
+
+    (record,) = await party.office.desk.store.approvals.page(ApprovalQuery())
+    assert (record.status, len(party.servers.calls)) == (State.COMPLETED, 1)
+
+
+async def test_a_broken_file_is_named_where_its_servers_would_be_and_mending_it_counts_at_once(
+    party: Party,
+) -> None:
+    party.configure()
+    await party.connect()
+    whole = party.office.path(FileKind.USER).read_text()
+    party.office.path(FileKind.USER).write_text("{")
+    await party.result("tools/list")
+
+    result = await party.call("files__read", {"path": "a"})
+    assert code_of(result) == "config_broken"
+    assert "config.json:1:2" in text_of(result)
+
+    party.office.path(FileKind.USER).write_text(whole)
+    assert not (await party.call("files__read", {"path": "a"})).get("isError")
+
+
+async def test_trust_given_in_one_place_answers_the_same_question_of_another(party: Party) -> None:
+    party.office.write(FileKind.WORKSPACE, {"mcpServers": {"files": {"command": "files"}}})
+    party.office.write(FileKind.USER, {})
+    other = await party.office.session(SessionId("other"))
+    policy = await current_policy(party.office.desk, other.workspace)
+    question = replace(trust_question(other, policy), deciders=frozenset({Role.PERSON, Role.FORM}))
+    waiting = await approvals.ask(party.office.desk, question)
+    await party.connect("2025-11-25", FORMS)
+    id = party.start_call("discover")
+    party.reply(await party.asked(), {"action": "accept", "content": {"remember": "once"}})
+    await party.result_of(id)
+
+    answered = await party.office.desk.store.approvals.get(waiting.id)
+    assert answered is not None
+    assert answered.status is not State.PENDING

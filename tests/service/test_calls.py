@@ -1,5 +1,7 @@
 """The pipeline of a call: what runs, what asks, what refuses, and what is told of it."""
 
+from typing import Any
+
 import pytest
 
 from pml.core.approvals import Approval, Scope, State, Subject
@@ -264,3 +266,61 @@ async def test_a_call_that_needs_no_approval_is_judged_again_when_its_server_cha
     await house.call()
 
     assert (house.servers.ran, house.servers.started) == ([RAN], ["notes", "notes"])
+
+
+async def test_an_approved_call_runs_once_on_a_server_that_reads_its_list_again_unchanged(
+    house: Gatehouse,
+) -> None:
+    async def restart() -> None:
+        house.servers.before_request = None
+        house.servers.stop("notes")
+
+    house.servers.before_request = restart
+
+    await house.call(asking=FakeAsking(house.allowing()), offered=False)
+
+    assert (house.servers.ran, await house.states()) == ([RAN], [State.COMPLETED])
+
+
+@promise("claim:judged-again")
+@pytest.mark.parametrize(
+    ("meanwhile", "error"),
+    [
+        ({"deny": [TOOL]}, ToolDenied),
+        ({"servers": {"notes": {"command": "another"}}}, Changed),
+        ({"servers": {}}, Changed),
+    ],
+    ids=["denied", "started otherwise", "taken away"],
+)
+async def test_an_approved_call_is_judged_again_when_its_server_had_to_be_made_ready_again(
+    house: Gatehouse, meanwhile: dict[str, Any], error: type[Exception]
+) -> None:
+    async def restart() -> None:
+        house.servers.before_request = None
+        house.servers.stop("notes")
+        house.configure(**meanwhile)
+
+    house.servers.before_request = restart
+
+    with pytest.raises(error):
+        await house.call(asking=FakeAsking(house.allowing()), offered=False)
+
+    assert (house.servers.ran, await house.states()) == ([], [State.FAILED])
+
+
+@promise("gate:deny-starts-nothing")
+async def test_a_deny_that_comes_while_the_server_changes_stops_a_call_that_a_rule_allowed(
+    house: Gatehouse,
+) -> None:
+    async def restart() -> None:
+        house.servers.before_request = None
+        house.servers.stop("notes")
+        house.configure(deny=[TOOL])
+
+    house.configure(allow=[TOOL])
+    house.servers.before_request = restart
+
+    with pytest.raises(ToolDenied):
+        await house.call()
+
+    assert house.servers.ran == []

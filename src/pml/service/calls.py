@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from pml.core.approvals import Approval, Lost, State, Subject
 from pml.core.audit import Entry, call_judged
@@ -265,13 +266,7 @@ async def _run(
 ) -> bytes:
     record = admitted.record
     try:
-        result = await gate.servers.request(
-            admitted.launch.spec,
-            attempt.method,
-            attempt.params(admitted.arguments),
-            seen=admitted.manifest,
-            on_progress=on_progress,
-        )
+        result = await _send(gate, attempt, admitted, on_progress)
     except PmlError as exc:
         if record is not None:
             await finish(gate.desk, record.id, error=exc.message)
@@ -290,6 +285,46 @@ async def _run(
     if admitted.noted is not None:
         await admitted.noted  # committed before the reply; the server has worked meanwhile
     return result
+
+
+async def _send(
+    gate: Gate,
+    attempt: Attempt,
+    admitted: Admitted,
+    on_progress: Callable[[JsonObject], None] | None,
+) -> bytes:
+    """Send the call to the server that was proven. Nothing is sent twice: `Changed` says that nothing was."""
+    manifest = admitted.manifest
+    for last in (False, False, True):
+        try:
+            return await gate.servers.request(
+                admitted.launch.spec,
+                attempt.method,
+                attempt.params(admitted.arguments),
+                seen=manifest,
+                on_progress=on_progress,
+            )
+        except Changed:
+            if admitted.record is None or last:
+                raise
+            manifest = await _proven_again(gate, attempt, admitted)
+    raise AssertionError("the last try returns or raises")
+
+
+async def _proven_again(gate: Gate, attempt: Attempt, admitted: Admitted) -> Manifest:
+    """Return what the server of an approved call offers now, if the call is still the one that was approved.
+
+    Raises: ToolDenied; Changed if it is not.
+    """
+    manifest = await gate.servers.manifest(admitted.launch.spec)
+    policy = await _policy_now(gate)
+    launch = find_launch(gate, policy, attempt.tool.namespace)
+    await _judge(gate, policy, replace(attempt, arguments=admitted.arguments), launch, manifest)
+    action = attempt.tool.action
+    same = manifest.definitions.get(action) == admitted.manifest.definitions.get(action)
+    if launch is None or launch.digest != admitted.launch.digest or not same:
+        raise Changed(f"server `{attempt.tool.namespace}` is no longer the one that was asked about")
+    return manifest
 
 
 async def _lose(gate: Gate, record: Approval) -> None:

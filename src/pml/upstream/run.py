@@ -22,8 +22,8 @@ from pml.upstream.peer import Peer
 from pml.upstream.process import Ears, Launch, ServerProcess, identify
 
 # A server that announces a change after every list, or all the time, could never be called if each of these
-# counted. After some in a row that changed nothing, a list that was just read holds for this long: so late, at
-# most, is a real change of such a server seen. Every other announcement counts at once.
+# counted. After some in a row that changed nothing, a list that was just read holds for this long: so late,
+# at most, is a real change of such a server seen. Every other announcement counts at once.
 CALM_S: Final = 1.0
 _FALSE_ALARMS: Final = 2  # one may be a change that is announced before it is made
 _RAREST: Final = 12  # doublings of the time between unasked reads: beyond it, the server idles and is stopped
