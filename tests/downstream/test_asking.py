@@ -156,6 +156,7 @@ async def test_a_modern_form_is_as_clients_were_seen_to_take_it(party: Party) ->
     party.rules(ask=["files:write"])
     await party.connect(MODERN, FORMS)
     result = await party.call("files__write", ARGUMENTS)
+    short = (await party.question()).id[:8]
 
     assert result.keys() == {"resultType", "inputRequests", "requestState", "_meta"}
     assert result["inputRequests"].keys() == {"approval"}
@@ -169,7 +170,9 @@ async def test_a_modern_form_is_as_clients_were_seen_to_take_it(party: Party) ->
             "remember": {
                 "type": "string",
                 "title": "Remember",
-                "description": "How long this answer holds",
+                "description": (
+                    f"How long this answer holds. All of the question: pml approvals show {short}"
+                ),
                 "oneOf": [
                     {"const": "once", "title": "Just this once"},
                     {"const": "session", "title": "Allow this tool for this session"},

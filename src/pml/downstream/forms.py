@@ -91,7 +91,7 @@ def _remember_field(record: Approval, era: Era) -> JsonObject:
     field: dict[str, Json] = {
         "type": "string",
         "title": "Remember",
-        "description": "How long this answer holds",
+        "description": f"How long this answer holds. All of the question: {_where(record)}",
         "default": Scope.ONCE,
     }
     if era.version in NO_ENUM_TITLES:
@@ -105,12 +105,17 @@ def _message(record: Approval) -> str:
         first, *rest = value.split("\n")
         for line in (f"{name}: {first}", *(f"  {line}" for line in rest)):
             lines += _folded(line)
-    where = f"pml approvals show {record.id[:_SHORT_ID]}"
     room = MAX_LINES - 2
     if len(lines) > room:
         more = len(lines) - room + 1
-        lines = [*lines[: room - 1], f"… CUT: {more} more lines. See all of it before you accept: {where}"]
+        cut = f"… CUT: {more} more lines. See all of it before you accept: {_where(record)}"
+        lines = [*lines[: room - 1], cut]
     return "\n".join([*_folded(form_title(record)), *lines])
+
+
+def _where(record: Approval) -> str:
+    """Return the command that shows all of the question, also what a client cuts off its form."""
+    return f"pml approvals show {record.id[:_SHORT_ID]}"
 
 
 def _facts(record: Approval) -> list[tuple[str, str]]:
