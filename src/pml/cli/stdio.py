@@ -1,6 +1,7 @@
 """`pml stdio`: the MCP gateway on standard input and output, as a client starts it."""
 
 import asyncio
+import sys
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,8 @@ def run(args: "argparse.Namespace") -> int:
 
 def serve(workspace: str | None) -> int:
     """Serve one client until it closes its end, or the process is told to stop; both are good ends."""
+    if sys.stdin is not None and sys.stdin.isatty():
+        print("pml: this is for an MCP client to start; `pml call` is for people", file=sys.stderr)
     try:
         return asyncio.run(until_done(_serve(workspace)))
     except (KeyboardInterrupt, asyncio.CancelledError):
