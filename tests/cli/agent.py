@@ -73,6 +73,15 @@ def nest(launcher: list[str]) -> dict[str, Any]:
     return json.loads(inner.stdout)
 
 
+def pipe(launcher: list[str]) -> dict[str, Any]:
+    """Stay connected, and talk to another gateway through a shell, as a client with forms would."""
+    outer = Client(launcher, forms=True)
+    outer.ask("tools/list", {})
+    found = answer(["sh", "-c", 'cat | "$@"; true', "sh"])
+    outer.close()
+    return found
+
+
 def answer(launcher: list[str]) -> dict[str, Any]:
     """Ask for a call, accept its form, and continue its workflow."""
     found: dict[str, Any] = {}
@@ -95,5 +104,5 @@ def answer(launcher: list[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    task = {"decide": decide, "nest": nest, "answer": answer}[sys.argv[1]]
+    task = {"decide": decide, "nest": nest, "pipe": pipe, "answer": answer}[sys.argv[1]]
     print(json.dumps(task(sys.argv[2:])))

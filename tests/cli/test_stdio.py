@@ -48,8 +48,9 @@ def test_an_agent_cannot_allow_its_own_call_however_it_starts_the_gateway(
 
 
 @promise("gate:agent-cannot-approve-itself")
-def test_what_an_agent_starts_can_neither_answer_a_form_nor_confirm_a_call(place: Path) -> None:
-    assert agent(place, "nest") == {
+@pytest.mark.parametrize("how", ["nest", "pipe"], ids=["a client of its own", "its shell"])
+def test_what_an_agent_starts_can_neither_answer_a_form_nor_confirm_a_call(place: Path, how: str) -> None:
+    assert agent(place, how) == {
         "with": {"forms": 0, "waits": True},
         "without": {"forms": 0, "waits": True},
     }

@@ -60,7 +60,7 @@ def test_trust_is_told_by_what_the_file_allows_starts_and_sets() -> None:
             'notes: ["notes-server", "--all", "a b"]\n  with TOKEN, PATH set\n  in "/repo"\n'
             '  found by PATH "/repo/bin"\n  permitted {"net": true}',
         ),
-        ("unasked", "what no rule names of their tools: the client asks for it, PML does not"),
+        ("unasked", "tools of theirs that no rule names: the client asks about them, PML does not"),
         ("sets", '{\n  "prespawn": [\n    "notes"\n  ]\n}'),
     ]
 

@@ -522,3 +522,27 @@ async def test_trust_given_in_one_place_answers_the_same_question_of_another(par
     answered = await party.office.desk.store.approvals.get(waiting.id)
     assert answered is not None
     assert answered.status is not State.PENDING
+
+
+@promise("workflow:bound-to-its-call")
+async def test_call_alone_with_other_arguments_continues_nothing(party: Party) -> None:
+    party.configure(expose=[])
+    await party.connect()
+    asked = await party.call("call", {"tool": "files:read", "arguments": {"path": "a"}})
+    said = {"workflow_id": asked["approval_context"]["workflow_id"], "approved": True}
+
+    result = await party.call("call", {"arguments": {"path": "b"}, "continue_workflow": said})
+
+    assert (code_of(result), party.servers.calls) == ("invalid_arguments", [])
+
+
+async def test_an_answer_that_was_remembered_and_then_ran_out_does_not_stop_what_the_rule_allows(
+    party: Party,
+) -> None:
+    party.rules(ask=["files:read"])
+    await party.connect()
+    await party.call("files__read", {"path": "a"})
+    await party.decide(allow=True, scope=Scope.SESSION)
+    party.office.clock.advance(3600)
+
+    assert not (await party.call("files__read", {"path": "a"})).get("isError")

@@ -305,6 +305,7 @@ async def test_an_approved_call_is_judged_again_when_its_server_had_to_be_made_r
     with pytest.raises(error):
         await house.call(asking=FakeAsking(house.allowing()), offered=False)
 
+    assert house.servers.started == ["notes"]  # and not once more for a call that does not run
     assert (house.servers.ran, await house.states()) == ([], [State.FAILED])
 
 

@@ -145,8 +145,10 @@ def colon_of(wire: str, servers: Iterable[str]) -> str | None:
 
     For messages only: which tool a client means is told by the table.
     """
-    found = next((server for server in servers if wire.startswith(f"{server}__")), None)
-    return None if found is None or ":" in wire else f"{found}:{wire[len(found) + 2 :]}"
+    found = max((server for server in servers if wire.startswith(f"{server}__")), key=len, default=None)
+    action = "" if found is None else wire[len(found) + 2 :]
+    # What goes on with `__` is a client's own name for a tool of a server of its own.
+    return None if found is None or ":" in wire or "__" in action else f"{found}:{action}"
 
 
 class WireNames:

@@ -61,6 +61,10 @@ class Processes(Protocol):
         """Return the process that had this one started: the nearest above it that is no mere launcher."""
         ...
 
+    def feeds(self, process: Process) -> bool:
+        """Tell whether `process` holds the other end of this one's standard input, or could."""
+        ...
+
     def leader(self) -> Process:
         """Return the process that the terminal or job lasts as long as: its shell, as a rule."""
         ...

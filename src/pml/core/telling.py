@@ -10,7 +10,7 @@ from pml.core.approvals import Approval, Subject
 from pml.core.text import visible, visible_json
 from pml.core.values import Json, JsonObject
 
-UNASKED: Final = "what no rule names of their tools: the client asks for it, PML does not"
+UNASKED: Final = "tools of theirs that no rule names: the client asks about them, PML does not"
 
 
 def asked_facts(record: Approval) -> list[tuple[str, str]]:

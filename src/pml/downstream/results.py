@@ -5,6 +5,7 @@ The same words stand in the text and in `structuredContent`: some clients show o
 
 from collections.abc import Mapping
 from datetime import datetime
+from math import ceil
 from typing import Final
 
 from pml.core.approvals import Approval, Role, Subject, instant
@@ -77,14 +78,13 @@ def approval_result(record: Approval, workflow: Workflow, *, now: datetime) -> J
 
 
 def _approval_text(record: Approval, workflow: Workflow, now: datetime) -> str:
-    minutes = max(0, round((record.expires_at - now).total_seconds() / 60))
+    minutes = max(0, ceil((record.expires_at - now).total_seconds() / 60))
     short = record.id[:SHORT_ID]
     lines = [headline(record), ""]
-    for name, value in asked_facts(record):
+    for name, value in [*asked_facts(record), ("why", why_asked(record))]:
         first, *rest = value.split("\n")
         lines += [f"  {name}: {first}", *(f"    {line}" for line in rest)]
     lines += [
-        f"  why: {why_asked(record)}",
         "",
         f"Nothing has run. A person can decide it until {instant(record.expires_at)} ({minutes} min):",
         f"  pml approvals allow {short}    or    pml approvals deny {short}",

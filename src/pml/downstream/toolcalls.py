@@ -6,6 +6,7 @@ pipeline goes on from what is stored.
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, TypeVar
 
 import msgspec
@@ -106,7 +107,8 @@ class ToolCalls:
             settled = await self._take_form(approval_id, asked, asker, era, sealed.age_s)
         elif asked.said is not None:
             given = await self._given(asked)
-            attempt, settled = await resume(self._gate, asked.said, given=given, client=era.client)
+            said = asked.said if given is not None else replace(asked.said, arguments=_inner(asked.arguments))
+            attempt, settled = await resume(self._gate, said, given=given, client=era.client)
         else:
             attempt = await self._attempt(asked)
         try:

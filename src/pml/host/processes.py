@@ -9,8 +9,16 @@ from typing import Final
 
 from pml.core.ports import Process
 
-_SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ash", "ksh", "fish"})
-_LAUNCHERS: Final = frozenset({"env", "uv", "uvx", "pipx", "nice", "timeout", "nohup", "stdbuf", "cmd"})
+_SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ash", "ksh", "fish", "csh", "tcsh"})
+_LAUNCHERS: Final = frozenset(
+    {
+        *("env", "uv", "uvx", "pipx", "npm", "npx", "make", "nice", "timeout", "nohup", "stdbuf", "setsid"),
+        *("xargs", "sudo", "doas", "direnv", "mise", "op", "tini", "dumb-init"),
+    }
+)
+_TAKES_VALUE: Final = frozenset({"-o", "+o", "-O", "+O", "--rcfile", "--init-file"})
+# Sessions of people run beneath these: none of them is an agent.
+_HOSTS: Final = frozenset({"init", "systemd", "login", "sshd", "sshd-session", "tmux", "screen"})
 
 
 class SystemProcesses:
@@ -38,8 +46,19 @@ class SystemProcesses:
     def client(self) -> Process:
         """Return the nearest process above this one that is no mere launcher, such as `sh -c` or `uv run`."""
         above = self.ancestors()
-        started_by = above[1:] or above
-        return next((process for process in started_by if not _launches(_words(process.pid))), started_by[-1])
+        chosen, *higher = above[1:] or above
+        for process in higher:
+            if not _launches(_words(chosen.pid)) or _hosts_people(process.pid):
+                break
+            chosen = process
+        return chosen
+
+    def feeds(self, process: Process) -> bool:
+        """Tell whether `process` holds the other end of this one's standard input.
+
+        True where that cannot be told: of a socket, and on systems other than Linux.
+        """
+        return _feeds(process.pid)
 
     def leader(self) -> Process:
         """Return the leader of the terminal or job that this process belongs to; else its parent."""
@@ -48,15 +67,47 @@ class SystemProcesses:
         return found[0] if found is not None else above[min(1, len(above) - 1)]
 
 
+def _name(words: list[str]) -> str:
+    first = words[0].split()[0] if words and words[0].split() else ""  # some write all of it into one word
+    return os.path.basename(first).lower().removesuffix(".exe").rstrip(":")
+
+
 def _launches(words: list[str]) -> bool:
-    """Tell whether a command line only starts another. A shell without `-c` is a person's, or a script's."""
-    name = os.path.basename(words[0]).lower().removesuffix(".exe") if words else ""
-    if name in _SHELLS:
-        return any(word.startswith("-") and "c" in word for word in words[1:])
-    return name in _LAUNCHERS
+    """Tell whether a command line only starts another: a launcher, or a shell that was given what to run."""
+    name = _name(words)
+    if name not in _SHELLS:
+        return name in _LAUNCHERS
+    rest = iter(words[1:])
+    for word in rest:
+        if word in _TAKES_VALUE:
+            next(rest, None)
+        elif not word.startswith(("-", "+")) or ("c" in word and not word.startswith("--")):
+            return True
+    return False
+
+
+def _hosts_people(pid: int) -> bool:
+    """Tell whether people's own sessions run beneath the process: it is the system's, or a terminal's."""
+    return pid == 1 or _name(_words(pid)) in _HOSTS
 
 
 if sys.platform == "linux":
+
+    def _feeds(pid: int) -> bool:
+        try:
+            ours = os.readlink("/proc/self/fd/0")
+            if ours.startswith("socket:"):
+                return True
+            folder = f"/proc/{pid}/fd"
+            return ours.startswith("pipe:") and ours in {_link(f"{folder}/{fd}") for fd in os.listdir(folder)}
+        except OSError:
+            return False
+
+    def _link(path: str) -> str:
+        try:
+            return os.readlink(path)
+        except OSError:  # closed meanwhile
+            return ""
 
     def _words(pid: int) -> list[str]:
         """Return the command line of the process."""
@@ -77,6 +128,9 @@ if sys.platform == "linux":
             return None
         return Process(pid=pid, started=float(fields[19])), int(fields[1])
 else:
+
+    def _feeds(pid: int) -> bool:
+        return True
 
     def _words(pid: int) -> list[str]:
         """Return the command line of the process."""

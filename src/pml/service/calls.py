@@ -171,7 +171,9 @@ async def _left_answer(gate: Gate, question: Question) -> Approval | None:
     """
     approval_id = gate.paused.pop(question.digest, None)
     record = None if approval_id is None else await gate.desk.store.approvals.get(approval_id)
-    return record if record is not None and record.status is State.ALLOWED else None
+    if record is None or record.status is not State.ALLOWED or gate.desk.clock.now() >= record.expires_at:
+        return None
+    return record
 
 
 async def _claim(gate: Gate, attempt: Attempt, record: Approval) -> Admitted:
@@ -316,15 +318,24 @@ async def _proven_again(gate: Gate, attempt: Attempt, admitted: Admitted) -> Man
 
     Raises: ToolDenied; Changed if it is not.
     """
-    manifest = await gate.servers.manifest(admitted.launch.spec)
-    policy = await _policy_now(gate)
-    launch = find_launch(gate, policy, attempt.tool.namespace)
-    await _judge(gate, policy, replace(attempt, arguments=admitted.arguments), launch, manifest)
+    approved = replace(attempt, arguments=admitted.arguments)
+    launch = await _still_so(gate, approved, admitted.launch)  # before anything is started
+    manifest = await gate.servers.manifest(launch.spec)
+    await _still_so(gate, approved, admitted.launch)
     action = attempt.tool.action
-    same = manifest.definitions.get(action) == admitted.manifest.definitions.get(action)
-    if launch is None or launch.digest != admitted.launch.digest or not same:
-        raise Changed(f"server `{attempt.tool.namespace}` is no longer the one that was asked about")
+    if manifest.definitions.get(action) != admitted.manifest.definitions.get(action):
+        raise Changed(f"tool `{attempt.tool}` is no longer the one that was asked about")
     return manifest
+
+
+async def _still_so(gate: Gate, attempt: Attempt, launch: Launch) -> Launch:
+    """Return the server as it is configured now. Raises: ToolDenied; Changed if it is another."""
+    policy = await _policy_now(gate)
+    now = find_launch(gate, policy, attempt.tool.namespace)
+    await _judge(gate, policy, attempt, now, None)
+    if now is None or now.digest != launch.digest:
+        raise Changed(f"server `{attempt.tool.namespace}` is no longer the one that was asked about")
+    return now
 
 
 async def _lose(gate: Gate, record: Approval) -> None:

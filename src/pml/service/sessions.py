@@ -59,10 +59,15 @@ async def descends_from(desk: Desk, session: Session, ancestor: SessionId) -> bo
 
 
 async def agent_above(desk: Desk, client: Process) -> Session | None:
-    """Return the agent that started `client`, at whatever distance: what it starts decides nothing."""
+    """Return the agent that had this gateway started for itself: what it starts decides nothing.
+
+    That is one above `client`, at whatever distance, or `client` itself, if something else than it writes
+    to us: its shell can start a gateway too.
+    """
     agents = await _agents(desk)
     above = desk.processes.ancestors()
-    higher = above[above.index(client) + 1 :] if client in above else above
+    at = above.index(client) if client in above else 0
+    higher = above[at if not desk.processes.feeds(client) else at + 1 :]
     return next((agents[process] for process in higher if process in agents), None)
 
 

@@ -50,7 +50,8 @@ async def settle(
             await withdraw(gate.desk, await asked)
         raise
     if record.status is State.PENDING:
-        gate.paused[question.digest] = record.id
+        if record.subject is Subject.TOOL_CALL:
+            gate.paused[question.digest] = record.id
         raise Paused(record, await pause(gate, record, attempt))
     if record.subject is Subject.TOOL_CALL and record.status in _USED:
         raise AlreadyClaimed(f"approval `{record.id}` was used by the same call, made twice")

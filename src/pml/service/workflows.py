@@ -2,14 +2,14 @@
 
 import contextlib
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pml.core.approvals import Approval, Channel, Decider, DeciderKind, Role, Scope, State, Subject
 from pml.core.digest import digest
 from pml.core.errors import AlreadyClaimed, Conflict, Invalid, NotFound
 from pml.core.names import parse_tool
 from pml.core.ports import PausedCall, Workflow
-from pml.core.values import JsonObject
+from pml.core.values import Json, JsonObject
 from pml.service.approvals import Decision, cancel, decide, expire, get
 from pml.service.gate import Attempt, Gate, Paused
 from pml.service.settling import refusal
@@ -40,6 +40,7 @@ class Continuation:
     approved: bool
     always: bool = False
     message: str | None = None
+    arguments: JsonObject = field(default_factory=dict[str, Json])  # that came with it, of whatever tool
 
 
 async def resume(
@@ -51,7 +52,7 @@ async def resume(
     Raises: WorkflowGone, WorkflowAborted, NotApproved, Invalid, Paused (still undecided: the id lives on).
     """
     workflow, call = await _find(gate, said.workflow_id, given)
-    arguments = None if given is None else given[call.tool]
+    arguments = said.arguments if given is None else given[call.tool]
     if arguments and digest(arguments) != digest(call.arguments):
         raise Invalid(
             "these are not the arguments that were asked about",

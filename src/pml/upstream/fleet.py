@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pml.core.approvals import OwnerId
-from pml.core.errors import ServerFailed
+from pml.core.errors import Changed, ServerFailed
 from pml.core.manifests import Manifest, launch_digest
 from pml.core.ports import Manifests
 from pml.core.servers import ServerSpec
@@ -64,7 +64,12 @@ class Fleet:
         on_progress: Callable[[JsonObject], None] | None = None,
     ) -> bytes:
         """As `Servers.request`."""
-        return await self._server(spec).request(method, params, seen=seen, on_progress=on_progress)
+        server = self._running(spec)
+        if server is None and seen is not None:
+            raise Changed(f"server `{spec.name}` does not run as it was proven")
+        return await (server or self._server(spec)).request(
+            method, params, seen=seen, on_progress=on_progress
+        )
 
     async def close(self) -> None:
         """Stop every server and all that they started, also if the caller is cancelled meanwhile."""
