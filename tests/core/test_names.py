@@ -2,7 +2,6 @@
 
 import ast
 import re
-from random import Random
 
 import pytest
 from hypothesis import assume, given
@@ -12,7 +11,6 @@ from pml.core.errors import Invalid
 from pml.core.names import (
     Fqdn,
     ToolName,
-    WireNames,
     code_of,
     fqdn_of,
     parse_code,
@@ -196,7 +194,7 @@ def test_a_clients_own_tool_has_no_code_registry_or_wire_name() -> None:
     with pytest.raises(Invalid, match="tool `Bash` is a client's own"):
         fqdn_of(bash, "acme.tools")
     with pytest.raises(Invalid, match="tool `Bash` is a client's own"):
-        WireNames([bash])
+        wire_of(bash)
 
 
 def test_a_tool_that_does_not_fit_the_registry_is_refused() -> None:
@@ -219,42 +217,10 @@ def test_every_wire_name_fits_what_clients_accept(tool: ToolName) -> None:
     assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", wire_of(tool))
 
 
-@given(st.lists(near_tools, max_size=8), st.randoms(use_true_random=False))
-@promise("names:wire-by-table")
-def test_a_table_of_wire_names_maps_back_exactly_or_is_refused_whatever_the_order(
-    tools: list[ToolName], random: Random
-) -> None:
-    shuffled = random.sample(tools, len(tools))
-    if len({wire_of(tool) for tool in tools}) < len(set(tools)):
-        with pytest.raises(Invalid) as refusal:
-            WireNames(tools)
-        with pytest.raises(Invalid, match=re.escape(refusal.value.message)):
-            WireNames(shuffled)
-        return
-    for names in (WireNames(tools), WireNames(shuffled)):
-        assert [names.wire(tool) for tool in tools] == [wire_of(tool) for tool in tools]
-        assert [names.tool(wire_of(tool)) for tool in tools] == tools
-
-
-@promise("names:wire-by-table")
-def test_two_tools_with_one_wire_name_are_refused_with_both_names() -> None:
-    with pytest.raises(Invalid) as refusal:
-        WireNames([parse_tool("a__b:c"), parse_tool("a:b__c")])
-    assert refusal.value.message == "tools `a:b__c` and `a__b:c` have the same wire name `a__b__c`"
-
-
 def test_names_that_differ_only_in_replaced_or_cut_characters_stay_different() -> None:
     long = "x" * 100
     tools = [parse_tool(f"fs:{action}") for action in ("a.b", "a/b", "a_b", long, long + "y", long + "z")]
-    names = WireNames(tools)
-    assert [names.tool(wire_of(tool)) for tool in tools] == tools
-
-
-@promise("names:wire-by-table")
-def test_a_wire_name_that_is_not_in_the_table_names_nothing() -> None:
-    names = WireNames([parse_tool("github:create_issue")])
-    assert names.tool("github__delete_repo") is None
-    assert names.wire(parse_tool("github:delete_repo")) is None
+    assert len({wire_of(tool) for tool in tools}) == len(tools)
 
 
 def _member_of(node: ast.expr | None) -> str | None:

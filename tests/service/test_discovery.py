@@ -1,17 +1,24 @@
 """Which tools there are: known without starting anything, learned only from servers that may be started."""
 
+from random import Random
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pml.core.config import FileKind
 from pml.core.errors import ServerFailed
 from pml.core.manifests import Manifest, launch_digest
+from pml.core.names import ToolName, wire_of
 from pml.core.values import Json, JsonObject
-from pml.service.discovery import Tools, known_tools, learn_servers, prespawn, search
+from pml.service.discovery import Known, Tools, known_tools, learn_servers, prespawn, search, wire_table
 from pml.service.policy import Policy, current_policy
 from tests.promises import promise
 from tests.service.gatehouses import ADD, LIST, SERVER, Gatehouse
 
 FILES: JsonObject = {"command": "files-server"}
+
+NEAR = st.text("ab_", min_size=1, max_size=5)  # names that are likely to share a wire name
 
 
 async def policy_of(house: Gatehouse) -> Policy:
@@ -144,6 +151,19 @@ async def test_a_file_that_nobody_trusts_offers_no_tool_that_the_user_does_not(
     tools = await learned(house)
 
     assert {name for name, entry in tools.by_name.items() if entry.listed} == listed
+
+
+@promise("names:wire-by-table")
+@given(st.lists(st.builds(ToolName, namespace=NEAR, action=NEAR), max_size=8, unique=True), st.randoms())
+def test_a_wire_name_leads_to_the_one_tool_that_has_it_whatever_the_order(
+    tools: list[ToolName], random: Random
+) -> None:
+    known = [Known(tool=tool, wire=wire_of(tool), shape={}, listed=True) for tool in tools]
+    wires = [entry.wire for entry in known]
+    expected = {entry.wire: entry for entry in known if wires.count(entry.wire) == 1}
+
+    assert wire_table(known) == wire_table(random.sample(known, len(known))) == expected
+    assert "github__delete_repo" not in wire_table(known)
 
 
 @promise("names:wire-by-table")

@@ -134,3 +134,16 @@ async def test_two_servers_are_two_processes(harbour: Harbour) -> None:
     with pytest.raises(ServerFailed, match="server `one`"):
         await use(fleet, odd(name="one"), "die")
     assert await use(fleet, odd(name="two"), "echo", a=1) == {"a": 1}
+
+
+async def test_a_call_proven_with_another_configuration_neither_runs_nor_stops_what_runs_now(
+    harbour: Harbour,
+) -> None:
+    fleet, old, new = harbour.fleet(), odd("mark=old"), odd("mark=new")
+    seen = await fleet.manifest(old)
+    now = await fleet.manifest(new)
+
+    with pytest.raises(Changed):
+        await use(fleet, old, "echo", seen=seen)
+
+    assert fleet.live(new) is now

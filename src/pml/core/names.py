@@ -151,30 +151,6 @@ def colon_of(wire: str, servers: Iterable[str]) -> str | None:
     return None if found is None or ":" in wire or "__" in action else f"{found}:{action}"
 
 
-class WireNames:
-    """The table between tools and their wire names. It does not depend on the order of `tools`."""
-
-    def __init__(self, tools: Iterable[ToolName]) -> None:
-        """Raises: Invalid, naming both, if two tools have one wire name."""
-        self._tools: dict[str, ToolName] = {}
-        for tool in sorted(set(tools), key=str):
-            other = self._tools.setdefault(wire_of(tool), tool)
-            if other != tool:
-                raise Invalid(
-                    f"tools `{other}` and `{tool}` have the same wire name `{wire_of(tool)}`",
-                    hint="rename one of the two servers",
-                )
-        self._wires = {tool: wire for wire, tool in self._tools.items()}
-
-    def tool(self, wire: str) -> ToolName | None:
-        """Return the tool that clients see as `wire`, or None if none is."""
-        return self._tools.get(wire)
-
-    def wire(self, tool: ToolName) -> str | None:
-        """Return the name clients see `tool` by, or None if it is not in the table."""
-        return self._wires.get(tool)
-
-
 def _namespace_of(tool: ToolName) -> str:
     if tool.namespace is None:
         raise Invalid(f"tool {quote(str(tool))} is a client's own: expected `namespace:action`")

@@ -226,17 +226,11 @@ class Outlet:
         self._size = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._flowing = asyncio.Event()
-        self._flowing.set()
+        self.congested = False  # whether the client leaves more unread than it should
         self._watching = False
         self._threaded = not _can_watch(self._loop, fd)
         self._blocks = not self._threaded and _stop_blocking(fd)
         self.gone = False
-
-    @property
-    def congested(self) -> bool:
-        """Whether the client leaves more unread than it should."""
-        return not self._flowing.is_set()
 
     def write(self, line: bytes, *, alone: bool = False) -> None:
         """Take a line without its newline; never blocks. `alone`: it waits for no other to join it."""
@@ -248,12 +242,8 @@ class Outlet:
             self._idle.clear()
             self._push() if alone else self._loop.call_soon(self._push)
         if self._size > CONGESTED_BYTES and not self.congested:
-            self._flowing.clear()
+            self.congested = True
             self._pressed()
-
-    async def drain(self) -> None:
-        """Return when the client has read enough, or is gone."""
-        await self._flowing.wait()
 
     async def flush(self, timeout_s: float) -> None:
         """Return when everything is written, the client is gone, or the time is over."""
@@ -300,7 +290,7 @@ class Outlet:
         else:
             self._watch()
         if self.congested and self._size <= RELIEVED_BYTES:
-            self._flowing.set()
+            self.congested = False
             self._pressed()
 
     def _watch(self) -> None:
@@ -322,7 +312,7 @@ class Outlet:
         self._unwatch()
         self._waiting.clear()
         self._idle.set()
-        self._flowing.set()
+        self.congested = False
 
 
 def _has_hung_up(fd: int) -> bool:

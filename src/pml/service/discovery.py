@@ -54,7 +54,7 @@ async def known_tools(gate: Gate, policy: Policy, *, problems: Mapping[str, str]
             manifests.append(manifest)
     known = [entry for manifest in manifests for entry in _entries(manifest, policy)]
     return Tools(
-        by_wire=_by_wire(known),
+        by_wire=wire_table(known),
         by_name={str(entry.tool): entry for entry in known},
         manifests=manifests,
         missing=missing,
@@ -134,7 +134,7 @@ def _exposes(glob: Glob, tool: ToolName) -> bool:
     return glob.matches(str(tool)) or glob.matches(tool.action)
 
 
-def _by_wire(known: Sequence[Known]) -> dict[str, Known]:
+def wire_table(known: Sequence[Known]) -> dict[str, Known]:
     """Return the table of wire names; two tools that would share one have none, and are reached by `call`."""
     table: dict[str, Known] = {}
     shared: set[str] = set()
