@@ -32,6 +32,7 @@ PROMISES: Final[dict[str, str]] = {
     "gate:asks-before-running": "What must be asked for does not run before it is allowed.",
     "gate:deny-starts-nothing": "A denied call starts no server and asks nobody.",
     "gate:nothing-before-first-request": "Handshakes, pings and discovery touch no file and start nothing.",
+    "load:deny-beats-consent": "What a denied call waits for is not installed, accepted or gone on with.",
     "names:never-a-pattern": "A tool's name holds no wildcard and nothing hidden, so it is never a pattern.",
     "names:wire-by-table": "A wire name leads to exactly the tool it was made for.",
     "names:wire-fits": "Every tool name offered to a client fits `[a-zA-Z0-9_-]{1,64}`.",

@@ -4,11 +4,12 @@ Parts are imported where they are put together: `pml stdio` answers a handshake 
 """
 
 import contextlib
+import functools
 import gc
 import os
 import sys
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,12 +20,16 @@ from pml.core.values import check
 
 if TYPE_CHECKING:
     from pml.core.approvals import Decider
-    from pml.core.ports import ConfigFiles
+    from pml.core.loading import Sources
+    from pml.core.ports import Clock, ConfigFiles
     from pml.core.serving import Client
     from pml.downstream.connection import Connection
     from pml.downstream.eras import Era
     from pml.downstream.gateway import Gateway
+    from pml.install.installer import DiskInstaller
     from pml.service.desk import Desk
+    from pml.service.gate import Loader
+    from pml.settings.variables import DiskVariables
     from pml.upstream.fleet import Fleet
 
 
@@ -126,6 +131,7 @@ async def open_gateway(
     from pml.downstream.gateway import Gateway
     from pml.downstream.relay import Relay
     from pml.service.gate import Gate
+    from pml.service.loading import stop_installs
     from pml.service.sessions import agent_above, start_session
     from pml.service.upkeep import end_session, sweep
 
@@ -148,7 +154,12 @@ async def open_gateway(
         relay = Relay(connection, session.workspace)
         fleet = open_fleet(desk, place, relay)
         opening.push_async_callback(fleet.close)
-        gateway = Gateway(Gate(desk=desk, session=session, servers=fleet), connection, relay)
+        loader = open_loader(
+            desk, place, fleet, warn=lambda line: relay.logged("pml", {"level": "warning", "data": line})
+        )
+        opening.push_async_callback(stop_installs, loader)
+        gate = Gate(desk=desk, session=session, servers=fleet, loader=loader)
+        gateway = Gateway(gate, connection, relay)
         opening.push_async_callback(gateway.close)
         stack.push_async_exit(opening.pop_all())
     gc.freeze()  # all that was imported stays: the collector need not look through it during calls
@@ -168,7 +179,53 @@ def open_fleet(desk: "Desk", place: Place, client: "Client") -> "Fleet":
         home=place.home,
         owner=desk.owners.me,
         environ=os.environ,
+        prove=lambda spec: open_installer(place).prove(spec),
+        variables=open_variables(place),
+        env_workspace=lambda: workspace if desk.policies[workspace].trusted else None,
     )
+
+
+def open_loader(desk: "Desk", place: Place, fleet: "Fleet", *, warn: Callable[[str], None]) -> "Loader":
+    """Return what finds, installs and proves the servers that no file configures."""
+    from pml.service.gate import Loader
+
+    return Loader(
+        sources=open_sources(place, desk.clock, warn=warn),
+        installer=open_installer(place),
+        variables=open_variables(place),
+        containment=fleet.containment,
+    )
+
+
+def open_sources(place: Place, clock: "Clock", *, warn: Callable[[str], None]) -> "Sources":
+    """Return where servers that no file configures are looked up."""
+    from pml.registry.sources import CatalogAndRegistry
+
+    def debug(line: str) -> None:
+        if is_debugging():
+            print(f"pml: {line}", file=sys.stderr)
+
+    return CatalogAndRegistry(place.home, clock=clock, warn=warn, debug=debug)
+
+
+@functools.cache
+def open_installer(place: Place) -> "DiskInstaller":
+    """Return what installs servers in the home of `place`, and proves them."""
+    from pml.core.locks import Ecosystem
+    from pml.install.installer import DiskInstaller
+    from pml.install.npm import NpmInstaller
+    from pml.install.pypi import PypiInstaller
+
+    ecosystems = {Ecosystem.NPM: NpmInstaller(os.environ), Ecosystem.PYPI: PypiInstaller(os.environ)}
+    return DiskInstaller(place.home, ecosystems, SystemClock())
+
+
+@functools.cache
+def open_variables(place: Place) -> "DiskVariables":
+    """Return where the values of variables come from that servers declare."""
+    from pml.settings.variables import DiskVariables
+
+    return DiskVariables(place.home, os.environ)
 
 
 def principal(place: Place) -> str:

@@ -21,6 +21,7 @@ from pml.core.config import (
     parse_config,
 )
 from pml.core.errors import ConfigInvalid
+from pml.core.permissions import FOLDER_RULE, PROGRAM_RULE, Permissions
 from pml.core.rules import ENTRY_KEYS, Effect, Rule, Source
 from pml.core.servers import ServerSpec
 from pml.core.values import Json
@@ -91,7 +92,7 @@ def test_every_key_is_read_into_its_type() -> None:
                 args=("-y", ""),
                 env={"KEY": "secret"},
                 cwd="/repo/sub",
-                permissions={"net": False},
+                permissions=Permissions(),
                 source=Source(file="f.json", line=11),
             ),
             "bare": ServerSpec(name="bare", command="run", source=Source(file="f.json", line=13)),
@@ -226,6 +227,25 @@ REFUSED: list[tuple[str, tuple[int, int, str]]] = [
         '{"mcpServers": {"a": {"command": "x", "permissions": []}}}',
         (1, 54, "`mcpServers.a.permissions` must be an object, not an array"),
     ),
+    (
+        '{"mcpServers": {"a": {"command": "x", "permissions": {"net": "all"}}}}',
+        (1, 62, "`mcpServers.a.permissions.net` must be true, false or an array of hosts, not a string"),
+    ),
+    (
+        '{"mcpServers": {"a": {"command": "x", "permissions": {"workspace": "all"}}}}',
+        (
+            *(1, 68),
+            '`mcpServers.a.permissions.workspace` must be `"none"` or `"read"` or `"write"`, not `all`',
+        ),
+    ),
+    (
+        '{"mcpServers": {"a": {"command": "x", "permissions": {"read": ["/ok",\n "/a/../b"]}}}}',
+        (2, 2, f"`mcpServers.a.permissions.read[1]` must be {FOLDER_RULE}, not `/a/../b`"),
+    ),
+    (
+        '{"mcpServers": {"a": {"command": "x", "permissions": {"run": ["/bin/sh"]}}}}',
+        (1, 63, f"`mcpServers.a.permissions.run[0]` must be {PROGRAM_RULE}, not `/bin/sh`"),
+    ),
     ('{"expose": "*"}', (1, 12, "`expose` must be an array of strings, not a string")),
     ('{"expose": ["a", ""]}', (1, 18, "`expose[1]` must not be empty")),
     ('{"prespawn": [1]}', (1, 15, "`prespawn[0]` must be a string, not a number")),
@@ -325,13 +345,15 @@ def test_unknown_keys_are_reported_with_their_line_and_the_key_they_resemble() -
     text = """{
   "permisions": {},
   "permissions": {"alow": []},
-  "mcpServers": {"a": {"command": "x", "disabled": true}},
+  "mcpServers": {"a": {"command": "x", "disabled": true, "permissions": {"nets": true}}},
   "approval": {"ttl": 1, "enabled": {"until": "2030-01-31T12:00:00Z", "why": ""}},
   "zzz\\u202e": 1
 }"""
     assert read(text).warnings == (
         "`permisions` at line 2 is not a key PML knows; did you mean `permissions`?",
         "`permissions.alow` at line 3 is not a key PML knows; did you mean `permissions.allow`?",
+        "`mcpServers.a.permissions.nets` at line 4 is not a key PML knows; "
+        "did you mean `mcpServers.a.permissions.net`?",
         "`mcpServers.a.disabled` at line 4 is not a key PML knows",
         "`approval.enabled.why` at line 5 is not a key PML knows",
         "`approval.ttl` at line 5 is not a key PML knows; did you mean `approval.ttl_s`?",

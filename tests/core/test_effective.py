@@ -158,7 +158,7 @@ def test_loosening_shows_what_trusting_would_allow_start_and_change_but_no_secre
                 cwd="/w/sub",
                 env_names=("TOKEN", "PATH"),
                 path="/w/bin",
-                permissions={"net": ["x.test"]},
+                permissions={"net": ("x.test",)},
             ),
         ),
         settings={

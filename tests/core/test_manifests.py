@@ -13,6 +13,7 @@ from pml.core.manifests import (
     definition_of,
     launch_digest,
 )
+from pml.core.permissions import Permissions
 from pml.core.rules import Source
 from pml.core.servers import ServerSpec
 from pml.core.text import has_hidden
@@ -44,7 +45,7 @@ DEFINITIONS = st.dictionaries(st.sampled_from(DEFINING), VALUES, max_size=4)
         {"args": ("--all",)},
         {"env": {"TOKEN": "1"}},
         {"cwd": "/tmp"},
-        {"permissions": {"net": True}},
+        {"permissions": Permissions(net=True)},
     ],
     ids=lambda changed: next(iter(changed)),
 )

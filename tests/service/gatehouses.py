@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import ClassVar, Final
 
 import pytest
 
@@ -13,7 +13,8 @@ from pml.core.ports import AuditQuery, Session
 from pml.core.values import Json, JsonObject
 from pml.service.approvals import wait
 from pml.service.calls import call_tool
-from pml.service.gate import Attempt, Gate, Paused
+from pml.service.desk import Desk
+from pml.service.gate import Attempt, Gate, Loader, Paused
 from pml.service.workflows import Continuation, resume
 from tests.fakes import FakeAsking, FakeServers
 from tests.service.offices import SESSION, Office
@@ -34,12 +35,22 @@ LIST: Final[JsonObject] = {"name": "list", "inputSchema": {"type": "object"}}
 class Gatehouse:
     """Server `notes` stands in the user's file, no rule names its tools, nobody answers."""
 
-    def __init__(self, office: Office, session: Session) -> None:
+    configured: ClassVar[JsonObject] = {"notes": SERVER}
+
+    def __init__(
+        self,
+        office: Office,
+        session: Session,
+        *,
+        desk: Desk | None = None,
+        servers: FakeServers | None = None,
+        loader: Loader | None = None,
+    ) -> None:
         self.office = office
         self.session = session
-        self.servers = FakeServers()
+        self.servers = servers or FakeServers()
         self.servers.offer("notes", ADD, LIST)
-        self.gate = Gate(desk=office.desk, session=session, servers=self.servers)
+        self.gate = Gate(desk=desk or office.desk, session=session, servers=self.servers, loader=loader)
         self.configure()
 
     def configure(
@@ -48,13 +59,13 @@ class Gatehouse:
         *,
         servers: JsonObject | None = None,
         approval: JsonObject | None = None,
+        install: JsonObject | None = None,
         **rules: list[Json],
     ) -> None:
-        """Write a file: with the server `notes` unless `servers` says otherwise."""
-        known: JsonObject = {"notes": SERVER} if servers is None else servers
-        self.office.write(
-            which, {"mcpServers": known, "permissions": rules, **({"approval": approval} if approval else {})}
-        )
+        """Write a file: with the servers of this house unless `servers` says otherwise."""
+        known = self.configured if servers is None else servers
+        more = {key: value for key, value in (("approval", approval), ("install", install)) if value}
+        self.office.write(which, {"mcpServers": known, "permissions": rules, **more})
 
     def only_in_workspace(self) -> None:
         """Move the server to the workspace's file, which nobody trusts."""
@@ -79,9 +90,12 @@ class Gatehouse:
         offered: bool = True,
         settled: Approval | None = None,
         method: str = "tools/call",
+        on_progress: Callable[[JsonObject], None] | None = None,
     ) -> bytes:
         attempt = Attempt(tool=parse_tool(tool), arguments=arguments, offered=offered, method=method)
-        return await call_tool(self.gate, attempt, asking or FakeAsking(), settled=settled)
+        return await call_tool(
+            self.gate, attempt, asking or FakeAsking(), settled=settled, on_progress=on_progress
+        )
 
     async def pause(
         self,

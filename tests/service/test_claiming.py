@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pml.core.approvals import Approval, OwnerId, State, Subject
+from pml.core.approvals import Approval, OwnerId, State, Subject, call_facts
 from pml.core.errors import AlreadyClaimed, ApprovalExpired, Changed, IllegalEvent, ToolDenied
 from pml.service.approvals import cancel, claim, finish
 from tests.promises import promise
@@ -159,9 +159,23 @@ async def test_the_same_tool_and_artefact_are_claimed(office: Office) -> None:
     assert claimed.status is State.EXECUTING
 
 
-async def test_only_tool_calls_are_judged_by_the_rules_for_tools(office: Office) -> None:
+@pytest.mark.parametrize(
+    "subject", [Subject.DEPENDENCY_INSTALL, Subject.API_KEY_REQUIRED, Subject.INTEGRITY_CHANGED]
+)
+@promise("load:deny-beats-consent")
+async def test_what_a_denied_call_waits_for_is_not_carried_out(office: Office, subject: Subject) -> None:
+    asked = {"dependency": {"name": "memory"}, **call_facts("memory:read", {"path": "/etc/passwd"})}
+    record = await office.ask("memory:read", asked, subject=subject)
+    await office.allow(record)
+    office.write_rules(deny=[{"tool": "memory:read", "args": {"path": "/etc/passwd"}}])
+
+    with pytest.raises(ToolDenied):
+        await claim(office.desk, record.id)
+
+
+async def test_a_changed_tool_is_accepted_whatever_rules_say_of_one_call(office: Office) -> None:
     office.write_rules(deny=["*"])
-    record = await office.ask("memory", {"version": "1.2.3"}, subject=Subject.DEPENDENCY_INSTALL)
+    record = await office.ask("memory:read", {"diff": []}, subject=Subject.TOOL_CHANGED)
     await office.allow(record)
 
     assert (await claim(office.desk, record.id)).status is State.EXECUTING

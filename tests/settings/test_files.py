@@ -16,8 +16,8 @@ from pml.core.config import FileKind
 from pml.core.errors import Changed, ConfigInvalid, Forbidden, Invalid, Unavailable
 from pml.core.rules import Effect
 from pml.core.values import Json
+from pml.host.locks import locked
 from pml.settings.files import WorkspaceFiles
-from pml.settings.locks import locked
 from pml.settings.reading import MAX_BYTES
 from tests.promises import promise
 from tests.settings.places import ODD, files_in, listing

@@ -4,13 +4,14 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from pml.core.approvals import OwnerId
-from pml.core.errors import Unavailable
+from pml.core.errors import ArtefactChanged, Unavailable
 from pml.core.manifests import Manifest
+from pml.core.permissions import Containment
 from pml.core.rules import Source
 from pml.core.servers import ServerSpec
 from pml.core.values import JsonObject
@@ -37,6 +38,18 @@ class FakeManifests:
     async def put(self, manifest: Manifest) -> None:
         self.puts += 1
         self.kept[manifest.server, manifest.launch] = manifest
+
+
+class FakeVariables:
+    """Values of everywhere and, where it is trusted, of the workspace."""
+
+    def __init__(self) -> None:
+        self.everywhere: dict[str, str] = {}
+        self.in_workspace: dict[str, str] = {}
+
+    def values(self, names: Sequence[str], *, workspace: str | None) -> Mapping[str, str]:
+        known = {**self.everywhere, **(self.in_workspace if workspace is not None else {})}
+        return {name: known[name] for name in names if name in known}
 
 
 class FakeClient:
@@ -83,9 +96,19 @@ class Harbour:
         self.client = FakeClient()
         self.manifests = FakeManifests()
         self.idle_s = 300.0
+        self.variables = FakeVariables()
+        self.is_trusted = False
+        self.changed: ArtefactChanged | None = None
+        self.proven: list[str] = []
         self._fleets: list[Fleet] = []
 
-    def fleet(self, *, environ: Mapping[str, str] | None = None, limits: Limits | None = None) -> Fleet:
+    def fleet(
+        self,
+        *,
+        environ: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+        containment: Containment | None = None,
+    ) -> Fleet:
         fleet = Fleet(
             workspace=str(self.workspace),
             client=self.client,
@@ -95,9 +118,18 @@ class Harbour:
             owner=OwnerId(f"owner-{len(self._fleets)}"),
             environ=os.environ if environ is None else environ,
             limits=limits,
+            prove=self.prove,
+            variables=self.variables,
+            env_workspace=lambda: str(self.workspace) if self.is_trusted else None,
+            containment=containment,
         )
         self._fleets.append(fleet)
         return fleet
+
+    async def prove(self, spec: ServerSpec) -> None:
+        self.proven.append(spec.name)
+        if self.changed is not None:
+            raise self.changed
 
     def pids(self) -> list[int]:
         return [posted.process.pid for posted in list_servers(self.home) if posted.process is not None]

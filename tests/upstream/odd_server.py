@@ -16,7 +16,7 @@ OPTIONS: dict[str, str] = {key: value for key, _, value in (item.partition("=") 
 TOOLS = [
     *("echo", "silent", "twice", "wrong_id", "die", "die_by_signal", "fork", "huge", "flood", "ask", "env"),
     *("progress", "change", "bad_utf8", "refuse", "odd_error", "neither", "close_output", "close_input"),
-    *("stop_reading", "bark", "wait_cancel", "ask_and_cancel", "batch"),
+    *("stop_reading", "bark", "wait_cancel", "ask_and_cancel", "batch", "sh", "part"),
 ]
 extra: dict[str, list[str]] = {"tools": [], "resources": []}
 early: deque[dict[str, Any]] = deque()
@@ -147,6 +147,32 @@ def die(request: dict[str, Any], arguments: dict[str, Any]) -> None:
     os._exit(arguments.get("code", 3))
 
 
+def sh(request: dict[str, Any], arguments: dict[str, Any]) -> None:
+    """Run a command, and tell what it said and whether it could do it."""
+    ran = subprocess.run(
+        arguments["argv"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    say(request, {"code": ran.returncode, "said": ran.stdout})
+
+
+def part(request: dict[str, Any], arguments: dict[str, Any]) -> None:
+    """Deaf to the end of the input, write a letter of farewell when asked to end."""
+
+    def write(*_: object) -> None:
+        with open(arguments["letter"], "w", encoding="utf-8") as file:
+            file.write("farewell")
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, write)
+    say(request, "ready")
+    while True:
+        signal.pause()
+
+
 def stop_reading(request: dict[str, Any], arguments: dict[str, Any]) -> None:
     say(request, "deaf")
     signal.pause()
@@ -205,8 +231,8 @@ def call(request: dict[str, Any]) -> None:
             send([{"jsonrpc": "2.0", "id": request["id"], "result": text}])
         case "fork" | "ask" | "ask_and_cancel" | "progress" | "change" | "flood" | "die" | "die_by_signal":
             globals()[name](request, arguments)
-        case "stop_reading":
-            stop_reading(request, arguments)
+        case "stop_reading" | "sh" | "part":
+            globals()[name](request, arguments)
         case _:
             say(request, arguments)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pml.core.errors import ServerFailed
+from pml.core.permissions import Containment
 from pml.core.ports import Process
 from pml.core.values import JsonObject
 from pml.upstream.board import Board
@@ -100,7 +101,11 @@ async def test_a_crash_by_signal_names_the_signal(harbour: Harbour) -> None:
 
 @pytest.mark.parametrize("tool", ["close_output", "silent"])
 async def test_a_server_that_closes_a_pipe_is_lost_and_ended(harbour: Harbour, tool: str) -> None:
-    fleet, spec = harbour.fleet(limits=Limits(drain_s=0.05, stop_s=0.1)), odd()
+    limits = Limits(drain_s=0.05, stop_s=0.1)
+    fleet, spec = (
+        harbour.fleet(limits=limits, containment=Containment.NONE),
+        odd(),
+    )  # bwrap holds the pipes too
     if tool == "silent":
         waiting = asyncio.create_task(use(fleet, spec, "silent"))
         await until(lambda: harbour.client.heard("got silent"))

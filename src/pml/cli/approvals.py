@@ -134,6 +134,7 @@ async def _covered(desk: "Desk", record: Approval) -> list[Approval]:
 
 def _always(record: Approval) -> Json:
     """Return the entry that "always" would write, or None where there is nothing to remember."""
-    if record.status is not State.PENDING or record.subject is not Subject.TOOL_CALL:
+    lasts = record.subject in (Subject.TOOL_CALL, Subject.DEPENDENCY_INSTALL)
+    if record.status is not State.PENDING or not lasts:
         return None
-    return None if record.tool_name in META_TOOLS else always_entry(record.tool_name, record.tool_input)
+    return None if record.tool_name in META_TOOLS else always_entry(record.tool_name, record.call_input)

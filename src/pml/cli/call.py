@@ -13,6 +13,7 @@ from pml.cli.exits import Exit
 from pml.cli.opening import opened
 from pml.cli.output import complain, print_json
 from pml.cli.parsing import read_object
+from pml.cli.progress import InstallBar
 from pml.cli.results import print_result
 from pml.cli.shell import script_session
 from pml.cli.terminal import TerminalAsking
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from pml.core.serving import Servers
     from pml.service.gate import Attempt, Gate, Paused
 
-EXAMPLES = """Runs a tool of a configured server if rules and people let it, and prints the result. On a
+EXAMPLES = """Runs a tool of a server if rules and people let it, and prints the result. A server that is not
+installed yet is found in the catalog or the registry, and installed after you agreed to exactly that. On a
 terminal you are asked there: continue, session, always or abort; an answer from elsewhere counts as well.
 Without one it exits 4 and says how to approve; running the same command again collects the answer.
 
@@ -57,10 +59,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(args: argparse.Namespace) -> int:
-    from pml.app import find_place, open_fleet
+    from pml.app import find_place, open_fleet, open_loader
     from pml.downstream.offering import CONTINUE
     from pml.service.calls import call_tool
     from pml.service.gate import Gate, Paused
+    from pml.service.loading import stop_installs
 
     arguments = read_object(args.arguments, what="the input")
     if CONTINUE in arguments:
@@ -71,14 +74,18 @@ async def run(args: argparse.Namespace) -> int:
     async with opened(args) as desk:
         session = await script_session(desk, place, args.session)
         fleet = open_fleet(desk, place, Nobody(session.workspace))
-        gate = Gate(desk=desk, session=session, servers=Announced(fleet))
+        loader = open_loader(desk, place, fleet, warn=complain)
+        gate = Gate(desk=desk, session=session, servers=Announced(fleet), loader=loader)
         try:
             attempt = await _attempt(gate, args.tool, arguments)
-            result = await call_tool(gate, attempt, TerminalAsking(desk, session))
+            with InstallBar() as bar:
+                asking = TerminalAsking(desk, session, before=bar.clear)
+                result = await call_tool(gate, attempt, asking, told=bar)
             return print_result(result, server=attempt.tool.namespace or "", as_json=args.json)
         except Paused as paused:
             return _tell_paused(paused, as_json=args.json)
         finally:
+            await stop_installs(loader)
             await fleet.close()
 
 

@@ -132,5 +132,7 @@ def _glimpse(record: Approval) -> str:
         rules = count(len(allows) if isinstance(allows, list | tuple) else 0, "rule")
         commands = count(len(starts) if isinstance(starts, list | tuple) else 0, "command")
         return f"trust this workspace's .pml.json: {rules} to allow, {commands} to start"
+    if record.subject is not Subject.TOOL_CALL:
+        return visible(headline(record))
     text = visible_json(record.tool_input, indent=None)
     return text if len(text) <= GLIMPSE else f"{text[:GLIMPSE]}… {len(text):,} characters; `show` has all"

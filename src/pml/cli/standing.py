@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pml.core.approvals import instant
+from pml.core.permissions import permissions_json
 from pml.core.ports import Process
 from pml.core.servers import ServerSpec
 from pml.core.values import JsonObject
@@ -134,7 +135,7 @@ def launch_json(spec: ServerSpec) -> JsonObject:
         "cwd": spec.cwd,
         "env_names": tuple(spec.env),
         "path": spec.env.get("PATH"),
-        "permissions": spec.permissions,
+        "permissions": permissions_json(spec.permissions),
     }
 
 

@@ -7,7 +7,7 @@ was shown is thrown away: it was no answer to it.
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from pml.core.ports import Session
     from pml.service.desk import Desk
 
+_CONTINUE: Final = {
+    Subject.WORKSPACE_TRUST: "trust exactly this content",
+    Subject.TOOL_CHANGED: "accept it as it is now",
+    Subject.INTEGRITY_CHANGED: "accept the files as they are now",
+    Subject.API_KEY_REQUIRED: "it is set now: go on",
+}
 _LINE_BYTES: Final = 4096  # as long as a terminal lets a line be
 
 
@@ -40,9 +46,11 @@ class Choice:
 class TerminalAsking:
     """The `Asking` of a command. Where no person can be asked, the call is left paused."""
 
-    def __init__(self, desk: "Desk", session: "Session") -> None:
+    def __init__(self, desk: "Desk", session: "Session", *, before: Callable[[], None]) -> None:
+        """`before` makes room on the terminal for a question."""
         self._desk = desk
         self._session = session
+        self._before = before
 
     @property
     def has_form(self) -> bool:
@@ -59,8 +67,9 @@ class TerminalAsking:
 
         if not can_prompt() or not await self._is_person():
             return record
+        self._before()
         choices = _choices(record, self._session)
-        always = always_entry(record.tool_name, record.tool_input) if len(choices) > 2 else None
+        always = always_entry(record.tool_name, record.call_input) if len(choices) > 2 else None
         now = self._desk.clock.now()
         print_card(record, workspace=self._session.workspace, now=now, always=always, to_stderr=True)
         choosing = asyncio.ensure_future(_choose(choices))
@@ -115,17 +124,19 @@ def can_prompt() -> bool:
 
 def _choices(record: Approval, session: "Session") -> Sequence[Choice]:
     abort = Choice(key="b", word="abort", means="do not run it", scope=None)
-    if record.subject is not Subject.TOOL_CALL:
-        trust = record.subject is Subject.WORKSPACE_TRUST
-        means = "trust exactly this content" if trust else "accept it as it is now"
-        return [Choice(key="c", word="continue", means=means, scope=Scope.ONCE), abort]
-    what = "exactly this call" if runs_code(record.tool_name, record.tool_input) else "this tool"
-    entry = visible_json(always_entry(record.tool_name, record.tool_input), indent=None)
+    if record.subject in _CONTINUE:
+        return [Choice(key="c", word="continue", means=_CONTINUE[record.subject], scope=Scope.ONCE), abort]
+    what = "exactly this call" if runs_code(record.tool_name, record.call_input) else "this tool"
+    entry = visible_json(always_entry(record.tool_name, record.call_input), indent=None)
+    always = Choice(key="a", word="always", means=f"and add {entry} to .pml.json", scope=Scope.ALWAYS)
+    if record.subject is Subject.DEPENDENCY_INSTALL:
+        means = f"install exactly this, and allow {what} in this session"
+        return [Choice(key="c", word="continue", means=means, scope=Scope.ONCE), always, abort]
     session_means = f"and allow {what} in this session ({visible(session.id)})"
     return [
         Choice(key="c", word="continue", means="just this once", scope=Scope.ONCE),
         Choice(key="s", word="session", means=session_means, scope=Scope.SESSION),
-        Choice(key="a", word="always", means=f"and add {entry} to .pml.json", scope=Scope.ALWAYS),
+        always,
         abort,
     ]
 

@@ -105,6 +105,18 @@ class MatchedRule(msgspec.Struct, frozen=True, kw_only=True):
     line: int | None = None
 
 
+def call_facts(tool: str, arguments: JsonObject) -> JsonObject:
+    """Return the call that a question about its server holds up; an approval covers exactly it."""
+    return {"call": {"tool": tool, "arguments": arguments}}
+
+
+def call_arguments(asked: JsonObject) -> JsonObject:
+    """Return the arguments of the call that a question about its server holds up."""
+    call = asked.get("call")
+    arguments = call.get("arguments") if isinstance(call, Mapping) else None
+    return arguments if isinstance(arguments, Mapping) else {}
+
+
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
     id: ApprovalId
     session_id: SessionId
@@ -137,6 +149,11 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     def run_input(self) -> JsonObject:
         """The arguments that would run: the edited ones where a decider edited them."""
         return self.tool_input if self.updated_input is None else self.updated_input
+
+    @property
+    def call_input(self) -> JsonObject:
+        """The arguments of the call that the question is about, or that waits for it."""
+        return call_arguments(self.tool_input) if self.subject in _ABOUT_SERVER else self.run_input
 
     @property
     def run_digest(self) -> str:
@@ -255,6 +272,9 @@ def who_may_allow(
     return frozenset(roles)
 
 
+_ABOUT_SERVER: Final = frozenset(
+    {Subject.DEPENDENCY_INSTALL, Subject.API_KEY_REQUIRED, Subject.INTEGRITY_CHANGED}
+)
 _USED: Final = frozenset({State.EXECUTING, State.COMPLETED, State.FAILED, State.UNKNOWN})
 _MODEL_SUBJECTS: Final = frozenset({Subject.TOOL_CALL, Subject.DEPENDENCY_INSTALL, Subject.API_KEY_REQUIRED})
 

@@ -230,6 +230,35 @@ def tool_repinned(server: str, action: str, digest: str, *, launch: str, at: dat
     return Entry(at=at, kind="tool.repinned", tool=f"{server}:{action}", by=by, detail=detail)
 
 
+def dependency_installed(
+    name: str,
+    version: str,
+    *,
+    integrity: str | None,
+    lock: str,
+    why: str,
+    at: datetime,
+    session_id: str | None = None,
+    tool: str | None = None,
+    approval_id: str | None = None,
+) -> Entry:
+    """A server that was installed: for a call of `tool`, or by command."""
+    detail: JsonObject = {"name": name, "version": version, "integrity": integrity, "lock": lock, "why": why}
+    return Entry(
+        at=at,
+        kind="dependency.installed",
+        approval_id=approval_id,
+        session_id=session_id,
+        tool=tool,
+        detail=detail,
+    )
+
+
+def dependency_accepted(name: str, tree: str, *, at: datetime, by: Decider | None) -> Entry:
+    """Changed files of an installed server that `by` accepted."""
+    return Entry(at=at, kind="dependency.accepted", by=by, detail={"name": name, "tree": tree})
+
+
 def cleaned(count: int, *, at: datetime, older_than: datetime) -> Entry:
     return Entry(
         at=at, kind="approvals.cleaned", detail={"count": count, "older_than": older_than.isoformat()}

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 from pml.core.config import ApprovalKeys, ConfigFile, FileKind, ModelMayApprove, OffUntil, Unlisted
+from pml.core.permissions import permissions_json
 from pml.core.rules import Effect, Rule
 from pml.core.servers import ServerSpec
 from pml.core.text import visible_json
@@ -141,7 +142,7 @@ def _launch(server: ServerSpec) -> Launch:
         cwd=server.cwd,
         env_names=tuple(server.env),
         path=server.env.get("PATH"),
-        permissions=server.permissions,
+        permissions=permissions_json(server.permissions),
     )
 
 

@@ -7,16 +7,19 @@ PmlError
 │   ├── ToolDenied      a deny rule; names it
 │   ├── MayNotDecide    this decider may not decide this approval
 │   ├── TooManyPending  the session has asked enough
-│   └── NotApproved     a question about the call was denied, expired or cancelled
+│   ├── NotApproved     a question about the call was denied, expired or cancelled
+│   └── IntegrityFailed an artefact is not the one that was named; nothing of it is kept
 ├── NotFound            no such thing, or no longer
 │   └── ApprovalExpired the time to decide or to collect is over
 ├── Conflict            somebody or something was first
 │   ├── AlreadyDecided  says who and when
 │   ├── AlreadyClaimed  the approved call was taken before
 │   ├── IllegalEvent    this state does not know this event
-│   └── Changed         what was shown is not what is there now
+│   ├── Changed         what was shown is not what is there now
+│   └── ArtefactChanged files of an installed server are not as they were installed
 ├── Unavailable         the store, a file or a process cannot serve now; try again or mend it
-│   └── ServerFailed    an MCP server did not start, died, or did not answer
+│   ├── ServerFailed    an MCP server did not start, died, or did not answer
+│   └── EnvMissing      variables that a server requires are not set
 └── ServerRefused       an MCP server answered with a JSON-RPC error, passed on as it is
 """
 
@@ -90,6 +93,19 @@ class NotApproved(Forbidden):
         self.outcome = outcome
 
 
+class IntegrityFailed(Forbidden):
+    """The bytes of `title` (`memory@1.2.3`) are not those that were named; nothing of it is kept."""
+
+    def __init__(self, title: str, *, expected: str, got: str, hint: str | None = None) -> None:
+        super().__init__(
+            f"Integrity check failed for {title}: Expected {expected}, got {got}",
+            hint=hint or "nothing was installed; check the integrity where the server was published",
+        )
+        self.title = title
+        self.expected = expected
+        self.got = got
+
+
 class NotFound(PmlError):
     code = ErrorCode.NOT_FOUND
 
@@ -118,6 +134,20 @@ class Changed(Conflict):
     """What was shown or approved is not what is there now."""
 
 
+class ArtefactChanged(Conflict):
+    """Files of the installed server `server` are not as they were; `tree` is the hash of what is there."""
+
+    def __init__(self, server: str, *, files: tuple[str, ...], tree: str) -> None:
+        shown = ", ".join(f"`{file}`" for file in files[:3]) + (" and more" if len(files) > 3 else "")
+        super().__init__(
+            f"server `{server}` is not started: its files have changed: {shown}",
+            hint="install it anew with `pml deps install`, or let a person accept the change",
+        )
+        self.server = server
+        self.files = files
+        self.tree = tree
+
+
 class Unavailable(PmlError):
     code = ErrorCode.UNAVAILABLE
 
@@ -127,6 +157,17 @@ class ServerFailed(Unavailable):
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint or "`pml servers logs NAME` shows what it wrote")
+
+
+class EnvMissing(Unavailable):
+    """Variables that a server requires are not set; `names` are all that are missing."""
+
+    def __init__(self, server: str, names: tuple[str, ...]) -> None:
+        super().__init__(
+            f"{server} requires {', '.join(names)}", hint=f"set it with `pml secrets set {names[0]}`"
+        )
+        self.server = server
+        self.names = names
 
 
 class ServerRefused(PmlError):

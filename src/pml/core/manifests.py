@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from pml.core.digest import digest
+from pml.core.permissions import permissions_json
 from pml.core.servers import ServerSpec
 from pml.core.text import visible, visible_json
 from pml.core.values import Json, JsonObject, canonical
@@ -48,14 +49,20 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def launch_digest(spec: ServerSpec) -> str:
-    """Return the digest of how the server is started: any other command or value is another server."""
+    """Return the digest of how the server is started: any other command or value is another server.
+
+    An installed server is what was approved, and what of it was accepted since, wherever it lies.
+    """
+    if spec.artefact is not None:
+        accepted = spec.artefact.tree if spec.artefact.is_accepted else None
+        return digest({"terms": spec.artefact.terms, "accepted": accepted})
     return digest(
         {
             "command": spec.command,
             "args": spec.args,
             "env": spec.env,
             "cwd": spec.cwd,
-            "permissions": spec.permissions,
+            "permissions": permissions_json(spec.permissions),
         }
     )
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pml.core.located import Section
+from pml.core.permissions import NET_RULE, Access, Containment, Permissions, expected_in
 from pml.core.readings import path_readings
 from pml.core.rules import Source
 from pml.core.text import quote
-from pml.core.values import JsonObject
 
 RESERVED: Final = frozenset({"pml", "plexus"})  # the names of PML's own tools and of the hub on the wire
 
@@ -30,16 +30,54 @@ _LOADER_VARIABLE: Final = re.compile(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Artefact:
+    """An installed server: the folder that is proven before each start, and what an approval bound.
+
+    `needs` are folders and files outside it that the server's runtime is made of; `state` is its own.
+    """
+
+    version: str
+    terms: str
+    path: str
+    tree: str
+    state: str
+    needs: tuple[str, ...]
+    env_required: tuple[str, ...]
+    containment: Containment
+    is_accepted: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ServerSpec:
-    """How one MCP server is started. The values of `env` may be secrets: they are never shown."""
+    """How one MCP server is started. The values of `env` may be secrets: they are never shown.
+
+    `permissions` None: it was named by command, and may do what its user may.
+    """
 
     name: str
     command: str
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     cwd: str | None = None
-    permissions: JsonObject | None = None
+    permissions: Permissions | None = None
     source: Source
+    artefact: Artefact | None = None
+
+
+def server_name_problem(name: str) -> str | None:
+    """Return why `name` cannot be the name of a server, or None."""
+    if not _NAME.fullmatch(name):
+        return "is no name for a server: 1 to 64 of `A-Z a-z 0-9 _ -`"
+    return "is no name for a server: PML uses it for itself" if name.lower() in RESERVED else None
+
+
+def variable_problem(name: str) -> str | None:
+    """Return why a server may not be given the variable `name`, or None."""
+    if not _VARIABLE.fullmatch(name):
+        return "is no name for a variable"
+    if _LOADER_VARIABLE.fullmatch(name):
+        return "changes which code the server runs, and is refused"
+    return None
 
 
 def parse_servers(top: Section, *, base_dir: str, home: str) -> dict[str, ServerSpec]:
@@ -48,10 +86,8 @@ def parse_servers(top: Section, *, base_dir: str, home: str) -> dict[str, Server
     if servers is None:
         return {}
     for name, key in servers.node.keys.items():
-        if not _NAME.fullmatch(name):
-            servers.refuse(name, key, "is no name for a server: 1 to 64 of `A-Z a-z 0-9 _ -`")
-        if name.lower() in RESERVED:
-            servers.refuse(name, key, "is no name for a server: PML uses it for itself")
+        if problem := server_name_problem(name):
+            servers.refuse(name, key, problem)
     return {
         name: _server(name, servers.within(name, node), base_dir=base_dir, home=home)
         for name, node in servers.node.members.items()
@@ -72,7 +108,7 @@ def _server(name: str, entry: Section, *, base_dir: str, home: str) -> ServerSpe
         args=entry.texts("args", may_be_empty=True) or (),
         env=_environment(entry.section("env")),
         cwd=folder(entry, "cwd", base_dir=base_dir, home=home),
-        permissions=permissions.as_object() if permissions else None,
+        permissions=_permissions(permissions) if permissions else None,
         source=Source(file=entry.path, line=entry.node.line),
     )
     entry.note_unknown()
@@ -83,11 +119,38 @@ def _environment(env: Section | None) -> dict[str, str]:
     if env is None:
         return {}
     for name, key in env.node.keys.items():
-        if not _VARIABLE.fullmatch(name):
-            env.refuse(name, key, "is no name for a variable")
-        if _LOADER_VARIABLE.fullmatch(name):
-            env.refuse(name, key, "changes which code the server runs, and is refused")
+        if problem := variable_problem(name):
+            env.refuse(name, key, problem)
     return {name: env.as_text(name, node, may_be_empty=True) for name, node in env.node.members.items()}
+
+
+def _permissions(section: Section) -> Permissions:
+    permissions = Permissions(
+        net=_net(section),
+        workspace=section.choice("workspace", Access) or Access.WRITE,
+        read=_reach(section, "read"),
+        write=_reach(section, "write"),
+        run=_reach(section, "run"),
+    )
+    section.note_unknown()
+    return permissions
+
+
+def _net(section: Section) -> bool | tuple[str, ...]:
+    node = section.get("net")
+    if node is None or isinstance(node.value, bool):
+        return node is not None and node.value is True
+    if not isinstance(node.value, list):
+        section.expect(NET_RULE, "net", node)
+    return _reach(section, "net")
+
+
+def _reach(section: Section, key: str) -> tuple[str, ...]:
+    texts, node = section.texts(key) or (), section.get(key)
+    for index, text in enumerate(texts):
+        if node is not None and (expected := expected_in(key, text)):
+            section.refuse(f"{key}[{index}]", node.items[index], f"must be {expected}, not {quote(text)}")
+    return texts
 
 
 def folder(section: Section, key: str, *, base_dir: str, home: str) -> str | None:

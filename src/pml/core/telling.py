@@ -7,22 +7,37 @@ from collections.abc import Mapping
 from typing import Final
 
 from pml.core.approvals import Approval, Subject
+from pml.core.dependency import tell_changed, tell_install, tell_variables
 from pml.core.text import visible, visible_json
 from pml.core.values import Json, JsonObject
 
+_WHY: Final[Mapping[Subject, str]] = {
+    Subject.TOOL_CHANGED: "the server describes this tool in other words than when it was first used",
+    Subject.API_KEY_REQUIRED: "the server that was called cannot work without it",
+    Subject.INTEGRITY_CHANGED: "files of the installed server are not those that were installed",
+}
 UNASKED: Final = "tools of theirs that no rule names: the client asks about them, PML does not"
 
 
 def asked_facts(record: Approval) -> list[tuple[str, str]]:
-    """Return what is asked: the arguments, what trusting a file means, or how a tool has changed."""
-    if record.subject is Subject.WORKSPACE_TRUST:
-        return _trust_facts(record.tool_input)
-    if record.subject is Subject.TOOL_CHANGED:
-        return [("changes", "\n".join(_texts(record.tool_input.get("diff"))))]
-    facts = [("input", visible_json(record.tool_input))]
-    if record.updated_input is not None:
-        facts.append(("edited to", visible_json(record.updated_input)))
-    return facts
+    """Return what is asked: the arguments, or what trusting, installing or accepting something means."""
+    asked = record.tool_input
+    match record.subject:
+        case Subject.WORKSPACE_TRUST:
+            return _trust_facts(asked)
+        case Subject.TOOL_CHANGED:
+            return [("changes", "\n".join(_texts(asked.get("diff"))))]
+        case Subject.DEPENDENCY_INSTALL:
+            return tell_install(asked)
+        case Subject.API_KEY_REQUIRED:
+            return tell_variables(asked)
+        case Subject.INTEGRITY_CHANGED:
+            return tell_changed(asked)
+        case Subject.TOOL_CALL:
+            facts = [("input", visible_json(asked))]
+            if record.updated_input is not None:
+                facts.append(("edited to", visible_json(record.updated_input)))
+            return facts
 
 
 def _trust_facts(asked: JsonObject) -> list[tuple[str, str]]:
@@ -59,11 +74,13 @@ def launch_lines(launches: Json) -> list[str]:
 
 def why_asked(record: Approval) -> str:
     """Return why PML asks: the rule that says so, or what is missing."""
-    if record.subject is Subject.TOOL_CHANGED:
-        return "the server describes this tool in other words than when it was first used"
+    if record.subject in _WHY:
+        return _WHY[record.subject]
     rule = record.rule
     if rule is None and record.subject is Subject.WORKSPACE_TRUST:
         return "what was called needs the servers that this file defines"
+    if record.subject is Subject.DEPENDENCY_INSTALL and (rule is None or rule.verdict == "unlisted"):
+        return f"the server of {visible(record.tool_name)} is not installed"
     if rule is None:
         return "no rule names this tool"
     where = f"{visible(rule.file)}:{rule.line}" if rule.file else ""

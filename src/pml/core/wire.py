@@ -2,6 +2,7 @@
 
 from pml.core.approvals import Approval, Decider, MatchedRule, Subject, instant
 from pml.core.audit import Link
+from pml.core.dependency import dependency_title, server_name, variable_names
 from pml.core.errors import PmlError
 from pml.core.rules import Rule, Verdict
 from pml.core.values import Json
@@ -9,11 +10,15 @@ from pml.core.values import Json
 
 def headline(record: Approval) -> str:
     """The one line that says what is asked."""
+    if record.subject is Subject.API_KEY_REQUIRED:
+        return f"{server_name(record.tool_input)} requires {variable_names(record.tool_input)}"
     return f"Approval required to {_deed(record)}"
 
 
 def form_title(record: Approval) -> str:
     """The same as a question, for a form."""
+    if record.subject is Subject.API_KEY_REQUIRED:
+        return f"{headline(record)}. Is it set?"
     deed = _deed(record)
     return f"{deed[0].upper()}{deed[1:]}?"
 
@@ -26,8 +31,12 @@ def _deed(record: Approval) -> str:
             return "trust this workspace's .pml.json"
         case Subject.TOOL_CHANGED:
             return f"accept the changed tool {record.tool_name}"
-        case _:
-            return f"go on with {record.tool_name} ({record.subject})"
+        case Subject.DEPENDENCY_INSTALL:
+            return f"install {dependency_title(record.tool_input)}"
+        case Subject.INTEGRITY_CHANGED:
+            return f"accept the changed files of {server_name(record.tool_input)}"
+        case Subject.API_KEY_REQUIRED:
+            return f"go on without {variable_names(record.tool_input)}"
 
 
 def approval_json(record: Approval) -> dict[str, Json]:

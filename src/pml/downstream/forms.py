@@ -72,12 +72,19 @@ def _scopes(record: Approval) -> Mapping[str, str]:
     """Return how long an answer can hold, each with what it says to the person."""
     if record.subject is Subject.WORKSPACE_TRUST:
         return {Scope.ONCE: "Trust exactly this content"}
-    if record.subject is not Subject.TOOL_CALL:
+    if record.subject is Subject.API_KEY_REQUIRED:
+        return {Scope.ONCE: "It is set now: go on"}
+    if record.subject not in (Subject.TOOL_CALL, Subject.DEPENDENCY_INSTALL):
         return {Scope.ONCE: "Accept it as it is now"}
     try:
-        entry = always_entry(record.tool_name, record.tool_input)
+        entry = always_entry(record.tool_name, record.call_input)
     except Invalid:  # never remembered
         return {Scope.ONCE: "Just this once"}
+    if record.subject is Subject.DEPENDENCY_INSTALL:
+        return {
+            Scope.ONCE: "Install exactly this, and allow the tool for this session",
+            Scope.ALWAYS: f"Always: also adds {visible_json(entry, indent=None)} to .pml.json",
+        }
     same = " exactly this call" if runs_code(record.tool_name, record.tool_input) else ""
     return {
         Scope.ONCE: "Just this once",
@@ -130,6 +137,8 @@ def _facts(record: Approval) -> list[tuple[str, str]]:
             if isinstance(launch, Mapping)
         ]
         return [("servers", ", ".join(names) or "none"), *facts]
+    if record.subject is not Subject.TOOL_CALL:
+        return facts
     short = visible_json(record.tool_input, indent=None)
     return [(name, short if name == "input" and len(short) <= _SHORT else value) for name, value in facts]
 

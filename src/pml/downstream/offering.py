@@ -146,7 +146,8 @@ def _brief(tools: Tools, known: Known) -> JsonObject:
     tool = str(known.tool)
     listed = is_listed(tools, known)
     how: JsonObject = {"call": known.wire} if listed else {"call": "call", "with": {"tool": tool}}
-    return {"tool": tool, "description": known.shape.get("description", ""), **how}
+    installs: JsonObject = {} if known.installs is None else {"installs_after_approval": known.installs}
+    return {"tool": tool, "description": known.shape.get("description", ""), **how, **installs}
 
 
 def _schemas(known: Known) -> JsonObject:

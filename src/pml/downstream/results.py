@@ -11,8 +11,11 @@ from typing import Final
 from pml.core.approvals import Approval, Role, Subject, instant
 from pml.core.errors import (
     ApprovalExpired,
+    ArtefactChanged,
     Changed,
     ConfigInvalid,
+    EnvMissing,
+    IntegrityFailed,
     Invalid,
     NotApproved,
     NotFound,
@@ -42,9 +45,13 @@ _CODE_OF_OUTCOME: Final[Mapping[str, str]] = {
     "expired": "approval_expired",
     "cancelled": "approval_cancelled",
     "unknown": "run_unknown",
+    "dependency_refused": "dependency_refused",
 }
 _AGAIN: Final = frozenset(
-    {"approval_expired", "approval_cancelled", "invalid_arguments", "server_failed", "config_broken"}
+    {
+        *("approval_expired", "approval_cancelled", "invalid_arguments"),
+        *("server_failed", "config_broken", "env_missing"),
+    }
 )
 
 
@@ -52,13 +59,17 @@ def approval_result(record: Approval, workflow: Workflow, *, now: datetime) -> J
     """Return the result that says: nothing has run, this is asked, so it goes on."""
     text = _approval_text(record, workflow, now)
     tool = record.tool_name if workflow.call is None else workflow.call.tool
-    context: JsonObject = {
+    context: dict[str, Json] = {
         "type": _APPROVAL_TYPE[record.subject],
         "tool": tool,
         "workflow_id": workflow.id,
         "expires_at": instant(record.expires_at),
         "approval_id": record.id,
     }
+    if record.subject is Subject.DEPENDENCY_INSTALL:
+        context["dependency"] = record.tool_input.get("dependency")
+    if record.subject is Subject.API_KEY_REQUIRED:
+        context["missing"] = record.tool_input.get("missing")
     structured: JsonObject = {
         "status": "approval_required",
         "approval_required": True,
@@ -121,6 +132,9 @@ def refusal_result(error: PmlError) -> JsonObject | None:
     hint = _ADVICE.get(code, error.hint)
     detail: dict[str, Json] = {"code": code, "message": message, "retry": code in _AGAIN}
     lines = [message]
+    if isinstance(error, IntegrityFailed):
+        detail |= {"expected": error.expected, "got": error.got}
+        lines.append(visible(f"Expected {error.expected}, got {error.got}"))
     if isinstance(error, ToolDenied) and error.rule is not None:
         detail["rule"] = error.rule
         lines.append(f"rule: {visible(error.rule)}")
@@ -146,6 +160,12 @@ def _refusal(error: PmlError) -> tuple[str, str] | None:
             return "too_many_pending", error.message
         case ServerFailed():
             return "server_failed", error.message
+        case IntegrityFailed():
+            return "integrity_failed", f"Integrity check failed for {error.title}"
+        case ArtefactChanged():
+            return "integrity_failed", error.message
+        case EnvMissing():
+            return "env_missing", error.message
         case Changed():
             return "approval_cancelled", error.message
         case NotFound():
@@ -160,6 +180,7 @@ def _refusal(error: PmlError) -> tuple[str, str] | None:
 
 _ADVICE: Final[Mapping[str, str]] = {
     "TOOL_DENIED": "Nothing has run. Do not retry, and do not look for another way to do the same.",
+    "dependency_refused": "Nothing has run. Do not retry; ask the user how to go on.",
     "user_denied": "Nothing has run. Do not retry; ask the user how to go on.",
     "approval_expired": "Nobody decided, and nothing has run. It can be asked again.",
     "run_unknown": "It may have run. Do not repeat it; let the user look.",

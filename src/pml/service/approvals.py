@@ -52,6 +52,7 @@ MAX_PENDING: Final = 20  # asks of one session that wait at once; a flood would 
 _CANDIDATES: Final = 4
 RECHECK_S: Final = 30.0  # every wait looks again this often, whatever woke it or did not
 _TIMED: Final = frozenset({State.PENDING, State.ALLOWED})  # what runs has no time to end by
+_NO_CALL: Final = frozenset({Subject.WORKSPACE_TRUST, Subject.TOOL_CHANGED})  # hold up no one call
 _NOT_OURS: Final = (Conflict, Forbidden, NotFound)  # one of many cannot be decided: the others still are
 
 
@@ -226,7 +227,7 @@ async def refuse_denied_waiting(desk: Desk, workspace: str) -> tuple[Approval, .
     refused: list[Approval] = []
     async for record in all_pending(desk):
         session = await session_of(desk, record.session_id)
-        if session.workspace != workspace or record.subject is not Subject.TOOL_CALL:
+        if session.workspace != workspace or record.subject in _NO_CALL:
             continue
         judged = await judge_in_session(desk, session, _call(record, session))
         rule = judged.verdict.rule
@@ -330,7 +331,7 @@ async def _judge_again(
     """Raise ToolDenied if a deny names the call that would run, Changed if what was asked is no more."""
     if record.subject is Subject.WORKSPACE_TRUST:
         await _check_same_file(desk, session, record)
-    if record.subject is not Subject.TOOL_CALL:
+    if record.subject in _NO_CALL:
         return
     if updated_input is not None:
         check(updated_input, what="the edited arguments")
@@ -350,7 +351,7 @@ async def _check_same_file(desk: Desk, session: Session, record: Approval) -> No
 def _call(record: Approval, session: Session, updated_input: JsonObject | None = None) -> Call:
     return Call(
         tool=record.tool_name,
-        arguments=record.run_input if updated_input is None else updated_input,
+        arguments=record.call_input if updated_input is None else updated_input,
         cwd=session.workspace,
         definition=record.definition,
         artefact=record.artefact,

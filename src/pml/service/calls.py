@@ -16,18 +16,27 @@ from pml.core.approvals import Approval, Lost, State, Subject
 from pml.core.audit import Entry, call_judged
 from pml.core.config import Unlisted
 from pml.core.digest import digest_call
-from pml.core.errors import AlreadyClaimed, Changed, Invalid, NotApproved, NotFound, PmlError
+from pml.core.errors import (
+    AlreadyClaimed,
+    Changed,
+    Invalid,
+    NotFound,
+    PmlError,
+)
+from pml.core.loading import Progress, Told
 from pml.core.manifests import Manifest
 from pml.core.rules import Call, VerdictKind
 from pml.core.text import quote
 from pml.core.values import JsonObject
 from pml.service.approvals import Question, cancel, claim, finish
-from pml.service.gate import Asking, Attempt, Gate, Launch, deciders, find_launch
+from pml.service.gate import Asking, Attempt, Gate, Launch, deciders
 from pml.service.pins import pin_or_ask
 from pml.service.policy import Judged, Policy, current_policy, judge, matched_rule, refuse_denied, why
+from pml.service.readiness import current_launch, is_covered, is_untrusted, make_ready, no_server, untrusted
 from pml.service.settling import answers, settle, settle_trust
 
-_TRIES: Final = 8  # trust, start and pin each take one; a server that changes more often is not relied on
+# Trust, each install, its variables, start and pin take one each; what changes more often is not relied on.
+_TRIES: Final = 24
 
 
 class Admitted(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,15 +56,18 @@ async def call_tool(
     *,
     settled: Approval | None = None,
     on_progress: Callable[[JsonObject], None] | None = None,
+    told: Told | None = None,
 ) -> bytes:
     """Run the call if rules and people let it, and return the result as the server wrote it.
 
-    `settled` is an approval that was decided for this call. Raises: ToolDenied, NotApproved, NotFound,
-    Invalid, Paused, ServerFailed, ServerRefused, and what `asking` raises.
+    `settled` is an approval that was decided for this call; `told` hears how an install goes, or else
+    `on_progress` does. Raises: ToolDenied, NotApproved, NotFound, Invalid, IntegrityFailed, EnvMissing,
+    Paused, ServerFailed, ServerRefused, and what `asking` raises.
     """
+    told = told or _as_progress(on_progress)
     policy = await _policy_of_turn(gate) if settled is None else await _policy_now(gate)
     for _ in range(_TRIES):
-        admitted = await _admit(gate, policy, attempt, asking, settled)
+        admitted = await _admit(gate, policy, attempt, asking, settled, told)
         if admitted is None:
             policy = await _policy_now(gate)
             continue
@@ -112,28 +124,34 @@ async def _policy_of_turn(gate: Gate) -> Policy:
     return gate.of_turn[0]
 
 
+def _as_progress(on_progress: Callable[[JsonObject], None] | None) -> Told:
+    def tell(step: Progress) -> None:
+        if on_progress is not None:
+            total: JsonObject = {} if step.total is None else {"total": step.total}
+            on_progress({"progress": step.done, "message": step.message, **total})
+
+    return tell
+
+
 async def _admit(
-    gate: Gate, policy: Policy, attempt: Attempt, asking: Asking, settled: Approval | None
+    gate: Gate, policy: Policy, attempt: Attempt, asking: Asking, settled: Approval | None, told: Told
 ) -> Admitted | None:
     """Return the call that may run, or None when time has passed since it was judged: then judge again."""
-    launch = find_launch(gate, policy, attempt.tool.namespace)
+    launch = current_launch(gate, policy, attempt)
     manifest = None if launch is None else gate.servers.live(launch.spec)
     judged = await _judge(gate, policy, attempt, launch, manifest)
-    if launch is None:
-        if not _is_untrusted(policy, attempt.tool.namespace):
-            raise _no_server(policy, attempt)
-        refused = await settle_trust(gate, policy, judged, attempt=attempt, asking=asking, settled=settled)
-        if refused is not None:
-            raise _untrusted(policy, attempt, outcome=refused.outcome)
-        return None
-    if manifest is None:
-        await gate.servers.manifest(launch.spec)
+    if launch is None or manifest is None:
+        await make_ready(
+            gate, policy, judged, launch, attempt=attempt, asking=asking, settled=settled, told=told
+        )
         return None
     if attempt.is_tool:
         _check_tool(manifest, attempt)
         if await pin_or_ask(gate, launch, manifest, attempt=attempt, asking=asking, settled=settled):
             return None
     must_ask = _must_ask(policy, judged, attempt)
+    if must_ask and await is_covered(gate, judged, attempt, launch, manifest):
+        return None
     if not must_ask and settled is None and not gate.paused:
         return _let_through(gate, attempt, launch, manifest, judged)
     question = _question(gate, policy, attempt, launch, manifest, asking)
@@ -182,11 +200,11 @@ async def _claim(gate: Gate, attempt: Attempt, record: Approval) -> Admitted:
     Raises: what `claim` raises, and NotApproved or NotFound if the server may not be started any more.
     """
     policy = await _policy_now(gate)
-    launch = find_launch(gate, policy, attempt.tool.namespace)
-    if launch is None and _is_untrusted(policy, attempt.tool.namespace):
-        raise _untrusted(policy, attempt, outcome=State.CANCELLED)
+    launch = current_launch(gate, policy, attempt)
+    if launch is None and is_untrusted(policy, attempt.tool.namespace):
+        raise untrusted(policy, attempt, outcome=State.CANCELLED)
     if launch is None:
-        raise _no_server(policy, attempt)
+        raise no_server(gate, policy, attempt)
     manifest = gate.servers.live(launch.spec) or await gate.servers.manifest(launch.spec)
     definition = manifest.definitions.get(attempt.tool.action)
     claiming = asyncio.create_task(claim(gate.desk, record.id, definition=definition, artefact=launch.digest))
@@ -331,7 +349,7 @@ async def _proven_again(gate: Gate, attempt: Attempt, admitted: Admitted) -> Man
 async def _still_so(gate: Gate, attempt: Attempt, launch: Launch) -> Launch:
     """Return the server as it is configured now. Raises: ToolDenied; Changed if it is another."""
     policy = await _policy_now(gate)
-    now = find_launch(gate, policy, attempt.tool.namespace)
+    now = current_launch(gate, policy, attempt)
     await _judge(gate, policy, attempt, now, None)
     if now is None or now.digest != launch.digest:
         raise Changed(f"server `{attempt.tool.namespace}` is no longer the one that was asked about")
@@ -354,33 +372,6 @@ def _check_tool(manifest: Manifest, attempt: Attempt) -> None:
         raise Invalid(
             f"`{attempt.tool}` needs {names}", hint="call it again with all that its schema requires"
         )
-
-
-def _is_untrusted(policy: Policy, namespace: str | None) -> bool:
-    """Tell whether only the workspace's file, which nobody trusts yet, defines the server."""
-    config = policy.loaded.workspace.config
-    return not policy.trusted and config is not None and namespace in config.servers
-
-
-def _untrusted(policy: Policy, attempt: Attempt, *, outcome: str) -> NotApproved:
-    file, namespace = policy.loaded.workspace.path, attempt.tool.namespace
-    return NotApproved(
-        f"Server `{namespace}` is defined in {file}, which is not trusted",
-        outcome=outcome,
-        hint="a person can trust it with `pml trust`",
-    )
-
-
-def _no_server(policy: Policy, attempt: Attempt) -> PmlError:
-    namespace = attempt.tool.namespace
-    if policy.broken:
-        return policy.broken[0]
-    twice = [problem for problem in policy.settings.problems if f"server `{namespace}`" in problem]
-    if twice:
-        return NotFound(twice[0], hint="rename one of the two")
-    near = get_close_matches(namespace or "", list(policy.settings.servers), n=1)
-    hint = f"did you mean server `{near[0]}`?" if near else "`mcpServers` in .pml.json defines servers"
-    return NotFound(f"no tool {quote(str(attempt.tool))}: no such server is configured", hint=hint)
 
 
 def unknown_tool(tool: str, known: Iterable[str]) -> NotFound:

@@ -1,6 +1,7 @@
 """Which tools there are: those of every server that may be started, from what runs or from what was kept.
 
-Only a server of which nothing is known is started for a list, and only if its file counts.
+Only a configured server of which nothing is known is started for a list, and only if its file counts; what
+the catalog offers is known without being installed.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ from typing import Final
 
 from pml.core.errors import Invalid, PmlError
 from pml.core.globs import Glob
-from pml.core.manifests import Manifest
+from pml.core.manifests import Manifest, launch_digest
 from pml.core.names import ToolName, wire_of
 from pml.core.rules import Effect
 from pml.core.search import find_tools
@@ -23,12 +24,16 @@ FOUND: Final = 25  # more than this tells a model nothing; it should ask for les
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """A tool that some server offers; `listed` if clients see it as `wire`."""
+    """A tool that some server offers; `listed` if clients see it as `wire`.
+
+    `installs` is what a first call of it would install, after consent.
+    """
 
     tool: ToolName
     wire: str
     shape: JsonObject
     listed: bool
+    installs: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +58,9 @@ async def known_tools(gate: Gate, policy: Policy, *, problems: Mapping[str, str]
         elif manifest is not None:
             manifests.append(manifest)
     known = [entry for manifest in manifests for entry in _entries(manifest, policy)]
+    for manifest, installs in await _loadable(gate, policy):
+        known += [entry for entry in _entries(manifest, policy, installs=installs)]
+        manifests += [manifest] if installs is None else []
     return Tools(
         by_wire=wire_table(known),
         by_name={str(entry.tool): entry for entry in known},
@@ -116,8 +124,32 @@ async def _known(gate: Gate, launch: Launch) -> Manifest | None:
     return live or await gate.desk.store.manifests.get(launch.spec.name, launch.digest)
 
 
-def _entries(manifest: Manifest, policy: Policy) -> list[Known]:
+async def _loadable(gate: Gate, policy: Policy) -> list[tuple[Manifest, str | None]]:
+    """Return what servers offer that no file configures: installed ones, and those of the catalog."""
+    if gate.loader is None:
+        return []
+    found: dict[str, tuple[Manifest, str | None]] = {}
+    for bundled in gate.loader.sources.bundled():
+        for dependency in bundled.metadata.mcp_deps:
+            tools = tuple(bundled.metadata.tools)
+            manifest = Manifest(server=dependency.name, launch="", capabilities={}, tools=tools)
+            found[dependency.name] = manifest, dependency.title
+    for installed in gate.loader.installer.all_installed().values():
+        name = installed.dependency.name
+        spec = gate.loader.installer.launch(installed, workspace=gate.session.workspace)
+        manifest = await _known(gate, Launch(spec=spec, digest=launch_digest(spec)))
+        if manifest is not None:
+            found[name] = manifest, None
+    config = policy.loaded.workspace.config
+    taken = {*policy.settings.servers, *(() if config is None else config.servers)}
+    return [
+        entry for name, entry in sorted(found.items()) if name not in taken and not _all_denied(policy, name)
+    ]
+
+
+def _entries(manifest: Manifest, policy: Policy, *, installs: str | None = None) -> list[Known]:
     lists = (policy.settings.expose, policy.settings.expose_within)
+    is_configured = manifest.server in policy.settings.servers
     exposing = [[Glob(text) for text in given] for given in lists if given is not None]
     entries: list[Known] = []
     for shape in manifest.tools:
@@ -125,8 +157,9 @@ def _entries(manifest: Manifest, policy: Policy) -> list[Known]:
             tool = ToolName(namespace=manifest.server, action=str(shape.get("name")))
         except Invalid:
             continue
-        listed = all(any(_exposes(glob, tool) for glob in globs) for globs in exposing)
-        entries.append(Known(tool=tool, wire=wire_of(tool), shape=shape, listed=listed))
+        named = all(any(_exposes(glob, tool) for glob in globs) for globs in exposing)
+        listed = named and (is_configured or policy.settings.expose is not None)
+        entries.append(Known(tool=tool, wire=wire_of(tool), shape=shape, listed=listed, installs=installs))
     return entries
 
 

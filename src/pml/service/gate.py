@@ -1,5 +1,6 @@
 """One agent's connection at work: whose session it is, which servers stand behind it, how it is asked."""
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -9,8 +10,10 @@ from pml.core.approvals import Approval, ApprovalId, Role, Subject, who_may_allo
 from pml.core.config import ModelMayApprove
 from pml.core.effective import Settings
 from pml.core.globs import Glob
+from pml.core.loading import Installed, Installer, Sources, Variables
 from pml.core.manifests import launch_digest
 from pml.core.names import ToolName
+from pml.core.permissions import Containment
 from pml.core.ports import Session, Workflow
 from pml.core.servers import ServerSpec
 from pml.core.serving import Servers
@@ -20,10 +23,30 @@ from pml.service.policy import Policy
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """A configured server that may be started, and the digest of how."""
+    """A server that may be started, and the digest of how."""
 
     spec: ServerSpec
     digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loader:
+    """What finds, installs and proves servers that no file configures; `installing` is what goes on now."""
+
+    sources: Sources
+    installer: Installer
+    variables: Variables
+    containment: Containment
+    installing: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """A server that was found installed and ready, under these settings."""
+
+    launch: Launch
+    installed: Installed
+    settings: Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +54,16 @@ class Gate:
     desk: Desk
     session: Session
     servers: Servers
+    loader: Loader | None = None
     # Caches: launches by server name, definitions found equal to their pins, the policy of this loop turn.
     launches: dict[str, Launch] = field(default_factory=dict[str, Launch])
     pinned: dict[tuple[str, str, str], str] = field(default_factory=dict[tuple[str, str, str], str])
     of_turn: list[Policy] = field(default_factory=list[Policy])
     # Calls that were left paused, by the digest of their question: the next same call uses up its answer.
     paused: dict[str, ApprovalId] = field(default_factory=dict[str, ApprovalId])
+    # Installed servers by name, and approved installs by the call that needed them: that call is covered.
+    loaded: dict[str, Loaded] = field(default_factory=dict[str, Loaded])
+    covered: dict[tuple[str, str], Approval] = field(default_factory=dict[tuple[str, str], Approval])
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +125,9 @@ def find_launch(gate: Gate, policy: Policy, namespace: str | None) -> Launch | N
     return known
 
 
-def deciders(gate: Gate, settings: Settings, subject: Subject, tool: str, asking: Asking) -> frozenset[Role]:
+def deciders(
+    gate: Gate, settings: Settings, subject: Subject, tool: str, asking: Asking, *, verified: bool = True
+) -> frozenset[Role]:
     """Return who may allow the question; fixed now, whoever will answer it."""
     approval = settings.approval
     match approval.model_may_approve:
@@ -116,4 +145,5 @@ def deciders(gate: Gate, settings: Settings, subject: Subject, tool: str, asking
         has_form=asking.has_form and not is_child,  # a child's form may be answered by the agent above it
         model_may_approve=model and asking.has_model and not is_child,
         parent_may_decide=named and is_child,
+        verified=verified,
     )

@@ -54,12 +54,15 @@ def memory_of(
     """
     if scope is Scope.ONCE:
         return None
-    if record.subject is not Subject.TOOL_CALL:
+    is_install = record.subject is Subject.DEPENDENCY_INSTALL
+    if record.subject is not Subject.TOOL_CALL and not (is_install and scope is Scope.ALWAYS):
         raise Invalid(f"a decision on {record.subject} holds once; it has nothing to remember")
     check_rememberable(record.tool_name)
     now = desk.clock.now()
+    if is_install:  # what is remembered is the call that needed it
+        arguments = record.call_input
     # what was shown beside the button was made from the call as it was asked
-    exact = literal or arguments != record.tool_input or runs_code(record.tool_name, record.tool_input)
+    exact = literal or arguments != record.call_input or runs_code(record.tool_name, arguments)
     if scope is Scope.ALWAYS:
         entry = always_entry(record.tool_name, arguments, literal=exact)
         return Intent(

@@ -111,7 +111,8 @@ async def _deny(gate: Gate, record: Approval, said: Continuation, client: str) -
 
 
 async def _approve(gate: Gate, record: Approval, said: Continuation, client: str) -> Approval:
-    scope = Scope.ALWAYS if said.always and record.subject is Subject.TOOL_CALL else Scope.ONCE
+    can_last = record.subject in (Subject.TOOL_CALL, Subject.DEPENDENCY_INSTALL)
+    scope = Scope.ALWAYS if said.always and can_last else Scope.ONCE
     decision = Decision(
         by=_model(client), digest=record.digest, allow=True, scope=scope, message=said.message
     )

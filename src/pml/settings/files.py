@@ -21,10 +21,10 @@ from pml.core.jsontext import parse
 from pml.core.ports import Loaded
 from pml.core.rules import Effect, parse_entry
 from pml.core.values import Json, canonical, check
-from pml.settings.locks import LOCK_TIMEOUT_S, locked
+from pml.host.locks import LOCK_TIMEOUT_S, locked
+from pml.host.replacing import replace_file
 from pml.settings.paths import RealPaths
 from pml.settings.reading import MAX_BYTES, WatchedFile, decode, digest_of, read_bytes
-from pml.settings.replacing import replace_file
 
 WORKSPACE_FILE: Final = ".pml.json"
 USER_FILE: Final = "config.json"

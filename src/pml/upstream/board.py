@@ -19,6 +19,7 @@ from pml.core.approvals import OwnerId
 from pml.core.ports import Process, Processes
 from pml.host.private import private_directory
 from pml.host.processes import SystemProcesses
+from pml.upstream.containment import Held
 from pml.upstream.process import identify
 
 _STOP_S: Final = 2.0  # for a server to end by itself, before it is killed
@@ -42,6 +43,7 @@ class Posted(msgspec.Struct, frozen=True, kw_only=True):
     owner: OwnerId
     owner_process: Process
     above: tuple[Process, ...] = ()
+    containment: Held | None = None
 
 
 class Board:
@@ -62,6 +64,7 @@ class Board:
         process: Process | None,
         restarts: int,
         last_error: str | None,
+        containment: Held | None = None,
     ) -> None:
         posted = Posted(
             name=name,
@@ -75,6 +78,7 @@ class Board:
             owner=self._owner,
             owner_process=self._me,
             above=tuple(SystemProcesses().ancestors()[1:]),
+            containment=containment,
         )
         with contextlib.suppress(OSError):
             _replace(_file(private_directory(_folder(self._home)), posted), msgspec.json.encode(posted))

@@ -1,6 +1,6 @@
-"""The environment that a server gets: an allow-list of the user's, and what its configuration declares.
+"""The environment that a server gets: an allow-list of the user's, and what is declared for it.
 
-Whether a declared variable may be declared was decided when the file was read.
+Whether a declared variable may be declared was decided when the file or the metadata was read.
 """
 
 import os
@@ -20,11 +20,23 @@ _PASSED_ON_WINDOWS: Final = frozenset(
         *("TMP", "USERNAME", "USERPROFILE", "WINDIR"),
     }
 )
+# An installed server knows its place: nothing of the user's home or search path leads it elsewhere.
+_PASSED_TO_INSTALLED: Final = frozenset({"LANG", "LANGUAGE", "TZ"})
+_SYSTEM_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
 
-def environment_of(spec: ServerSpec, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return all that the server's process finds in its environment."""
+def environment_of(
+    spec: ServerSpec, environ: Mapping[str, str], *, values: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return all that the server's process finds in its environment; `values` are those it requires."""
     passed = {name: value for name, value in environ.items() if _is_passed(name)}
+    if spec.artefact is not None:
+        if sys.platform != "win32":
+            kept = {name: passed[name] for name in passed if _is_passed_to_installed(name)}
+            passed = {**kept, "PATH": _SYSTEM_PATH, "HOME": spec.artefact.state}
+        required = set(spec.artefact.env_required)
+        declared = {name: value for name, value in (values or {}).items() if name in required}
+        return {**passed, **declared, **spec.env}
     if "PATH" in passed:
         passed["PATH"] = _absolute_only(passed["PATH"])
     return {**passed, **spec.env}
@@ -34,6 +46,10 @@ def _is_passed(name: str) -> bool:
     if sys.platform == "win32":
         return name.upper() in _PASSED_ON_WINDOWS
     return name in _PASSED or name.startswith("LC_")
+
+
+def _is_passed_to_installed(name: str) -> bool:
+    return name in _PASSED_TO_INSTALLED or name.startswith("LC_")
 
 
 def _absolute_only(path: str) -> str:

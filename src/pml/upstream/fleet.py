@@ -1,17 +1,20 @@
 """The MCP servers of one gateway, by name: the `Servers` port on real processes."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from pml.core.approvals import OwnerId
 from pml.core.errors import Changed, ServerFailed
+from pml.core.loading import Variables
 from pml.core.manifests import Manifest, launch_digest
+from pml.core.permissions import Containment
 from pml.core.ports import Manifests
 from pml.core.servers import ServerSpec
 from pml.core.serving import Client
 from pml.core.values import JsonObject
 from pml.upstream.board import Board, end_orphans
+from pml.upstream.containment import available, usual
 from pml.upstream.limits import Limits
 from pml.upstream.server import Server, Surroundings
 
@@ -30,7 +33,12 @@ class Fleet:
         owner: OwnerId,
         environ: Mapping[str, str],
         limits: Limits | None = None,
+        prove: Callable[[ServerSpec], Awaitable[None]] | None = None,
+        variables: Variables | None = None,
+        env_workspace: Callable[[], str | None] = lambda: None,
+        containment: Containment | None = None,
     ) -> None:
+        """`env_workspace` is the workspace if it is trusted; without `prove` nothing installed runs."""
         self._around = Surroundings(
             workspace=workspace,
             client=client,
@@ -40,9 +48,19 @@ class Fleet:
             board=Board(home, workspace=workspace, owner=owner),
             environ=environ,
             limits=limits or Limits(),
+            prove=prove or _refuse,
+            variables=variables or _NoVariables(),
+            env_workspace=env_workspace,
+            containment=available if containment is None else lambda: containment,
         )
         self._servers: dict[str, Server] = {}
         self._is_closed = False
+
+    @property
+    def containment(self) -> Containment:
+        """What an installed server of this workspace is held by, if it is given the workspace."""
+        around = self._around
+        return usual(around.containment(), home=around.home, workspace=around.workspace)
 
     def live(self, spec: ServerSpec) -> Manifest | None:
         """As `Servers.live`."""
@@ -110,3 +128,12 @@ class Fleet:
             return None
         server.spec = spec
         return server
+
+
+class _NoVariables:
+    def values(self, names: Sequence[str], *, workspace: str | None) -> Mapping[str, str]:
+        return {}
+
+
+async def _refuse(spec: ServerSpec) -> None:
+    raise ServerFailed(f"server `{spec.name}` is not started: nobody proves its files here")

@@ -1,7 +1,8 @@
 """What a server says on stderr, and what PML notes about it: a private, capped file and the last lines.
 
 The values of the server's declared variables are masked: they may be secrets, and the last lines are told
-to whoever called the server. Several gateways may write to one file.
+to whoever called the server. Those that it requires are secrets, however short. Several gateways may write
+to one file.
 """
 
 import contextlib
@@ -29,14 +30,17 @@ def log_path(home: Path, server: str, launch: str) -> Path:
 class ServerLog:
     """The log of one run of a server. A disk that is full or gone costs the file, never the server."""
 
-    def __init__(self, path: Path, *, secrets: Mapping[str, str], limits: Limits) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        secrets: Mapping[str, str],
+        limits: Limits,
+        required: Mapping[str, str] | None = None,
+    ) -> None:
         self._path = path
         self._limits = limits
-        self._masks = [
-            (value.encode(errors="surrogateescape"), f"<{name}>".encode())
-            for name, value in sorted(secrets.items(), key=lambda item: -len(item[1]))
-            if len(value) >= _SECRET_CHARS
-        ]
+        self._masks = [*_masks(required or {}, at_least=1), *_masks(secrets, at_least=_SECRET_CHARS)]
         self._tail: deque[bytes] = deque(maxlen=limits.tail_lines)
         self._partial = b""
         self._fd = -1
@@ -96,6 +100,16 @@ class ServerLog:
         fresh = _open(self._path)
         os.close(self._fd)
         self._fd = fresh
+
+
+def _masks(values: Mapping[str, str], *, at_least: int) -> list[tuple[bytes, bytes]]:
+    """Return each line of the values, for logs are written by lines, and what is written instead of it."""
+    lines = ((line, name) for name, value in values.items() for line in {value, *value.splitlines()})
+    return [
+        (line.encode(errors="surrogateescape"), f"<{name}>".encode())
+        for line, name in sorted(lines, key=lambda item: -len(item[0]))
+        if len(line.strip()) >= at_least
+    ]
 
 
 def _open(path: Path) -> int:

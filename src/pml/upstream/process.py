@@ -1,12 +1,15 @@
 """One server process in a group of its own: spawned, written to, read from, and killed whole.
 
 Knows nothing of JSON-RPC. What the process prints goes to whoever started it; when it is lost, it says so
-once. A process that leaves the group by itself (`setsid`) is out of reach.
+once. A process that leaves the group by itself (`setsid`) is out of reach, unless its box ends with it.
+Where bwrap stands between, the server has a group of its own, so that it can be asked to end before it must.
 """
 
 import asyncio
 import contextlib
+import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +17,8 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from pml.core.errors import ServerFailed
 from pml.core.ports import Process
@@ -35,13 +40,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
-    """What is executed, where, and with which environment."""
+    """What is executed, where, and with which environment. `is_boxed`: `command` is bwrap, with a server."""
 
     server: str
     command: str
     args: tuple[str, ...]
     cwd: str
     environment: Mapping[str, str]
+    is_boxed: bool = False
+
+
+class _Told(msgspec.Struct, rename="kebab"):
+    """What bwrap tells of the box."""
+
+    child_pid: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,8 +70,17 @@ class ServerProcess:
 
     def __init__(self, launch: Launch, ears: Ears, limits: Limits) -> None:
         """Spawn the process. Raises: ServerFailed."""
-        process = _spawn(launch)
+        told, tell = os.pipe() if launch.is_boxed else (-1, -1)
+        try:
+            process = _spawn(launch, tell)
+        except BaseException:
+            _close(told)
+            raise
+        finally:
+            _close(tell)
+        self.server = launch.server
         self.pid = process.pid
+        self.group = process.pid  # in a box, from when bwrap has told: the server's
         self._pipes: Any = (process.stdin, process.stdout, process.stderr)  # on Windows handles, not files
         self.code: int | None = None
         self._ears = ears
@@ -73,10 +94,19 @@ class ServerProcess:
         self._input: asyncio.WriteTransport | None = None
         self._outputs: list[asyncio.BaseTransport] = []
         self._drain: asyncio.TimerHandle | None = None
+        self._is_boxed = launch.is_boxed
+        self._is_told = asyncio.Event()
+        self._telling = b""
+        if launch.is_boxed:
+            self._loop.add_reader(told, self._at_told, told)
+        else:
+            self._is_told.set()
         threading.Thread(target=self._reap, args=(process,), name=f"pml-wait-{self.pid}", daemon=True).start()
 
     async def connect(self) -> None:
-        """Begin to hear the process and to be heard by it."""
+        """Begin to hear the process and to be heard by it. Raises: ServerFailed."""
+        if not await self._happens(self._is_told, _BOX_S):
+            raise ServerFailed(f"server `{self.server}` cannot be started: its box was not made in time")
         stdin, stdout, stderr = self._pipes
         self._input, _ = await self._loop.connect_write_pipe(lambda: _Input(self._at_input_closed), stdin)
         for pipe, hear in ((stdout, self._ears.output), (stderr, self._ears.errors)):
@@ -111,26 +141,28 @@ class ServerProcess:
     async def stop(self) -> None:
         """End the process and its group: close its input, then ask, then kill. Returns when it is gone."""
         self._close_input()
-        if not await self._ends_within(self._limits.stop_s):
+        if not await self._happens(self._exited, self._limits.stop_s):
             self._signal(_TERMINATE)
-            if not await self._ends_within(self._limits.stop_s):
+            if not await self._happens(self._exited, self._limits.stop_s):
                 self._signal(_KILL)
-                await self._ends_within(self._limits.drain_s)
+                await self._happens(self._exited, self._limits.drain_s)
         await self._group_ends()
         self._close_pipes()
         await asyncio.sleep(0)  # the event loop closes the descriptors in its next turn
 
     async def kill(self) -> None:
         """End a process that could not be connected to."""
+        await self._happens(self._is_told, _BOX_S)  # else the server would outlive its bwrap
         self._signal(_KILL)
         await self.stop()
         for pipe in self._pipes:
             pipe.close()
 
-    async def _ends_within(self, seconds: float) -> bool:
+    @staticmethod
+    async def _happens(event: asyncio.Event, seconds: float) -> bool:
         try:
             async with asyncio.timeout(seconds):
-                await self._exited.wait()
+                await event.wait()
         except TimeoutError:
             return False
         return True
@@ -138,7 +170,7 @@ class ServerProcess:
     async def _group_ends(self) -> None:
         """Wait for what was killed with the process; a zombie that nobody reaps is not waited for."""
         for _ in range(int(self._limits.drain_s / _LOOK_S)):
-            if not self._is_reaped or not _group_exists(self.pid):
+            if not self._is_reaped or not (_group_exists(self.pid) or _group_exists(self.group)):
                 return
             await asyncio.sleep(_LOOK_S)
 
@@ -151,14 +183,28 @@ class ServerProcess:
             process.wait()
         with self._reaping:
             if sys.platform != "win32":
-                _signal_group(process.pid, _KILL)
+                for group in {process.pid, self.group}:
+                    _signal_group(group, _KILL)
             code = process.wait()
             self._is_reaped = True
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is there to be told
             self._loop.call_soon_threadsafe(self._at_exit, code)
 
+    def _at_told(self, told: int) -> None:
+        """Take in the number of the process in the box: all that bwrap starts is in its group."""
+        data = os.read(told, 4096)
+        self._telling += data
+        if data:
+            return
+        self._loop.remove_reader(told)
+        os.close(told)
+        with contextlib.suppress(msgspec.MsgspecError):  # bwrap ended before there was one
+            self.group = msgspec.json.decode(self._telling, type=_Told).child_pid
+        self._is_told.set()
+
     def _at_exit(self, code: int) -> None:
-        self.code = code
+        is_signal = self._is_boxed and code > _SIGNALLED
+        self.code = _SIGNALLED - code if is_signal else code
         self._exited.set()
         self._await_end()
 
@@ -184,8 +230,10 @@ class ServerProcess:
 
     def _signal(self, how: signal.Signals) -> None:
         with self._reaping:
-            if not self._is_reaped:
-                _signal_group(self.pid, how)
+            if self._is_reaped:
+                return
+            for group in {self.group} if how is _TERMINATE else {self.group, self.pid}:
+                _signal_group(group, how)
 
     def _close_input(self) -> None:
         closing, self._input = self._input, None
@@ -201,6 +249,8 @@ class ServerProcess:
             output.close()
 
 
+_BOX_S = 10.0  # for bwrap to make a box: some milliseconds, and longer where the machine is busy
+_SIGNALLED = 128  # what bwrap adds to the signal that ended the server
 _LOOK_S = 0.005  # between looks at a group whose end no event tells
 _TERMINATE = signal.SIGTERM
 _KILL = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL  # there both end the process at once
@@ -229,16 +279,22 @@ def _group_exists(group: int) -> bool:
     return True
 
 
-def _spawn(launch: Launch) -> "AnyPopen":
+def _close(descriptor: int) -> None:
+    if descriptor >= 0:
+        os.close(descriptor)
+
+
+def _spawn(launch: Launch, tell: int) -> "AnyPopen":
     new_group: dict[str, Any] = (
         {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
         if sys.platform == "win32"
         else {"start_new_session": True}
     )
     pipe = subprocess.PIPE
+    telling = ("--info-fd", str(tell)) if launch.is_boxed else ()
     try:
         process: Any = Popen(
-            [_program(launch), *launch.args],
+            [_program(launch), *telling, *launch.args],
             cwd=launch.cwd,
             env=dict(launch.environment),
             stdin=pipe,
@@ -246,6 +302,7 @@ def _spawn(launch: Launch) -> "AnyPopen":
             stderr=pipe,
             bufsize=0,
             close_fds=True,
+            pass_fds=(tell,) if launch.is_boxed else (),
             **new_group,
         )
         return process
@@ -253,10 +310,24 @@ def _spawn(launch: Launch) -> "AnyPopen":
         raise _not_started(launch, exc) from exc
 
 
+def find_program(launch: Launch) -> str:
+    """Return the path of what `launch` names, as the system would find it. Raises: ServerFailed."""
+    if not os.path.isdir(launch.cwd):
+        raise _not_started(launch, NotADirectoryError())
+    if os.sep in launch.command:
+        path = os.path.join(launch.cwd, launch.command)
+        if os.path.exists(path) and not (os.path.isfile(path) and os.access(path, os.X_OK)):
+            raise _not_started(launch, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
+        found = path if os.path.exists(path) else None
+    else:
+        found = shutil.which(launch.command, path=launch.environment.get("PATH", os.defpath))
+    if found is None:
+        raise _not_started(launch, FileNotFoundError())
+    return found
+
+
 def _program(launch: Launch) -> str:
     if sys.platform == "win32":  # `npx` is `npx.cmd` there, which only this finds
-        import shutil
-
         return shutil.which(launch.command, path=launch.environment.get("PATH")) or launch.command
     return launch.command
 

@@ -61,10 +61,10 @@ class Run:
         ears = Ears(output=self._hear, errors=self.log.feed, lost=self._lost)
         self._process = ServerProcess(launch, ears, self._limits)
         try:
-            self.identity = identify(self._process.pid)
             desk = ClientDesk(self.spec.name, client, self.log, self._limits, on_changed)
             self.peer = Peer(self.spec.name, self._process, desk, self.log, self._limits)
             await self._process.connect()
+            self.identity = identify(self._process.group)
         except BaseException:
             await self._process.kill()
             raise

@@ -2,22 +2,26 @@
 
 Concurrent callers share one start. A crash is told at once to whoever waits, and nothing is sent again. A row
 of crashes ends only with a run that lasts: one that answers and then dies would go on for ever. A change
-that a server announces is read first and told to the client after, so that the client finds it.
+that a server announces is read first and told to the client after, so that the client finds it. Before a
+process is spawned, an installed server's files are proven and its variables are there; neither is a crash.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from pml.core.errors import Changed, PmlError, ServerFailed
+from pml.core.errors import Changed, EnvMissing, PmlError, ServerFailed
+from pml.core.loading import Variables
 from pml.core.manifests import Manifest
+from pml.core.permissions import Containment
 from pml.core.ports import Manifests
 from pml.core.servers import ServerSpec
 from pml.core.serving import Client
 from pml.core.values import JsonObject
 from pml.upstream.board import Board
+from pml.upstream.containment import Held, contain, held
 from pml.upstream.environment import environment_of
 from pml.upstream.limits import Limits
 from pml.upstream.log import ServerLog, log_path
@@ -45,6 +49,10 @@ class Surroundings:
     board: Board
     environ: Mapping[str, str]
     limits: Limits
+    prove: Callable[[ServerSpec], Awaitable[None]]
+    variables: Variables
+    env_workspace: Callable[[], str | None]
+    containment: Callable[[], Containment]
 
 
 class Server:
@@ -66,6 +74,7 @@ class Server:
         self._looking: asyncio.TimerHandle | None = None
         self._offered: Manifest | None = None
         self._known: Manifest | None = None
+        self._held: Held | None = None
         self._state = State.STOPPED
         self._starts = 0
         self._crashes = 0
@@ -154,16 +163,17 @@ class Server:
 
     async def _start(self) -> Manifest:
         spec, around = self.spec, self._around
-        log = ServerLog(log_path(around.home, spec.name, self.launch), secrets=spec.env, limits=self._limits)
-        run = Run(spec, self.launch, log, self._limits)
-        launch = Launch(
-            server=spec.name,
-            command=spec.command,
-            args=spec.args,
-            cwd=spec.cwd or around.workspace,
-            environment=environment_of(spec, around.environ),
+        self._held = now = held(around.containment(), spec, home=around.home, workspace=around.workspace)
+        values = await self._prepare(now)
+        log = ServerLog(
+            log_path(around.home, spec.name, self.launch),
+            secrets=spec.env,
+            required=values,
+            limits=self._limits,
         )
+        run = Run(spec, self.launch, log, self._limits)
         try:
+            launch = self._launch(values, now.kind)
             await run.open(launch, around.client, lambda kind: self._changed(run, kind))
         except BaseException as exc:
             log.note(str(exc) or "not started")
@@ -185,6 +195,41 @@ class Server:
             raise
         self._idling = self._loop.call_later(around.idle_s(), self._end_if_idle, run)
         return manifest
+
+    async def _prepare(self, now: Held) -> Mapping[str, str]:
+        """Return the values that an installed server requires; its files are proven after all else.
+
+        Raises: Changed if it would be contained less than was approved; EnvMissing; ArtefactChanged.
+        """
+        spec, around = self.spec, self._around
+        artefact = spec.artefact
+        if artefact is None:
+            return {}
+        if now.kind.is_weaker_than(artefact.containment):
+            raise Changed(
+                f"server `{spec.name}` was approved to run contained by {artefact.containment}, "
+                f"and would be {now.words}",
+                hint="`pml doctor` says why; or approve it as it would run now",
+            )
+        names = artefact.env_required
+        values = around.variables.values(names, workspace=around.env_workspace())
+        missing = tuple(name for name in names if name not in values)
+        if missing:
+            raise EnvMissing(spec.name, missing)
+        await around.prove(spec)
+        return values
+
+    def _launch(self, values: Mapping[str, str], kind: Containment) -> Launch:
+        """Return what is executed. Raises: ServerFailed if it cannot be contained so."""
+        spec, around = self.spec, self._around
+        launch = Launch(
+            server=spec.name,
+            command=spec.command,
+            args=spec.args,
+            cwd=spec.cwd or around.workspace,
+            environment=environment_of(spec, around.environ, values=values),
+        )
+        return contain(launch, spec, home=around.home, workspace=around.workspace, kind=kind)
 
     async def _read_again(self, run: Run) -> Manifest:
         """Read what has changed. A server that does not tell now goes on: it may be busy with calls."""
@@ -293,6 +338,7 @@ class Server:
             process=run.identity if run is not None else None,
             restarts=max(0, self._starts - 1),
             last_error=self._last_error,
+            containment=self._held,
         )
 
 

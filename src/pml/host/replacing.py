@@ -36,7 +36,7 @@ def replace_file(path: Path, content: bytes, *, mode: int, last_check: Callable[
         with suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def _remove_stale(directory: Path, name: re.Pattern[str]) -> None:
@@ -49,8 +49,8 @@ def _remove_stale(directory: Path, name: re.Pattern[str]) -> None:
                 os.unlink(entry)
 
 
-def _sync_directory(directory: Path) -> None:
-    """Make the new name durable: without it a power loss may bring the old file back."""
+def sync_directory(directory: Path) -> None:
+    """Make new names in `directory` durable: without it a power loss may bring the old ones back."""
     if sys.platform == "win32":  # directories cannot be opened there
         return
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,0 +1,106 @@
+"""`pml publish`: checks capabilities and servers, adds hashes and locks, and fills a registry's folder."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pml.cli.exits import Exit
+from pml.cli.output import count, print_json, say
+from pml.cli.verbs import add_common
+from pml.core.errors import Invalid, Unavailable
+from pml.core.locks import Lock
+from pml.core.text import visible
+from pml.core.values import JsonObject
+
+if TYPE_CHECKING:
+    from pml.core.capability import McpDependency
+    from pml.registry.publishing import Draft, Published, Resolve
+
+EXAMPLES = """FILE is metadata with its code beside it: `greet.json`, `greet.ts`. Of DIR, all `*.json` count.
+What is missing is added: `code_integrity`, and the `integrity` and `lock` of each server.
+
+examples:
+  pml publish greet.json --to registry       into registry/acme.tools.greet.json and .ts
+  pml publish capabilities --to registry     all of a folder, or nothing
+  pml publish greet.json --check             only tell whether it is sound
+
+exit codes: 0 ok, 1 failed or published already with other content, 2 not sound, 5 nothing there"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    add_common(parser)
+    parser.add_argument("source", metavar="FILE|DIR", help="the metadata, or a folder of it")
+    parser.add_argument("--to", metavar="FOLDER", help="the registry's folder; made where it is missing")
+    parser.add_argument("--check", action="store_true", help="write nothing and look nothing up")
+    parser.add_argument(
+        "--replace", action="store_true", help="take the place of other content of the same version"
+    )
+
+
+async def run(args: argparse.Namespace) -> int:
+    """Raises: Invalid, NotFound, Conflict, IntegrityFailed, Unavailable."""
+    return await publish_with(args, given_lock)
+
+
+async def publish_with(args: argparse.Namespace, resolve: "Resolve") -> int:
+    """Do what the command line says; `resolve` finds the lock of a server."""
+    from pml.registry.publishing import publish, read_drafts
+
+    target: str | None = args.to
+    if target is None and not args.check:
+        raise Invalid("`--to FOLDER` says where to publish", hint="`--check` only checks")
+    drafts = read_drafts(Path(args.source))
+    if args.check or target is None:
+        _print_checked(drafts, as_json=args.json)
+        return Exit.OK
+    published = await publish(drafts, Path(target), resolve=resolve, replace=args.replace)
+    if args.json:
+        print_json({"published": [_published_json(each) for each in published]})
+        return Exit.OK
+    for each in published:
+        say(f"{each.status.value} {visible(str(each.path))}")
+        for dependency in each.metadata.mcp_deps:
+            say(f"  {visible(dependency.title)}: {_closure(dependency)}")
+    return Exit.OK
+
+
+async def given_lock(dependency: "McpDependency") -> Lock:
+    """Return the lock that the draft has. Raises: Unavailable if it has none."""
+    if isinstance(dependency.lock, Lock):
+        return dependency.lock
+    raise Unavailable(f"the lock of {visible(dependency.title)} cannot be looked up", hint="give its `lock`")
+
+
+def _print_checked(drafts: "Sequence[Draft]", *, as_json: bool) -> None:
+    if as_json:
+        print_json({"checked": [{"fqdn": draft.name, "path": str(draft.path)} for draft in drafts]})
+        return
+    for draft in drafts:
+        say(f"sound: {visible(str(draft.path))} ({draft.name})")
+
+
+def _published_json(published: "Published") -> JsonObject:
+    metadata, code_path = published.metadata, published.code_path
+    return {
+        "fqdn": str(metadata.fqdn),
+        "status": published.status.value,
+        "path": str(published.path),
+        "code_path": None if code_path is None else str(code_path),
+        "code_integrity": metadata.code_integrity,
+        "dependencies": [
+            {
+                "name": dependency.name,
+                "version": dependency.version,
+                "integrity": dependency.integrity,
+                "lock": dependency.lock.digest if isinstance(dependency.lock, Lock) else dependency.lock,
+            }
+            for dependency in metadata.mcp_deps
+        ],
+    }
+
+
+def _closure(dependency: "McpDependency") -> str:
+    size = len(dependency.lock.packages) if isinstance(dependency.lock, Lock) else 0
+    return f"{count(size, 'package')}, {visible(dependency.integrity or 'no integrity')}"

@@ -1,0 +1,170 @@
+"""What a question about a server holds, and how people read it: its install, variables, changed files.
+
+The facts are stored with the question and bound by its digest, so nothing in them depends on the hour.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from pml.core.approvals import call_arguments
+from pml.core.loading import Installed, Plan
+from pml.core.text import visible, visible_json
+from pml.core.values import Json, JsonObject
+
+_UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+_SHOWN_FILES: Final = 20
+_CONTAINED: Final[Mapping[str, str]] = {
+    "bubblewrap": "contained by bubblewrap",
+    "landlock": "contained by Landlock",
+    "none": "NOT CONTAINED: it can do what you can",
+}
+
+
+def install_facts(
+    plan: Plan, *, source: str, accepted: str | None, before: Installed | None = None
+) -> JsonObject:
+    """Return all that an approval to install binds.
+
+    `accepted` is the lock first accepted by that name, `before` the version that is in use so far.
+    """
+    dependency, lock = plan.dependency, plan.lock
+    permissions: Json = msgspec.to_builtins(dependency.permissions)
+    facts: dict[str, Json] = {
+        "name": dependency.name,
+        "version": dependency.version,
+        "install": dependency.install,
+        "integrity": dependency.integrity,
+        "source": source,
+        "artefact": lock.artefact if len(lock.artefact) == 1 else f"{len(lock.artefact)} wheels, each hashed",
+        "lock": lock.digest,
+        "packages": len(lock.packages),
+        "size": lock.size,
+        "released_at": lock.released_at,
+        "scripts": lock.with_scripts,
+        "env_required": dependency.env_required,
+        "env": dict(dependency.env),
+        "tool": dependency.package.tool,
+        "args": dependency.argv,
+        "permissions": permissions,
+        "containment": plan.containment,
+    }
+    if accepted is not None and accepted != lock.digest:
+        facts["first_accepted"] = accepted
+    if before is not None and plan.containment.is_weaker_than(before.containment):
+        facts["contained_before"] = before.containment
+    return {"dependency": facts}
+
+
+def dependency_title(asked: JsonObject) -> str:
+    """Return `memory@1.2.3`."""
+    facts = _facts(asked)
+    return visible(f"{facts.get('name')}@{facts.get('version')}")
+
+
+def server_name(asked: JsonObject) -> str:
+    return visible(str(asked.get("server")))
+
+
+def variable_names(asked: JsonObject) -> str:
+    return ", ".join(visible(name) for name in _texts(asked.get("missing")))
+
+
+def tell_install(asked: JsonObject) -> list[tuple[str, str]]:
+    """Return the facts of an install, the weightiest first."""
+    facts = _facts(asked)
+    integrity = facts.get("integrity")
+    told = [
+        ("package", visible(str(facts.get("install")))),
+        ("proof", "UNVERIFIED: no integrity is given" if integrity is None else visible(str(integrity))),
+        ("runs", _containment(facts)),
+        ("closure", _closure(facts)),
+        ("scripts", _scripts(facts)),
+        ("released", visible(str(facts.get("released_at") or "unknown"))),
+        ("needs", ", ".join(map(visible, _texts(facts.get("env_required")))) or "no variables"),
+        ("from", visible(str(facts.get("source")))),
+        ("lock", visible(str(facts.get("lock")))),
+    ]
+    if facts.get("first_accepted") is not None:
+        told.insert(
+            2, ("moved", f"another lock was accepted before: {visible(str(facts['first_accepted']))}")
+        )
+    if facts.get("contained_before") is not None:
+        told.insert(3, ("weaker", f"so far it ran {_CONTAINED.get(str(facts['contained_before']))}"))
+    for key, word in (("tool", "starts"), ("args", "arguments"), ("env", "sets")):
+        if facts.get(key):
+            told.append((word, visible_json(facts[key], indent=None)))
+    return [*told, ("call", _call(asked))]
+
+
+def tell_variables(asked: JsonObject) -> list[tuple[str, str]]:
+    names = _texts(asked.get("missing"))
+    how = [f"pml secrets set {visible(name)}" for name in names]
+    return [
+        ("missing", variable_names(asked)),
+        ("set it", "\n".join([*how, "or as NAME=value in .env of PML_HOME or of the trusted workspace"])),
+        ("never", "through the model or in this conversation"),
+        ("call", _call(asked)),
+    ]
+
+
+def tell_changed(asked: JsonObject) -> list[tuple[str, str]]:
+    files = [visible(file) for file in _texts(asked.get("files"))]
+    more = len(files) - _SHOWN_FILES
+    shown = files[:_SHOWN_FILES] + ([f"and {more} more"] if more > 0 else [])
+    return [
+        ("server", server_name(asked)),
+        ("changed", "\n".join(shown)),
+        ("was", visible(str(asked.get("was")))),
+        ("now", visible(str(asked.get("now")))),
+        ("call", _call(asked)),
+    ]
+
+
+def _facts(asked: JsonObject) -> JsonObject:
+    facts = asked.get("dependency")
+    return facts if isinstance(facts, Mapping) else {}
+
+
+def _texts(values: Json) -> list[str]:
+    return [str(value) for value in values] if isinstance(values, list | tuple) else []
+
+
+def _call(asked: JsonObject) -> str:
+    call = asked.get("call")
+    tool = call.get("tool") if isinstance(call, Mapping) else None
+    return f"{visible(str(tool))} {visible_json(call_arguments(asked), indent=None)}"
+
+
+def _closure(facts: JsonObject) -> str:
+    size, count = facts.get("size"), facts.get("packages")
+    told = _bytes(size) if isinstance(size, int) else "size not known before the download"
+    return f"{count} package{'' if count == 1 else 's'}, {told}, each checked against its hash"
+
+
+def _scripts(facts: JsonObject) -> str:
+    names = _texts(facts.get("scripts"))
+    return f"never run; {', '.join(map(visible, names))} carry some" if names else "none"
+
+
+def _containment(facts: JsonObject) -> str:
+    given = facts.get("permissions")
+    permissions: JsonObject = given if isinstance(given, Mapping) else {}
+    net = permissions.get("net", False)
+    network = "all" if net is True else ", ".join(map(visible, _texts(net))) or "none"
+    parts = [f"network: {network}", f"workspace: {permissions.get('workspace', 'write')}"]
+    parts += [
+        f"{key}: {', '.join(map(visible, _texts(permissions.get(key))))}"
+        for key in ("read", "write", "run")
+        if permissions.get(key)
+    ]
+    contained = _CONTAINED.get(str(facts.get("containment")), "NOT CONTAINED")
+    return f"{contained} ({'; '.join(parts)})"
+
+
+def _bytes(size: int) -> str:
+    for unit, name in _UNITS:
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size} bytes"

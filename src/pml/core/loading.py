@@ -1,0 +1,129 @@
+"""The ports of the loader: where capabilities are found, and what installs and proves their servers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from pml.core.capability import CapabilityMetadata, McpDependency
+from pml.core.locks import Lock
+from pml.core.names import ToolName
+from pml.core.permissions import Containment
+from pml.core.servers import ServerSpec
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """Metadata and where it is from: `catalog`, or the registry's URL or folder."""
+
+    metadata: CapabilityMetadata
+    source: str
+
+
+class Sources(Protocol):
+    """Where capabilities are looked up: the bundled catalog, then the registry, if one is configured."""
+
+    async def find(self, tool: ToolName, *, registry: str | None, prefix: str | None) -> Found | None:
+        """Return what offers `tool`; a second look at the same makes no request.
+
+        Raises: Invalid for metadata that is not sound; Unavailable if the registry cannot be asked.
+        """
+        ...
+
+    def bundled(self) -> Sequence[Found]:
+        """Return the catalog, by name."""
+        ...
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an install is: `done` of `total` steps (None: nobody knows), and what it does now."""
+
+    done: int
+    total: int | None
+    message: str
+
+
+Told = Callable[[Progress], None]
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """Exactly what was approved, or allowed by a rule, to be installed."""
+
+    dependency: McpDependency
+    lock: Lock
+    containment: Containment
+
+    @property
+    def terms(self) -> str:
+        return self.dependency.terms(self.lock)
+
+
+class Installed(msgspec.Struct, frozen=True, kw_only=True):
+    """A server in its place on disk. `tree` is the hash of all its files, as installed or as accepted since.
+
+    `accepted`: a person accepted files that are not those of the lock.
+    """
+
+    dependency: McpDependency
+    lock: str
+    terms: str
+    tree: str
+    path: str
+    entry: str
+    containment: Containment
+    installed_at: datetime
+    accepted: bool = False
+
+
+class Installer(Protocol):
+    """Installs servers beneath `PML_HOME` and proves what is there. Raises everywhere: Unavailable."""
+
+    def installed(self, name: str) -> Installed | None:
+        """Return the version in use. Raises: Invalid if `deps.json` cannot be understood."""
+        ...
+
+    def all_installed(self) -> Mapping[str, Installed]:
+        """Return the versions in use, by name. Raises: as `installed`."""
+        ...
+
+    def accepted_lock(self, name: str) -> str | None:
+        """Return the digest of the lock that was first accepted under this name, also after its removal."""
+        ...
+
+    async def resolve(self, dependency: McpDependency, *, told: Told) -> Lock:
+        """Return the lock: the given one, or the closure as the package registry has it now.
+
+        A closure that was looked up lately is not looked up again.
+        Raises: IntegrityFailed if it is not what the metadata says; Invalid for an entry without a hash.
+        """
+        ...
+
+    async def install(self, plan: Plan, *, told: Told) -> Installed:
+        """Install it, once however many ask, and make it the version in use.
+
+        Raises: IntegrityFailed, and nothing of it stays; Changed if the lock is not the plan's.
+        """
+        ...
+
+    def launch(self, installed: Installed, *, workspace: str) -> ServerSpec:
+        """Return how the server is started in `workspace`."""
+        ...
+
+    async def prove(self, spec: ServerSpec) -> None:
+        """Return if the files of an installed server are those that were installed or accepted.
+
+        Raises: ArtefactChanged with the files that are not.
+        """
+        ...
+
+    async def accept(self, name: str, *, tree: str) -> Installed:
+        """Take the files as they are now for those of the server. Raises: Changed if they hash otherwise."""
+        ...
+
+
+class Variables(Protocol):
+    """The values of environment variables that servers declare: read anew each time, shown to nobody."""
+
+    def values(self, names: Sequence[str], *, workspace: str | None) -> Mapping[str, str]:
+        """Return those of `names` that are set; with `workspace`, its `.env` counts: it must be trusted."""
+        ...

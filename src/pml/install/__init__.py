@@ -1,0 +1,1 @@
+"""Installing MCP servers and proving what is installed."""

@@ -1,0 +1,57 @@
+"""What an ecosystem's installer does for `installer`: closures, filling a folder, and how its servers start.
+
+Where folders lie, who may install, and what is done with a failure is not known here.
+"""
+
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from pml.core.capability import McpDependency, Package
+from pml.core.loading import Told
+from pml.core.locks import Lock
+from pml.core.permissions import Permissions
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """How a server is started; `needs` are the files and folders outside its tree that its runtime is."""
+
+    command: str
+    args: tuple[str, ...]
+    needs: tuple[str, ...]
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a server runs: its proven tree, its own state, the workspace."""
+
+    tree: str
+    state: str
+    workspace: str
+
+
+class EcosystemInstaller(Protocol):
+    async def resolve(self, package: Package, scratch: Path, *, told: Told) -> Lock:
+        """Return the closure as the package registry has it now; nothing of it is downloaded.
+
+        `scratch` is an empty private folder, removed afterwards. Raises: NotFound, Invalid, Unavailable.
+        """
+        ...
+
+    async def install(self, lock: Lock, scratch: Path, tree: Path, *, told: Told) -> str:
+        """Fill the empty folder `tree` with exactly what `lock` names; return the entry, relative to it.
+
+        Downloads go into a cache within `scratch`. No script of a package is run.
+        Raises: IntegrityFailed, Invalid, Unavailable; `tree` is then worthless.
+        """
+        ...
+
+    async def fetch(self, lock: Lock, scratch: Path) -> bytes:
+        """Return the artefact of the package itself, to be hashed otherwise than its registry does."""
+        ...
+
+    def command(
+        self, entry: str, dependency: McpDependency, room: Room, permissions: Permissions
+    ) -> Command:
+        """Return how the installed server is started, held to `permissions` as far as its runtime can."""
+        ...

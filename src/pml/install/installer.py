@@ -1,0 +1,297 @@
+"""Installs servers beneath `PML_HOME` and proves what is there: the port `Installer` on a disk.
+
+Nothing counts before `deps.json` says so, and that is written last, so a failure, a cancellation or a kill
+leaves either nothing or a whole install. How packages are fetched is the business of their ecosystem.
+"""
+
+import asyncio
+import os
+import random
+import threading
+from collections.abc import AsyncGenerator, Container, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from pml.core.capability import McpDependency
+from pml.core.errors import ArtefactChanged, Changed, IntegrityFailed, Invalid, NotFound, Unavailable
+from pml.core.loading import Installed, Plan, Progress, Told
+from pml.core.locks import Ecosystem, Lock, check_lock
+from pml.core.ports import Clock
+from pml.core.servers import ServerSpec
+from pml.core.text import quote
+from pml.host.locks import open_lock_file, try_lock
+from pml.host.private import private_directory
+from pml.install.deps import Deps, check_name, is_within, unavailable
+from pml.install.ecosystems import EcosystemInstaller
+from pml.install.launching import Launches
+from pml.install.proofs import check_artefact, check_given, check_named, is_proven_by_lock
+from pml.install.resolved import ResolvedLocks
+from pml.install.shelf import Shelf
+from pml.install.staging import Staging, to_the_end
+from pml.install.trees import Difference, hash_tree, keep_list, make_read_only
+
+_WAIT_S: Final = 900.0  # another process may be downloading a large closure over a slow line
+_RETRY_S: Final = (0.01, 0.05)  # jittered, so that waiting processes do not march in step
+
+
+class _GivenUp(Exception):
+    """Whoever asked for the install no longer waits for it."""
+
+
+class DiskInstaller:
+    def __init__(self, home: Path, ecosystems: Mapping[Ecosystem, EcosystemInstaller], clock: Clock) -> None:
+        self._home = Path(os.path.abspath(home))
+        self._ecosystems = ecosystems
+        self._clock = clock
+        self._deps = Deps(self._home)
+        self._shelf = Shelf(self._deps.servers)
+        self._staging = Staging(self._deps.servers / ".staging")
+        self._resolved = ResolvedLocks(self._home, clock)
+        self._launches = Launches(self._home, ecosystems, recorded_in=self._deps.path)
+        self._proven: set[tuple[str, str | None]] = set()
+
+    def installed(self, name: str) -> Installed | None:
+        """Return the version in use. Raises: Invalid if `deps.json` cannot be understood."""
+        return self._deps.read().installed.get(name)
+
+    def all_installed(self) -> Mapping[str, Installed]:
+        """Return the versions in use, by name. Raises: Invalid."""
+        return self._deps.read().installed
+
+    def accepted_lock(self, name: str) -> str | None:
+        """Return the digest of the lock that was first accepted under this name, also after its removal."""
+        return self._deps.read().accepted.get(name)
+
+    async def resolve(self, dependency: McpDependency, *, told: Told) -> Lock:
+        """Return the lock: the given one, or the closure as the package registry has it now or had it lately.
+
+        Raises: IntegrityFailed if it is not what the metadata says; Invalid for an entry without a hash.
+        """
+        check_name(dependency.name)
+        with self._failures(f"install `{dependency.title}`"):
+            if isinstance(dependency.lock, Lock):
+                lock = check_lock(dependency.lock)
+                check_named(dependency, lock)
+            else:
+                lock = await self._closure(dependency, dependency.lock, told)
+            await self._check_integrity(dependency, lock)
+        return lock
+
+    async def install(self, plan: Plan, *, told: Told) -> Installed:
+        """Install it, once however many ask, and make it the version in use.
+
+        Raises: IntegrityFailed, and nothing of it stays; Changed if the lock is not the plan's.
+        """
+        dependency, lock = plan.dependency, check_lock(plan.lock)
+        check_name(dependency.name)
+        check_named(dependency, lock)
+        check_given(dependency, lock)
+        with self._failures(f"install `{dependency.title}`"):
+            async with self._alone(dependency.name, told):
+                found = await to_the_end(lambda _: self._proven_already(plan))
+                if found is not None and (found.terms, found.containment) == (plan.terms, plan.containment):
+                    return found
+                await self._check_integrity(dependency, lock)
+                if found is not None:
+                    return await to_the_end(lambda _: self._move_terms(found, plan))
+                await to_the_end(lambda _: self._staging.sweep())
+                return await self._build(plan, lock, told)
+
+    def launch(self, installed: Installed, *, workspace: str) -> ServerSpec:
+        """Return how the server is started in `workspace`; for equal arguments the same object."""
+        return self._launches.spec(installed, workspace)
+
+    async def prove(self, spec: ServerSpec) -> None:
+        """Return if the files of an installed server are those that were installed or accepted.
+
+        Raises: ArtefactChanged with the files that are not; Changed if another one is in use now.
+        """
+        if (artefact := spec.artefact) is None:
+            return
+        found = self.installed(spec.name)
+        launched = (artefact.terms, artefact.tree, artefact.path)
+        if found is None or (found.terms, found.tree, found.path) != launched:
+            raise Changed(
+                f"server `{spec.name}` is no longer the one that was installed", hint="call it again"
+            )
+        difference = await to_the_end(lambda _: self._shelf.verify(found))
+        if difference is not None:
+            raise ArtefactChanged(spec.name, files=difference.files, tree=difference.tree)
+
+    async def accept(self, name: str, *, tree: str) -> Installed:
+        """Take the files as they are now for those of the server. Raises: Changed if they hash otherwise."""
+        with self._failures(f"accept the files of {quote(name)}"):
+            async with self._alone(name):
+                return await to_the_end(lambda _: self._accept(name, tree))
+
+    async def remove(self, name: str) -> None:
+        """Remove what is installed under `name`; its state stays. Raises: NotFound."""
+        with self._failures(f"remove {quote(name)}"):
+            async with self._alone(name):
+                await to_the_end(lambda _: self._remove(name))
+
+    async def gc(self, keep_in_use: Container[str] = ()) -> int:
+        """Remove trees that neither are installed nor have their path in `keep_in_use`, and what was left.
+
+        Returns how many bytes that frees. Raises: Invalid, and nothing is removed.
+        """
+        self.all_installed()
+        freed = 0
+        with self._failures("remove old files"):
+            await self.sweep()
+            for name in self._shelf.names():
+                async with self._alone(name):
+                    freed += await to_the_end(lambda _, name=name: self._clear(name, keep_in_use))
+        return freed
+
+    async def sweep(self) -> None:
+        """Remove what installs that were killed left, and closures that no longer count."""
+        await to_the_end(lambda _: self._staging.sweep())
+        await to_the_end(lambda _: self._resolved.remove_old())
+
+    async def verify_all(self) -> Mapping[str, Difference | None]:
+        """Read every file of everything installed; return by name what is not as it was installed."""
+        found = self.all_installed()
+        return {
+            name: await to_the_end(lambda _, each=each: self._shelf.verify(each, read_all=True))
+            for name, each in found.items()
+        }
+
+    async def _closure(self, dependency: McpDependency, wanted: str | None, told: Told) -> Lock:
+        kept = self._resolved.find(dependency.package)
+        if kept is not None and wanted in (None, kept.digest):
+            return kept
+        ecosystem = self._ecosystems[dependency.package.ecosystem]
+        async with self._staging.room() as room:
+            lock = check_lock(await ecosystem.resolve(dependency.package, room, told=told))
+        check_named(dependency, lock)
+        if wanted not in (None, lock.digest):
+            raise IntegrityFailed(dependency.title, expected=wanted or "", got=lock.digest)
+        self._resolved.keep(dependency.package, lock)
+        return lock
+
+    async def _check_integrity(self, dependency: McpDependency, lock: Lock) -> None:
+        """Refuse an artefact that is not the one the metadata names. Raises: IntegrityFailed."""
+        proof = (lock.digest, dependency.integrity)
+        if proof in self._proven or is_proven_by_lock(dependency, lock):
+            return
+        async with self._staging.room() as room:
+            data = await self._ecosystems[lock.ecosystem].fetch(lock, room)
+        await to_the_end(lambda _: check_artefact(dependency, lock, data))
+        self._proven.add(proof)
+
+    def _proven_already(self, plan: Plan) -> Installed | None:
+        """Return what is installed, if it is what the plan would bring and its files are proven."""
+        found = self.installed(plan.dependency.name)
+        if found is None or found.lock != plan.lock.digest or (found.accepted and found.terms != plan.terms):
+            return None
+        return None if self._shelf.verify(found) else found
+
+    def _move_terms(self, found: Installed, plan: Plan) -> Installed:
+        """Let the files that are there be held to what was approved now."""
+        moved = msgspec.structs.replace(
+            found, dependency=_kept(plan), terms=plan.terms, containment=plan.containment
+        )
+        self._deps.record(moved)
+        return moved
+
+    async def _build(self, plan: Plan, lock: Lock, told: Told) -> Installed:
+        async with self._staging.room() as room:
+            scratch, tree = private_directory(room / "scratch"), private_directory(room / "tree")
+            entry = await self._ecosystems[lock.ecosystem].install(lock, scratch, tree, told=told)
+            return await to_the_end(lambda given_up: self._commit(plan, tree, entry, given_up))
+
+    def _commit(self, plan: Plan, tree: Path, entry: str, given_up: threading.Event) -> Installed:
+        """Give the tree its place, then let `deps.json` say so: only that makes it installed."""
+        title = plan.dependency.title
+        if not is_within(entry) or not (tree / entry).is_file():
+            raise Invalid(f"`{title}` has no file {quote(entry)} to start")
+        make_read_only(tree)
+        hashed = hash_tree(tree)
+        place = self._shelf.place(plan.dependency.name, plan.dependency.version, tree, hashed)
+        installed = Installed(
+            dependency=_kept(plan),
+            lock=plan.lock.digest,
+            terms=plan.terms,
+            tree=hashed.digest,
+            path=str(place),
+            entry=entry,
+            containment=plan.containment,
+            installed_at=self._clock.now(),
+        )
+
+        def check_wanted() -> None:
+            if given_up.is_set():
+                raise _GivenUp
+
+        try:
+            self._deps.record(installed, last_check=check_wanted)
+        except BaseException:
+            if not tree.exists() and self.installed(plan.dependency.name) != installed:
+                self._shelf.discard(place)  # only what was placed just now: an equal one was there before
+            raise
+        return installed
+
+    def _accept(self, name: str, tree: str) -> Installed:
+        found = self.installed(name)
+        if found is None:
+            raise NotFound(f"{quote(name)} is not installed")
+        difference = self._shelf.verify(found, read_all=True)
+        if difference is None:
+            return found
+        place = Path(found.path)
+        if difference.tree != tree or (hashed := hash_tree(place)).digest != tree:
+            raise Changed(f"the files of `{name}` have changed again", hint="look at them once more")
+        accepted = msgspec.structs.replace(found, tree=tree, accepted=True)
+        self._deps.record(accepted)
+        keep_list(place, hashed)  # after the record: a list that is not the record's is made anew
+        return accepted
+
+    def _remove(self, name: str) -> None:
+        if self.installed(name) is None:
+            raise NotFound(f"{quote(name)} is not installed")
+        self._deps.forget(name)
+        self._shelf.clear(name, keep=())
+
+    def _clear(self, name: str, keep_in_use: Container[str]) -> int:
+        found = self.installed(name)
+        in_use = [path for path in self._shelf.paths(name) if path in keep_in_use]
+        return self._shelf.clear(name, keep=[*in_use, found.path] if found else in_use)
+
+    @asynccontextmanager
+    async def _alone(self, name: str, told: Told = lambda _: None) -> AsyncGenerator[None]:
+        """Be the only one, in any process, that changes what stands under `name`. Raises: Unavailable."""
+        check_name(name)
+        folder = private_directory(self._home / "locks")
+        lock = open_lock_file(str(folder / f"install-{name}.lock"), create=True)
+        try:
+            waiting = False
+            deadline = asyncio.get_running_loop().time() + _WAIT_S
+            while not try_lock(lock):
+                if not waiting:
+                    told(Progress(done=0, total=None, message=f"waiting for another install of {name}"))
+                    waiting = True
+                if asyncio.get_running_loop().time() > deadline:
+                    raise Unavailable(
+                        f"another process has been installing `{name}` for {_WAIT_S:g} s",
+                        hint="end that process, then try again",
+                    )
+                await asyncio.sleep(random.uniform(*_RETRY_S))
+            yield
+        finally:
+            os.close(lock)
+
+    @contextmanager
+    def _failures(self, what: str) -> Generator[None]:
+        try:
+            yield
+        except OSError as exc:
+            raise unavailable(what, exc, at=str(self._home)) from exc
+
+
+def _kept(plan: Plan) -> McpDependency:
+    """Return the dependency as it is recorded: of its lock the digest is enough."""
+    return msgspec.structs.replace(plan.dependency, lock=plan.lock.digest)

@@ -1,0 +1,305 @@
+"""npm packages through Deno's installer: closures, trees that hold exactly a lock, and how they start.
+
+Each run has a folder, a cache and an environment of its own. No script of a package is ever run.
+Where trees lie in the end, and who allowed them, is not known here.
+"""
+
+import asyncio
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, cast
+
+import msgspec
+
+from pml.core.capability import McpDependency
+from pml.core.errors import IntegrityFailed, Invalid, Unavailable
+from pml.core.integrity import Algorithm, integrity_of, parse_integrity
+from pml.core.loading import Progress, Told
+from pml.core.locks import Lock
+from pml.core.packages import Package
+from pml.core.permissions import Permissions
+from pml.core.text import quote
+from pml.core.values import Json, JsonObject, loads_object
+from pml.install.complaints import NOT_THERE, complaint
+from pml.install.denolock import check_npm_lock, origin_of, read_lock, tarballs_in, write_lock
+from pml.install.downloads import download
+from pml.install.ecosystems import Command, Room
+from pml.install.npmrc import authorization_for, network_of, read_npmrc, registry_for
+from pml.install.npmstart import (
+    NOTE,
+    default_program,
+    note_of,
+    package_folder,
+    programs_of,
+    read_manifest,
+    start_command,
+)
+from pml.install.soundness import make_sound
+from pml.install.staging import to_the_end
+from pml.install.surroundings import npm_surroundings
+from pml.install.tools import DISK_BYTES, DISK_ENTRIES, Disk, Output, find_deno, run_tool
+
+_PROJECT: Final = "server"  # Deno names a folder of the tree after the project, so it is always the same
+_DROPPINGS: Final = frozenset({".deno.lock", ".setup-cache.bin", ".initialized", ".scripts-warned"})
+_OUTSIDE: Final = re.compile(
+    r"(file|link|portal|workspace|git\S*|https?|ssh|github|gitlab|bitbucket):|[./]|~/"
+)
+
+
+class NpmLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Slow networks take minutes for a large closure; more than these is no network but a trap."""
+
+    resolve_s: float = 120.0
+    install_s: float = 600.0
+    fetch_s: float = 120.0
+    disk_bytes: int = DISK_BYTES
+    disk_entries: int = DISK_ENTRIES
+    artefact_bytes: int = 256 * 1024**2
+
+
+class NpmInstaller:
+    """`environ` is the user's; what Deno gets of it is an allow-list."""
+
+    def __init__(self, environ: Mapping[str, str], *, limits: NpmLimits | None = None) -> None:
+        self._environ = environ
+        self._limits = limits or NpmLimits()
+
+    async def resolve(self, package: Package, scratch: Path, *, told: Told) -> Lock:
+        """Return the closure as the registry has it now. Raises: NotFound, Invalid, Unavailable."""
+        told(Progress(done=0, total=None, message=f"looking up {package.spec}"))
+        project = await self._look_up({package.name: package.version}, scratch, title=package.spec)
+        packuments = await asyncio.to_thread(_packuments, project.cache)
+        lock = read_lock(project.read_lock(), package, origin=project.origin)
+        _check_dependencies(lock, packuments)
+        return msgspec.structs.replace(
+            lock, released_at=_released_at(packuments.get(lock.name), lock.version)
+        )
+
+    async def install(self, lock: Lock, scratch: Path, tree: Path, *, told: Told) -> str:
+        """Fill `tree` with exactly what `lock` names; return the default program, relative to it.
+
+        Raises: IntegrityFailed, Invalid, Unavailable; `tree` is then worthless.
+        """
+        lock = check_npm_lock(lock)
+        project = await self._download(lock, scratch, told=told)
+        entry = await to_the_end(lambda _: _settle(project, lock, tree, self._disk(tree)))
+        total = len(lock.packages)
+        told(Progress(done=total, total=total, message=f"unpacked {lock.name}@{lock.version}"))
+        return entry
+
+    async def fetch(self, lock: Lock, scratch: Path) -> bytes:
+        """Return the tarball of the package itself, which has the hash of `lock`.
+
+        Raises: IntegrityFailed, Invalid, NotFound, Unavailable.
+        """
+        lock = check_npm_lock(lock)
+        title = f"{lock.name}@{lock.version}"
+        project = await self._look_up({lock.name: lock.version}, scratch, title=title)
+        packuments = await asyncio.to_thread(_packuments, project.cache)
+        url = _tarball(packuments.get(lock.name), lock.version)
+        if url is None:
+            raise Unavailable(f"the npm registry does not say where {quote(title)} is")
+        body = await download(
+            url,
+            authorization=authorization_for(url, project.npmrc, self._environ),
+            cap_bytes=self._limits.artefact_bytes,
+            timeout_s=self._limits.fetch_s,
+            ca_file=project.environment.get("DENO_CERT"),
+        )
+        expected = parse_integrity(lock.artefact[0], what=f"the hash of {quote(title)}")
+        if not expected.matches(body):
+            got = integrity_of(body, Algorithm.SHA512)
+            raise IntegrityFailed(title, expected=str(expected), got=str(got))
+        return body
+
+    def command(self, entry: str, dependency: McpDependency, room: Room, permissions: Permissions) -> Command:
+        """Return how the installed server is started. Raises: Invalid, Unavailable."""
+        return start_command(entry, dependency, room, permissions, path=self._environ.get("PATH"))
+
+    async def _look_up(self, wanted: Mapping[str, str], scratch: Path, *, title: str) -> "_Project":
+        project = _Project(scratch, self._environ)
+        project.write(wanted)
+        output = await self._run(project, ("--lockfile-only",), timeout_s=self._limits.resolve_s)
+        if output.code != 0 or not project.lock.is_file():
+            raise complaint(output, title)
+        return project
+
+    async def _download(self, lock: Lock, scratch: Path, *, told: Told) -> "_Project":
+        title = f"{lock.name}@{lock.version}"
+        project = _Project(scratch / "first", self._environ)
+        output = await self._install(lock, project, tarballs={}, told=told)
+        if output.code != 0 and NOT_THERE in output.errors:
+            tarballs = await self._find_tarballs(lock, scratch / "found")
+            project = _Project(scratch / "second", self._environ)
+            output = await self._install(lock, project, tarballs=tarballs, told=told)
+        if output.code != 0 or "Ignoring npm tarball entry" in output.errors:
+            raise complaint(output, title)
+        return project
+
+    async def _install(
+        self, lock: Lock, project: "_Project", *, tarballs: Mapping[str, str], told: Told
+    ) -> Output:
+        project.write({lock.name: lock.version})
+        project.lock.write_bytes(write_lock(lock, tarballs=tarballs))
+        counting = _counting(len(lock.packages), told)
+        return await self._run(project, ("--frozen",), timeout_s=self._limits.install_s, told_line=counting)
+
+    async def _find_tarballs(self, lock: Lock, scratch: Path) -> dict[str, str]:
+        """Return where the packages are on a registry that keeps them elsewhere than npm's own does."""
+        wanted = {
+            f"p{number}": f"npm:{package.name}@{package.version}"
+            for number, package in enumerate(lock.packages)
+        }
+        project = await self._look_up(wanted, scratch, title=f"{lock.name}@{lock.version}")
+        found = tarballs_in(project.read_lock())
+        for title, url in found.items():
+            if origin_of(url) != project.origin(title.rpartition("@")[0]):
+                raise Invalid(f"{quote(title)} would come from another host than its registry")
+        return found
+
+    async def _run(
+        self,
+        project: "_Project",
+        args: Sequence[str],
+        *,
+        timeout_s: float,
+        told_line: Callable[[str], None] | None = None,
+    ) -> Output:
+        return await run_tool(
+            [find_deno(), "install", "--node-modules-dir=auto", *args],
+            cwd=project.folder,
+            env=project.environment,
+            timeout_s=timeout_s,
+            told_line=told_line,
+            disk=self._disk(project.top),
+        )
+
+    def _disk(self, folder: Path) -> Disk:
+        limits = self._limits
+        return Disk(folders=(folder,), cap_bytes=limits.disk_bytes, cap_entries=limits.disk_entries)
+
+
+class _Project:
+    """A folder that Deno takes for a project of one package, with a cache that nobody else uses."""
+
+    def __init__(self, top: Path, environ: Mapping[str, str]) -> None:
+        self.top = top
+        self.folder = top / _PROJECT
+        self.cache = top / "cache"
+        self.lock = self.folder / "deno.lock"
+        self.npmrc = read_npmrc(environ)
+        self.environment = {
+            **npm_surroundings(environ, npmrc=self.npmrc),
+            **network_of(self.npmrc, environ),
+            **{"DENO_DIR": str(self.cache), "NO_COLOR": "1", "DENO_NO_UPDATE_CHECK": "1"},
+        }
+
+    def write(self, wanted: Mapping[str, str]) -> None:
+        self.folder.mkdir(mode=0o700, parents=True)
+        package: Json = {"private": True, "dependencies": dict(wanted)}
+        (self.folder / "package.json").write_bytes(msgspec.json.encode(package))
+        (self.folder / "deno.json").write_bytes(b"{}")  # else one of a folder above would count
+        with open(self.folder / ".npmrc", "w", opener=_open_private) as file:
+            file.write(self.npmrc)
+
+    def origin(self, name: str) -> str | None:
+        """Return the origin of the registry of package `name`; None: npm's own."""
+        registry = registry_for(name, self.npmrc, self.environment)
+        return None if registry is None else origin_of(registry)
+
+    def read_lock(self) -> bytes:
+        return self.lock.read_bytes()
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _counting(total: int, told: Told) -> Callable[[str], None]:
+    """Return what turns the lines of Deno into progress; their URLs are nobody's business."""
+    done = 0
+
+    def tell(line: str) -> None:
+        nonlocal done
+        if line.startswith("Download "):
+            done = min(done + 1, total)
+            told(Progress(done=done, total=total, message="downloading packages"))
+
+    return tell
+
+
+def _settle(project: _Project, lock: Lock, tree: Path, disk: Disk) -> str:
+    """Move what Deno installed into `tree`, if it is sound and the package asked for; return its program."""
+    modules = project.folder / "node_modules"
+    if not modules.is_dir():
+        raise Unavailable("Deno installed nothing")
+    shutil.rmtree(project.cache)  # files of the tree may have a second name in it
+    _clean(modules / ".deno")
+    shutil.move(modules, tree / "node_modules")
+    make_sound(tree)
+    disk.check()
+    manifest = read_manifest(package_folder(tree, lock.name), lock.name)
+    if (manifest.get("name"), manifest.get("version")) != (lock.name, lock.version):
+        title = quote(f"{lock.name}@{lock.version}")
+        raise Invalid(f"what the registry has as {title} says that it is another package")
+    programs = programs_of(tree, lock.name)
+    (tree / NOTE).write_bytes(note_of(tree, lock.name, lock.version))
+    return default_program(programs, lock.name) or min(programs.values())
+
+
+def _clean(store: Path) -> None:
+    """Remove what differs from one install of a lock to the next."""
+    for folder in (store, *(entry for entry in store.iterdir() if entry.is_dir())):
+        for name in _DROPPINGS:
+            (folder / name).unlink(missing_ok=True)
+    own = store / f"{_PROJECT}@0.0.0"
+    if own.is_dir() and not any(own.iterdir()):
+        own.rmdir()
+
+
+def _packuments(cache: Path) -> dict[str, JsonObject]:
+    """Return what the registry said of each package, by name, as Deno keeps it."""
+    found: dict[str, JsonObject] = {}
+    for path in (cache / "npm").rglob("registry.json"):
+        packument = loads_object(path.read_bytes(), what="what the npm registry said")
+        found[str(packument.get("name"))] = packument
+    return found
+
+
+def _version_of(packument: JsonObject | None, version: str) -> JsonObject:
+    return _object(_object((packument or {}).get("versions")).get(version))
+
+
+def _check_dependencies(lock: Lock, packuments: Mapping[str, JsonObject]) -> None:
+    """Refuse what Deno would leave out silently: dependencies that are in no registry."""
+    for package in lock.packages:
+        said = _version_of(packuments.get(package.name), package.version)
+        for name, wanted in _object(said.get("dependencies")).items():
+            if _OUTSIDE.match(str(wanted)):
+                raise Invalid(
+                    f"{quote(f'{package.name}@{package.version}')} depends on {quote(name)} from "
+                    f"{quote(str(wanted))}, which is not in the npm registry",
+                    hint="only packages of a registry have a hash that can be verified",
+                )
+
+
+def _released_at(packument: JsonObject | None, version: str) -> str | None:
+    released = _object((packument or {}).get("time")).get(version)
+    try:
+        at = datetime.fromisoformat(str(released))
+    except ValueError:
+        return None
+    return None if at.tzinfo is None else at.astimezone(UTC).isoformat(timespec="seconds")
+
+
+def _tarball(packument: JsonObject | None, version: str) -> str | None:
+    url = _object(_version_of(packument, version).get("dist")).get("tarball")
+    return url if isinstance(url, str) else None
+
+
+def _object(value: Json) -> JsonObject:
+    return cast(JsonObject, value) if isinstance(value, Mapping) else {}

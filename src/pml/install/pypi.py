@@ -1,0 +1,261 @@
+"""Python servers: closures of wheels by uv, installed into a folder that a bare interpreter starts from.
+
+Only wheels with the lock's hashes are installed and nothing of a package runs. uv sees the settings of the
+user, never those of a workspace, and a cache of its own that nobody else can have written to.
+"""
+
+import asyncio
+import base64
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+from urllib.request import url2pathname
+
+import msgspec
+
+from pml.core.capability import McpDependency
+from pml.core.errors import IntegrityFailed, Invalid, Unavailable
+from pml.core.integrity import Algorithm, integrity_of
+from pml.core.loading import Progress, Told
+from pml.core.locks import Lock, check_lock
+from pml.core.packages import Package
+from pml.core.permissions import Permissions
+from pml.core.text import quote, visible
+from pml.install import pylock, python_site
+from pml.install.downloads import download
+from pml.install.ecosystems import Command, Room
+from pml.install.interpreter import base_python, runtime_folders
+from pml.install.pip_settings import uv_settings
+from pml.install.soundness import make_sound
+from pml.install.surroundings import pypi_surroundings
+from pml.install.tools import DISK_BYTES, Disk, Output, find_uv, run_tool
+from pml.install.uv_failures import failure
+
+OLDEST_PYTHON: Final = "3.11"  # what PML itself runs on; a closure is for this one and all newer
+_INDEXES: Final = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL")
+_INDEX_NAME: Final = re.compile(r"^[\w.-]+=(?=\w+://)")  # uv lets an index be named: `name=https://…`
+_PLACE: Final = re.compile(r"\$\{(workspace|state)\}")
+_PHASES: Final = ("finding the packages", "downloading", "unpacking", "compiling")
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How long each step may take on a slow network, and how much may come of it."""
+
+    resolve_s: float = 180
+    install_s: float = 900
+    compile_s: float = 300
+    fetch_s: float = 300
+    disk_bytes: int = DISK_BYTES
+    wheel_bytes: int = 512 * 1024**2
+
+
+class PypiInstaller:
+    def __init__(self, environ: Mapping[str, str], *, limits: Limits | None = None) -> None:
+        self._environ = environ
+        self._limits = limits or Limits()
+
+    async def resolve(self, package: Package, scratch: Path, *, told: Told) -> Lock:
+        told(Progress(done=0, total=1, message=f"looking up {package.spec}"))
+        content = await self._lock_file(package, scratch, ("--universal", "--python-version", OLDEST_PYTHON))
+        lock = pylock.read_closure(content, package)
+        told(Progress(done=1, total=1, message=f"looked up {package.spec}"))
+        return lock
+
+    async def install(self, lock: Lock, scratch: Path, tree: Path, *, told: Told) -> str:
+        lock = check_lock(lock)
+        site = tree / python_site.SITE
+        await self._fill(lock, scratch, site, told)
+        await self._check_installed(lock, scratch, site)
+        root = next(package for package in lock.packages if package.key == lock.root)
+        scripts = await asyncio.to_thread(_arrange, tree, root.name)
+        if not scripts:
+            raise Invalid(f"{quote(lock.name)} has no program, so it is no server")
+        _tell(told, 3)
+        output = await run_tool(
+            [base_python(), *python_site.compile_arguments(tree)],
+            cwd=scratch,
+            env={name: self._environ[name] for name in ("SYSTEMROOT",) if name in self._environ},
+            timeout_s=self._limits.compile_s,
+            disk=self._disk(scratch, tree),
+        )
+        if output.code not in (0, 1):  # 1: some file is not Python, as templates and old test data are
+            raise Unavailable(
+                f"the files of {quote(lock.name)} cannot be compiled: {visible(output.last_words)}"
+            )
+        await asyncio.to_thread(make_sound, tree)
+        told(Progress(done=len(_PHASES), total=len(_PHASES), message="installed"))
+        default = next((one for one in scripts if python_site.is_called(one, lock.name)), scripts[0])
+        return f"{python_site.STARTERS}/{default}.py"
+
+    async def fetch(self, lock: Lock, scratch: Path) -> bytes:
+        lock = check_lock(lock)
+        package = Package(ecosystem=lock.ecosystem, name=lock.name, version=lock.version)
+        content = await self._lock_file(package, scratch, ("--no-deps",))
+        wheel = pylock.read_wheel(content, lock.name)
+        data = await self._download(wheel)
+        got = str(integrity_of(data, Algorithm.SHA256))
+        if got not in lock.artefact:
+            raise IntegrityFailed(f"{lock.name}@{lock.version}", expected=" or ".join(lock.artefact), got=got)
+        return data
+
+    def command(self, entry: str, dependency: McpDependency, room: Room, permissions: Permissions) -> Command:
+        """Return how the installed server is started. Raises: Invalid with its programs if none is meant."""
+        starters = Path(room.tree, entry).parent
+        scripts = sorted(path.name.removesuffix(".py") for path in starters.glob("*.py"))
+        package = dependency.package
+        script = python_site.choose_script(scripts, package=package.name, tool=package.tool)
+        given = (*package.args, *(_filled(text, room) for text in dependency.args))
+        return Command(
+            command=base_python(),
+            args=("-I", "-S", "-B", str(starters / f"{script}.py"), *given),
+            needs=runtime_folders(),
+        )
+
+    async def _lock_file(self, package: Package, scratch: Path, options: tuple[str, ...]) -> bytes:
+        """Return the lock file that uv writes for `package`. Raises: NotFound, Invalid, Unavailable."""
+        pinned = pylock.requirement(package.name, package.version)
+        asked, written = scratch / "asked.txt", scratch / "pylock.toml"
+        asked.write_text(f"{pinned}\n", encoding="utf-8")
+        output = await self._uv(
+            ("pip", "compile", *options, "--no-build", "--no-sources", "--format", "pylock.toml"),
+            ("--quiet", "--output-file", str(written), str(asked)),
+            scratch=scratch,
+            timeout_s=self._limits.resolve_s,
+            disk=self._disk(scratch),
+        )
+        if output.code != 0:
+            raise failure(output, package=pinned, task=f"look up {quote(pinned)}")
+        return written.read_bytes()
+
+    async def _fill(self, lock: Lock, scratch: Path, site: Path, told: Told) -> None:
+        """Have uv install the wheels of `lock` into `site`. Raises: IntegrityFailed, Invalid, Unavailable."""
+        pinned = pylock.requirement(lock.name, lock.version)
+        listed = scratch / "locked.txt"
+        listed.write_text(pylock.requirements(lock), encoding="utf-8")
+        _tell(told, 0)
+        output = await self._uv(
+            ("pip", "sync", "--target", str(site), "--require-hashes", "--no-build", "--no-sources"),
+            # With every hash given, an index cannot be mistaken for another: any that has the bytes will do.
+            ("--link-mode", "copy", "--index-strategy", "unsafe-best-match", "--no-compile"),
+            (str(listed),),
+            scratch=scratch,
+            timeout_s=self._limits.install_s,
+            disk=self._disk(scratch, site),
+            told=told,
+        )
+        if output.code != 0:
+            raise failure(output, package=pinned, task=f"install {quote(pinned)}")
+
+    async def _check_installed(self, lock: Lock, scratch: Path, site: Path) -> None:
+        """Refuse what the lock does not name, although uv was given nothing else to install."""
+        output = await self._uv(
+            ("pip", "list", "--target", str(site), "--format", "json", "--quiet"),
+            scratch=scratch,
+            timeout_s=self._limits.resolve_s,
+        )
+        if output.code != 0:
+            raise failure(output, package=lock.name, task="list what was installed")
+        found = {(one.name, one.version) for one in msgspec.json.decode(output.stdout, type=list[_Listed])}
+        named = {(package.name, package.version) for package in lock.packages}
+        if strange := sorted(found - named):
+            raise Invalid(f"{quote('=='.join(strange[0]))} was installed, which the lock does not name")
+        if not any((one.name, one.version) in found for one in lock.packages if one.key == lock.root):
+            raise Invalid(f"{quote(lock.name)} itself was not installed: it is not for this machine")
+
+    async def _uv(
+        self,
+        *arguments: tuple[str, ...],
+        scratch: Path,
+        timeout_s: float,
+        disk: Disk | None = None,
+        told: Told | None = None,
+    ) -> Output:
+        (scratch / "uv.toml").touch()  # where uv finds one it looks no further up, so no workspace's counts
+        words = [word for group in arguments for word in group]
+        fixed = ("--cache-dir", str(scratch / "cache"), "--python", base_python(), "--no-python-downloads")
+        return await run_tool(
+            [find_uv(), *words, *fixed, "--no-progress", "--color", "never"],
+            cwd=scratch,
+            env=self._surroundings(),
+            timeout_s=timeout_s,
+            told_line=None if told is None else lambda line: _hear(line, told),
+            disk=disk,
+        )
+
+    def _surroundings(self) -> dict[str, str]:
+        kept = pypi_surroundings(self._environ)
+        own = {name: value for name, value in kept.items() if not name.startswith("PIP_")}
+        tries = {name: self._environ[name] for name in ("UV_HTTP_RETRIES",) if name in self._environ}
+        return {**own, **tries, **uv_settings(self._environ), "UV_NO_INSTALLER_METADATA": "1"}
+
+    def _disk(self, *folders: Path) -> Disk:
+        return Disk(folders=folders, cap_bytes=self._limits.disk_bytes)
+
+    async def _download(self, wheel: pylock.Wheel) -> bytes:
+        address = urlsplit(wheel.url or "")
+        if address.scheme == "file":
+            path = Path(url2pathname(address.path))
+            return await asyncio.to_thread(_read_capped, path, self._limits.wheel_bytes)
+        if address.scheme not in ("http", "https"):
+            raise Invalid(f"a wheel cannot be downloaded from {quote(wheel.url or 'nowhere')}")
+        return await download(
+            address.geturl(),
+            authorization=self._authorization(address.geturl()),
+            cap_bytes=self._limits.wheel_bytes,
+            timeout_s=self._limits.fetch_s,
+            ca_file=self._surroundings().get("SSL_CERT_FILE"),
+        )
+
+    def _authorization(self, url: str) -> str | None:
+        """Return what the user gave for the index on the host of `url`, as the header that host wants."""
+        settings = self._surroundings()
+        for index in " ".join(settings.get(name, "") for name in _INDEXES).split():
+            named, _, host = urlsplit(_INDEX_NAME.sub("", index)).netloc.rpartition("@")
+            if named and host == urlsplit(url).netloc:
+                return f"Basic {base64.b64encode(unquote(named).encode()).decode()}"
+        return None
+
+
+class _Listed(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    version: str
+
+
+def _arrange(tree: Path, name: str) -> list[str]:
+    """Leave in `tree` what is proven and started; return the programs of the package `name`."""
+    site = tree / python_site.SITE
+    python_site.tidy(site)
+    scripts = python_site.console_scripts(python_site.distribution(site, name))
+    python_site.write_starters(tree, scripts)
+    return sorted(scripts)
+
+
+def _tell(told: Told, phase: int, detail: str = "") -> None:
+    told(Progress(done=phase, total=len(_PHASES), message=f"{_PHASES[phase]}{detail}"))
+
+
+def _hear(line: str, told: Told) -> None:
+    """Tell the phase that a line of uv shows; what it says beyond that is not relied on."""
+    word, _, rest = line.strip().partition(" ")
+    if word in ("Resolved", "Downloading", "Downloaded"):
+        _tell(told, 1, f" {visible(rest.split()[0])}" if word == "Downloading" and rest else "")
+    elif word == "Prepared":
+        _tell(told, 2)
+
+
+def _read_capped(path: Path, most: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+    except OSError as exc:
+        raise Unavailable(f"{quote(str(path))} cannot be read: {(exc.strerror or '').lower()}") from exc
+    if len(data) > most:
+        raise Invalid(f"{quote(str(path))} has more than {most:,} bytes")
+    return data
+
+
+def _filled(text: str, room: Room) -> str:
+    """Return `text` with its places filled, in one pass: the name of a folder is never read as a place."""
+    return _PLACE.sub(lambda found: room.workspace if found[1] == "workspace" else room.state, text)

@@ -1,0 +1,81 @@
+"""Which URLs a registry may have, and where it may lead from there.
+
+Plain http stays on this machine; nothing outside leads to this machine or into the network around it. A name
+is judged by the addresses it resolves to now; one that only a proxy can resolve is the proxy's to judge.
+"""
+
+import ipaddress
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
+from urllib.parse import SplitResult, urlsplit
+
+from pml.core.errors import Invalid
+from pml.core.text import has_hidden, quote
+
+Resolve: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]  # the addresses of a host; none if unknown
+
+
+def registry_url(text: str) -> str:
+    """Return the registry's URL, without a slash at its end. Raises: Invalid."""
+    parts = _parts(text)
+    if parts.query or parts.fragment:
+        raise Invalid(f"registry {quote(text)} must be a URL without `?` and `#`")
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        raise Invalid(
+            f"registry {quote(text)} is plain http, which anybody on the way can change",
+            hint="use https; plain http is for registries on this machine",
+        )
+    return text.rstrip("/")
+
+
+async def check_hop(before: str, after: str, *, resolve: Resolve) -> None:
+    """Raise Invalid if what is at `before` may not send us to `after`."""
+    old, new = _parts(before), _parts(after)
+    old_host, new_host = old.hostname or "", new.hostname or ""
+    leads = f"{quote(before)} leads to {quote(after)}"
+    if new.scheme == "http" and (
+        old.scheme == "https" or not is_loopback(old_host) or not is_loopback(new_host)
+    ):
+        raise Invalid(f"{leads}: plain http, which is refused")
+    if old_host == new_host or is_loopback(old_host):
+        return
+    if is_loopback(new_host) or any(_is_near(address) for address in await resolve(new_host)):
+        raise Invalid(f"{leads}: an address of this machine or its network, which is refused")
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether `host` is spelt as this machine itself."""
+    name = host.lower().rstrip(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return _address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_near(address: str) -> bool:
+    try:
+        found = _address(address)
+    except ValueError:
+        return True  # no address at all: in doubt, no
+    return not found.is_global or found.is_multicast
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    address = ipaddress.ip_address(text.partition("%")[0])
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
+def _parts(text: str) -> SplitResult:
+    try:
+        parts = urlsplit(text)
+        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, half of an IPv6 address
+        raise Invalid(f"{quote(text)} is no http or https URL") from None
+    if not is_usable or has_hidden(text) or " " in text or "\\" in text:
+        raise Invalid(f"{quote(text)} is no http or https URL")
+    if "@" in parts.netloc:
+        raise Invalid("a registry's URL must not have a user or password in it")
+    return parts

@@ -1,0 +1,66 @@
+"""The bundled catalog: well-known servers, pinned, with the locks of their closures. Needs no network.
+
+One small file tells of each server; its lock is read only when that server is asked for.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Final
+
+from msgspec.structs import replace
+
+from pml.core.capability import parse_metadata
+from pml.core.errors import Invalid
+from pml.core.loading import Found
+from pml.core.locks import Lock, parse_lock
+from pml.core.values import loads
+
+SOURCE: Final = "catalog"
+LOCKS: Final = "locks"
+
+
+class Catalog:
+    """The catalog in `folder`; the default is the one that ships with PML."""
+
+    def __init__(self, folder: Traversable | None = None) -> None:
+        self._folder = files("pml.registry") / "bundled" if folder is None else folder
+        self._whole: dict[str, Found] = {}
+
+    def bundled(self) -> Sequence[Found]:
+        """Return every server, by name; of the locks only the digests."""
+        return tuple(self._index.values())
+
+    def find(self, name: str) -> Found | None:
+        """Return the server with its whole lock. Raises: Invalid if its files do not belong together."""
+        if name not in self._whole:
+            light = self._index.get(name)
+            if light is None:
+                return None
+            whole = tuple(
+                replace(dependency, lock=self._lock(dependency.name, dependency.lock))
+                for dependency in light.metadata.mcp_deps
+            )
+            self._whole[name] = replace(light, metadata=replace(light.metadata, mcp_deps=whole))
+        return self._whole[name]
+
+    @cached_property
+    def _index(self) -> Mapping[str, Found]:
+        entries = sorted(
+            (path for path in self._folder.iterdir() if path.is_file()), key=lambda path: path.name
+        )
+        found = [
+            Found(
+                metadata=parse_metadata(path.read_bytes(), what=f"the catalog's {path.name}"), source=SOURCE
+            )
+            for path in entries
+        ]
+        return {dependency.name: each for each in found for dependency in each.metadata.mcp_deps}
+
+    def _lock(self, name: str, digest: Lock | str | None) -> Lock:
+        what = f"the catalog's lock of `{name}`"
+        lock = parse_lock(loads((self._folder / LOCKS / f"{name}.json").read_bytes(), what=what), what=what)
+        if lock.digest != digest:
+            raise Invalid(f"{what} is not the one that its entry names")
+        return lock

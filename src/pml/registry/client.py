@@ -1,0 +1,139 @@
+"""The registry client: finds what offers a tool, by URL or in a folder, and brings its code, verified.
+
+An answer counts only if it is sound and about what was asked for. What is done with it, and whether a rule
+or a person allows that, is not known here.
+"""
+
+from pathlib import Path
+
+from pml.core.capability import CapabilityMetadata
+from pml.core.errors import IntegrityFailed, Invalid, NotFound
+from pml.core.integrity import integrity_of, parse_integrity
+from pml.core.loading import Found
+from pml.core.names import ToolName
+from pml.core.ports import Clock
+from pml.core.text import quote
+from pml.registry.addresses import registry_url
+from pml.registry.cache import Key
+from pml.registry.entries import EntryName, Form, MetadataReader, code_form, names_of
+from pml.registry.folder import RegistryFolder
+from pml.registry.lookups import ABSENT_S, FRESH_S, Lookups, Question, Say
+from pml.registry.pins import CodePins
+from pml.registry.web import Patience
+
+
+class RegistryClient:
+    """One for a process. `warn` and `debug` get lines for people; both are safe to print."""
+
+    def __init__(
+        self, home: Path, *, clock: Clock, warn: Say, debug: Say, patience: Patience | None = None
+    ) -> None:
+        self._clock = clock
+        self._pins = CodePins(home)
+        self._lookups = Lookups(home, clock=clock, warn=warn, debug=debug, patience=patience or Patience())
+        self._reader = MetadataReader()
+
+    async def find(self, tool: ToolName, *, registry: str, prefix: str | None) -> Found | None:
+        """Return what offers `tool`: `prefix.namespace.action`, else what has the namespace; None if neither.
+
+        Raises: Invalid for an answer that is not sound; Unavailable if the registry cannot be asked.
+        """
+        names = names_of(tool, prefix)
+        for name in names:
+            metadata = await self._metadata(name, _spelt(registry), last=names[-1])
+            if metadata is not None:
+                return Found(metadata=metadata, source=registry)
+        return None
+
+    async def code(self, found: Found) -> bytes:
+        """Return the code of a capability, as its metadata or its first use has it.
+
+        Raises: IntegrityFailed, Changed for other code; NotFound; Invalid for a server; Unavailable.
+        """
+        fqdn, registry = str(found.metadata.fqdn), _spelt(found.source)
+        form = code_form(found.metadata)
+        if form is None:
+            raise Invalid(f"{quote(fqdn)} is a server and has no code of its own")
+        code = await self._code(found.metadata, registry, form)
+        if code is None:
+            raise NotFound(
+                f"registry {quote(registry)} has no {form.value} for {quote(fqdn)}",
+                hint="tell whoever published it",
+            )
+        if found.metadata.code_integrity is None and not self._pins.has(registry=registry, fqdn=fqdn):
+            self._pins.add(registry=registry, fqdn=fqdn, code=code, pinned_at=self._clock.now())
+        return code
+
+    async def _metadata(
+        self, name: EntryName, registry: str, *, last: EntryName
+    ) -> CapabilityMetadata | None:
+        def read(body: bytes) -> CapabilityMetadata:
+            return self._reader.read(body, name, source=registry)
+
+        if _is_folder(registry):
+            body = RegistryFolder(Path(registry)).read(name, Form.METADATA)
+            return None if body is None else read(body)
+        key = Key(registry=registry, name=name, form=Form.METADATA)
+        question = Question(key=key, url=_entry_url(key), read=read, absent_s=lambda: self._miss_s(key, last))
+        return await self._lookups.answer(question)
+
+    def _miss_s(self, key: Key, last: EntryName) -> float:
+        """Return how long a miss is believed: as long as a hit, where a hit on the last name stands in."""
+        fallback = Key(registry=key.registry, name=last, form=key.form)
+        return FRESH_S if last != key.name and self._lookups.has(fallback) else ABSENT_S
+
+    async def _code(self, metadata: CapabilityMetadata, registry: str, form: Form) -> bytes | None:
+        name = EntryName(str(metadata.fqdn))
+        if _is_folder(registry):
+            code = RegistryFolder(Path(registry)).read(name, form)
+            return None if code is None else self._verified(code, metadata, registry)
+        key = Key(registry=registry, name=name, form=form)
+        is_settled = metadata.code_integrity is not None
+        if not is_settled and not self._pins.has(registry=registry, fqdn=name):
+            self._lookups.forget(key)  # its pin was removed for the sake of other code than what is kept
+        question = Question(
+            key=key,
+            url=_entry_url(key) if metadata.code_url is None else _code_url(registry, metadata.code_url),
+            read=lambda body: self._verified(body, metadata, registry),
+            is_settled=is_settled,
+        )
+        try:
+            return await self._lookups.answer(question)
+        except IntegrityFailed:
+            self._doubt(key, metadata)
+            raise
+
+    def _verified(self, code: bytes, metadata: CapabilityMetadata, registry: str) -> bytes:
+        """Return `code` if it is what the metadata or a pin says. Raises: IntegrityFailed, Changed."""
+        fqdn = str(metadata.fqdn)
+        if metadata.code_integrity is None:
+            self._pins.check(registry=registry, fqdn=fqdn, code=code)
+            return code
+        integrity = parse_integrity(metadata.code_integrity, what=f"`code_integrity` of {quote(fqdn)}")
+        if not integrity.matches(code):
+            got = integrity_of(code, integrity.algorithm)
+            raise IntegrityFailed(fqdn, expected=str(integrity), got=str(got))
+        return code
+
+    def _doubt(self, key: Key, metadata: CapabilityMetadata) -> None:
+        """Have the metadata asked for anew: code and hash may both have been published since."""
+        for name in (str(metadata.fqdn), metadata.fqdn.namespace, metadata.fqdn.action):
+            if name is not None:
+                self._lookups.forget(Key(registry=key.registry, name=EntryName(name), form=Form.METADATA))
+
+
+def _is_folder(registry: str) -> bool:
+    return "://" not in registry
+
+
+def _spelt(registry: str) -> str:
+    """Return the one spelling that answers and pins are kept under. Raises: Invalid."""
+    return registry if _is_folder(registry) else registry_url(registry)
+
+
+def _entry_url(key: Key) -> str:
+    return f"{key.registry}/mcp/{key.name}"
+
+
+def _code_url(registry: str, given: str) -> str:
+    return given if "://" in given else f"{registry}/{given.lstrip('/')}"

@@ -1,0 +1,73 @@
+"""Code that came without a hash is pinned on first use: what comes later under its name is the same code.
+
+Pins lie outside the cache, which may be removed at any time. A pin is made once and never replaced here: a
+person removes its file to take other code.
+"""
+
+import hashlib
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from pml.core.errors import Changed, Invalid, Unavailable
+from pml.core.text import visible
+from pml.host.private import private_directory
+from pml.registry.files import read_plain, write_whole
+
+_MAX_BYTES: Final = 16 * 1024
+
+
+class Pin(msgspec.Struct, frozen=True, kw_only=True):
+    registry: str
+    fqdn: str
+    sha256: str
+    pinned_at: datetime
+
+
+class CodePins:
+    """The pins beneath `home`."""
+
+    def __init__(self, home: Path) -> None:
+        self._place = home / "pins" / "code"
+
+    def has(self, *, registry: str, fqdn: str) -> bool:
+        """Tell whether code is pinned under that name."""
+        return self._path(registry, fqdn).exists()
+
+    def check(self, *, registry: str, fqdn: str, code: bytes) -> None:
+        """Return if `code` is pinned, or nothing is. Raises: Changed for other code; Invalid."""
+        path = self._path(registry, fqdn)
+        content = read_plain(path, limit=_MAX_BYTES)
+        if content is None:
+            return
+        try:
+            pin = msgspec.json.decode(content, type=Pin)
+        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+            raise Invalid(f"the pin `{path}` cannot be read", hint="look at it, then remove it") from exc
+        found = hashlib.sha256(code).hexdigest()
+        if (pin.registry, pin.fqdn, pin.sha256) != (registry, fqdn, found):
+            raise Changed(
+                f"the code of {visible(fqdn)} has changed: sha256 was {pin.sha256}, is {found}",
+                hint=f"it came without `code_integrity`; to take the new code, remove `{path}`",
+            )
+
+    def add(self, *, registry: str, fqdn: str, code: bytes, pinned_at: datetime) -> None:
+        """Pin `code`. Raises: Changed if other code is pinned; Unavailable if it cannot be kept."""
+        pin = Pin(registry=registry, fqdn=fqdn, sha256=hashlib.sha256(code).hexdigest(), pinned_at=pinned_at)
+        path = self._path(registry, fqdn)
+        try:
+            private_directory(self._place)
+            write_whole(path, msgspec.json.encode(pin), mode=0o600, replace=False)
+        except FileExistsError:
+            self.check(registry=registry, fqdn=fqdn, code=code)
+        except OSError as exc:
+            raise Unavailable(
+                f"cannot pin the code of {visible(fqdn)}: {exc.strerror}",
+                hint="make PML_HOME a directory that this user can write",
+            ) from exc
+
+    def _path(self, registry: str, fqdn: str) -> Path:
+        digest = hashlib.sha256(f"{registry}\n{fqdn}".encode()).hexdigest()
+        return self._place / f"{digest}.json"

@@ -1,0 +1,120 @@
+"""The two boxes that bubblewrap makes: a narrow one by declared permissions, and a wide one.
+
+In neither is `PML_HOME` to be seen, but for an installed server's own files, and `.pml.json` is read-only as
+it is at the start. A file that is made or put in its place later can be written, and nobody trusts what was
+written. A box that cannot be made ends bubblewrap before the server begins.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from pml.core.text import visible
+from pml.upstream.reach import CONFIG, SYSTEM, SYSTEM_FILES, Reach, within, within_any
+
+# In front of the user's own search path, so that no variable leads to another bwrap, or to none.
+_SYSTEM_PATH: Final = "/usr/bin:/bin:/usr/local/bin:/run/current-system/sw/bin"
+_TRIAL_S: Final = 10.0  # it takes some 10 ms; a machine under load takes longer, a broken one for ever
+
+# A user namespace of its own also for root: without it, `/proc/PID/root` of a process outside leads out.
+# A session of its own, so that signals meet the server's group and bwrap lives to tell how it ended.
+_COMMON: Final = ("--unshare-user", "--cap-drop", "ALL", "--new-session")
+_NARROW: Final = (
+    *(*_COMMON, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts"),
+    "--unshare-cgroup-try",
+)
+
+_Mount = tuple[str, tuple[str, ...]]
+
+
+def find_bwrap() -> str | None:
+    return shutil.which("bwrap", path=_SYSTEM_PATH) or shutil.which("bwrap")
+
+
+def why_not(program: str) -> str | None:
+    """Return why no box can be made on this machine; None if one was just made."""
+    box = (*_NARROW, "--unshare-net", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
+    try:
+        tried = subprocess.run(
+            [program, *box, "--tmpfs", "/tmp", program, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env={},
+            timeout=_TRIAL_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        return "it cannot be run" if isinstance(exc, OSError) else f"it hangs for {_TRIAL_S:g} s"
+    if tried.returncode == 0:
+        return None
+    said = tried.stderr.decode(errors="replace").strip().splitlines()
+    return visible(said[-1]) if said else f"exit code {tried.returncode}"
+
+
+def narrow(reach: Reach, *, home: str, workspace: str, has_net: bool) -> tuple[str, ...]:
+    """Return the arguments for a box with the system, what is within reach, and nothing else."""
+    hidden = os.path.realpath(home)
+    own = [
+        *(("--ro-bind", path) for path in reach.own_read),
+        *(("--bind", path) for path in reach.own_write),
+    ]
+    mounts = [
+        *_system(reach.folders),
+        *(("/proc", ("--proc", "/proc")), ("/dev", ("--dev", "/dev"))),
+        *(() if within_any("/tmp", reach.folders) else (("/tmp", ("--tmpfs", "/tmp")),)),
+        *(_bind("--ro-bind", path) for path in reach.read),
+        *(_bind("--bind", path) for path in reach.write),
+        *(_bind(how, path) for how, path in own if not within(path, hidden)),
+        *_config(workspace, seen=reach.folders),
+    ]
+    mounts.sort(key=lambda mount: len(mount[0].rstrip("/").split("/")))  # a folder, then what lies in it
+    return (
+        *_NARROW,
+        *(() if has_net else ("--unshare-net",)),
+        *(word for _, words in mounts for word in words),
+        *_links(reach, (*reach.folders, *SYSTEM)),
+        *("--tmpfs", hidden),
+        *(word for how, path in own if within(path, hidden) for word in _bind(how, path)[1]),
+        *("--remount-ro", hidden),
+        # Else what is written where nothing is shown would seem to be kept, and be lost.
+        *(() if "/" in reach.folders else ("--remount-ro", "/")),
+    )
+
+
+def wide(*, home: str, workspace: str) -> tuple[str, ...]:
+    """Return the arguments for a box with all that its user has but `PML_HOME`."""
+    hidden = os.path.realpath(home)
+    config = (word for _, words in _config(workspace, seen=("/",)) for word in words)
+    masked = ("--tmpfs", hidden, "--remount-ro", hidden)
+    return (*_COMMON, "--bind", "/", "/", "--dev-bind", "/dev", "/dev", *config, *masked)
+
+
+def _bind(how: str, path: str) -> _Mount:
+    return path, (how, path, path)
+
+
+def _system(declared: Sequence[str]) -> Iterator[_Mount]:
+    for path in (*SYSTEM, *SYSTEM_FILES):
+        if not os.path.exists(path) or within_any(path, declared):
+            continue
+        if os.path.islink(path) and within(os.path.realpath(path), "/usr"):
+            yield path, ("--symlink", os.readlink(path), path)  # the name of a time zone is read from a link
+        else:
+            yield _bind("--ro-bind", path)
+
+
+def _config(workspace: str, *, seen: Sequence[str]) -> Iterator[_Mount]:
+    path = os.path.realpath(os.path.join(workspace, CONFIG))
+    if os.path.isfile(path) and within_any(path, seen):
+        yield _bind("--ro-bind", path)
+
+
+def _links(reach: Reach, seen: Sequence[str]) -> Iterator[str]:
+    """Yield links to what was given by a path that is none in the box."""
+    made: list[str] = []
+    for given, real in sorted(reach.links):
+        if not within_any(given, (*seen, *made)):
+            made.append(given)
+            yield from ("--symlink", real, given)

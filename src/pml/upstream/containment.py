@@ -1,0 +1,198 @@
+"""What holds a server process to what it may reach, on this machine and for this server.
+
+The strongest that works is used and nothing switches it off. What cannot be contained is said to be so; a
+server whose box cannot be made does not start.
+"""
+
+import functools
+import os
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from pml.core.errors import ServerFailed
+from pml.core.permissions import Containment, Permissions
+from pml.core.servers import ServerSpec
+from pml.core.text import quote, visible
+from pml.upstream import bubblewrap
+from pml.upstream.process import Launch, find_program
+from pml.upstream.reach import SYSTEM, SYSTEM_FILES, Reach, is_narrow, reach_of, within
+
+_ABI_WITH_TCP: Final = 4  # of Landlock; it knows nothing of UDP
+_DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Probed:
+    """The strongest that works here, and why nothing stronger does."""
+
+    kind: Containment
+    reason: str | None
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds one server, and that in words."""
+
+    kind: Containment
+    words: str
+
+
+@functools.cache
+def probe() -> Probed:
+    """Return what works on this machine; it is tried once."""
+    if sys.platform != "linux":
+        return Probed(kind=Containment.NONE, reason="containing servers needs Linux")
+    program = bubblewrap.find_bwrap()
+    reason = "bwrap is not installed"
+    if program is not None:
+        trouble = bubblewrap.why_not(program)
+        if trouble is None:
+            return Probed(kind=Containment.BUBBLEWRAP, reason=None)
+        reason = f"bwrap does not work here: {trouble.removeprefix('bwrap: ')}"
+    if _landlock_abi() > 0:
+        return Probed(kind=Containment.LANDLOCK, reason=reason)
+    return Probed(kind=Containment.NONE, reason=f"{reason}, and this system has no Landlock")
+
+
+def available() -> Containment:
+    """Return the strongest containment that works on this machine."""
+    return probe().kind
+
+
+def usual(kind: Containment, *, home: Path, workspace: str) -> Containment:
+    """Return what holds a server that is given the workspace and nothing else, where `kind` is to be had."""
+    can_hide = (
+        kind is not Containment.LANDLOCK or _around(os.path.realpath(home), (workspace, *SYSTEM)) is None
+    )
+    return kind if can_hide else Containment.NONE
+
+
+def held(kind: Containment, spec: ServerSpec, *, home: Path, workspace: str) -> Held:
+    """Return what will hold this server where `kind` is to be had."""
+    if kind is Containment.LANDLOCK and is_narrow(spec):
+        reach = reach_of(spec, home=str(home), workspace=workspace)
+        around = _around(os.path.realpath(home), (*reach.folders, *SYSTEM))
+        if around is not None:
+            why = f"Landlock cannot hide PML_HOME inside {quote(around)}"
+            return Held(kind=Containment.NONE, words=f"not contained: {why}")
+    if kind is Containment.NONE:
+        reason = probe().reason if probe().kind is kind else None
+        return Held(kind=kind, words=f"not contained: {reason}" if reason else "not contained")
+    what = _narrow_words(spec, kind) if is_narrow(spec) else _WIDE_WORDS[kind]
+    return Held(kind=kind, words=f"contained by {kind}{what}")
+
+
+def contain(launch: Launch, spec: ServerSpec, *, home: Path, workspace: str, kind: Containment) -> Launch:
+    """Return what is really executed; `kind` is that of `held`. Raises: ServerFailed."""
+    if kind is Containment.NONE:
+        return launch
+    launch = replace(launch, command=find_program(launch))
+    if not is_narrow(spec):
+        _check_seen(launch, home=home)
+        if kind is Containment.LANDLOCK:
+            return _landlocked(launch, read=(), write=(), hidden=os.path.realpath(home), net=True)
+        return _boxed(launch, bubblewrap.wide(home=str(home), workspace=workspace))
+    reach = reach_of(spec, home=str(home), workspace=workspace)
+    launch = replace(launch, cwd=_cwd(launch, spec, reach))
+    _check_reached(launch, spec, reach)
+    net = bool((spec.permissions or Permissions()).net)
+    if kind is Containment.LANDLOCK:
+        read = (*SYSTEM, *SYSTEM_FILES, "/proc", *reach.read, *reach.own_read)
+        write = (*_DEVICES, *reach.write, *reach.own_write)
+        launch = replace(launch, environment={**launch.environment, **_own_tmp(reach)})
+        return _landlocked(launch, read=_real(read), write=write, hidden=None, net=net)
+    launch = replace(launch, environment={**launch.environment, "TMPDIR": "/tmp"})
+    return _boxed(launch, bubblewrap.narrow(reach, home=str(home), workspace=workspace, has_net=net))
+
+
+_WIDE_WORDS: Final = {
+    Containment.BUBBLEWRAP: ": PML's own files hidden",
+    Containment.LANDLOCK: ": PML's own files unreadable",
+}
+
+
+def _narrow_words(spec: ServerSpec, kind: Containment) -> str:
+    permissions = spec.permissions or Permissions()
+    if permissions.net is True:
+        net = "any"
+    elif permissions.net:  # a box is open or closed: only a runtime that knows hosts can hold it to them
+        net = f"open, for {visible(', '.join(permissions.net))}"
+    elif kind is Containment.BUBBLEWRAP:
+        net = "none"
+    else:
+        net = "no TCP" if _landlock_abi() >= _ABI_WITH_TCP else "not limited"
+    return f" (network: {net}, workspace: {permissions.workspace})"
+
+
+def _landlock_abi() -> int:
+    from pml.upstream.landlock import abi  # late: most machines have bwrap, and ctypes is slow to import
+
+    return abi()
+
+
+def _around(hidden: str, folders: tuple[str, ...]) -> str | None:
+    return next((folder for folder in folders if within(hidden, os.path.realpath(folder))), None)
+
+
+def _boxed(launch: Launch, box: tuple[str, ...]) -> Launch:
+    program = bubblewrap.find_bwrap()
+    if program is None:
+        raise ServerFailed(
+            f"server `{launch.server}` cannot be started: bwrap is gone", hint="install it again"
+        )
+    args = (*box, "--chdir", launch.cwd, "--", launch.command, *launch.args)
+    return replace(launch, command=program, args=args, cwd="/", is_boxed=True)
+
+
+def _landlocked(
+    launch: Launch, *, read: tuple[str, ...], write: tuple[str, ...], hidden: str | None, net: bool
+) -> Launch:
+    from pml.upstream import landlock
+
+    rules = landlock.Rules(read=list(read), write=list(write), hidden=hidden, net=net)
+    launcher = ("-I", "-S", landlock.__file__, msgspec.json.encode(rules).decode(), "--")
+    return replace(launch, command=sys.executable, args=(*launcher, launch.command, *launch.args))
+
+
+def _real(paths: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(os.path.realpath(path) for path in paths))
+
+
+def _own_tmp(reach: Reach) -> dict[str, str]:
+    """Return where temporary files go: beneath the server's own state, or nowhere; `/tmp` is everybody's."""
+    if not reach.own_write:
+        return {}
+    folder = os.path.join(reach.own_write[0], "tmp")
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except OSError as exc:
+        raise ServerFailed(f"{visible(folder)}: {exc.strerror}") from exc
+    return {"TMPDIR": folder}
+
+
+def _cwd(launch: Launch, spec: ServerSpec, reach: Reach) -> str:
+    if spec.cwd is not None or reach.has(launch.cwd):
+        return launch.cwd
+    return reach.own_write[0] if reach.own_write else "/"
+
+
+def _check_seen(launch: Launch, *, home: Path) -> None:
+    hidden = os.path.realpath(home)
+    for path in (launch.cwd, launch.command):
+        if within(os.path.realpath(path), hidden):
+            raise ServerFailed(
+                f"server `{launch.server}` cannot be started: {quote(path)} is in PML_HOME",
+                hint="no server sees what is there: move it elsewhere",
+            )
+
+
+def _check_reached(launch: Launch, spec: ServerSpec, reach: Reach) -> None:
+    for path in filter(None, (spec.cwd, launch.command)):
+        if not reach.has(path):
+            raise ServerFailed(
+                f"server `{launch.server}` cannot be started: its permissions do not reach {quote(path)}",
+                hint="add its folder to `permissions.read`",
+            )

@@ -1,0 +1,249 @@
+"""Stand-ins for the loader's ports: a catalog, a disk, and variables. Each keeps what happened, in order."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from pml.core.capability import CapabilityMetadata, CapabilityType, McpDependency
+from pml.core.errors import ArtefactChanged, Changed, PmlError
+from pml.core.loading import Found, Installed, Plan, Progress, Told
+from pml.core.locks import Lock, Locked
+from pml.core.manifests import Manifest
+from pml.core.names import ToolName, parse_fqdn
+from pml.core.packages import Ecosystem, Package
+from pml.core.permissions import Permissions
+from pml.core.rules import Source
+from pml.core.servers import Artefact, ServerSpec
+from tests.builders import NOW
+from tests.fakes import FakeServers
+
+INTEGRITY: Final = f"sha512-{'A' * 86}=="
+OTHER_INTEGRITY: Final = f"sha512-{'B' * 86}=="
+RELEASED: Final = "2026-01-02T03:04:05Z"
+STEPS: Final = (
+    Progress(done=0, total=2, message="downloading"),
+    Progress(done=1, total=2, message="verifying"),
+    Progress(done=2, total=None, message="done"),
+)
+
+
+def make_dependency(
+    name: str = "memory",
+    *,
+    version: str = "1.2.3",
+    integrity: str | None = INTEGRITY,
+    env_required: tuple[str, ...] = (),
+    env: Mapping[str, str] | None = None,
+    args: tuple[str, ...] = (),
+    permissions: Permissions | None = None,
+    lock: Lock | str | None = None,
+) -> McpDependency:
+    package = Package(ecosystem=Ecosystem.NPM, name=f"@acme/{name}", version=version)
+    return McpDependency(
+        name=name,
+        install=f"npx {package.spec}",
+        package=package,
+        integrity=integrity,
+        env_required=env_required,
+        env=env or {},
+        args=args,
+        permissions=permissions or Permissions(),
+        lock=lock,
+    )
+
+
+def make_lock(dependency: McpDependency, *, integrity: str = INTEGRITY) -> Lock:
+    """Return the lock of a package with one dependency, which carries an install script."""
+    package = dependency.package
+    root = Locked(key=package.spec, name=package.name, version=package.version, integrity=(integrity,))
+    other = Locked(
+        key="zod@4.0.0", name="zod", version="4.0.0", integrity=(OTHER_INTEGRITY,), has_scripts=True
+    )
+    return Lock(
+        ecosystem=package.ecosystem,
+        name=package.name,
+        version=package.version,
+        root=root.key,
+        packages=(root, other),
+        size=3 << 20,
+        released_at=RELEASED,
+    )
+
+
+class FakeSources:
+    """A catalog, by namespace. `looked_up` are the tools that were looked for, and where."""
+
+    def __init__(self) -> None:
+        self.looked_up: list[tuple[str, str | None, str | None]] = []
+        self.error: PmlError | None = None
+        self._found: dict[str, Found] = {}
+
+    def offer(
+        self,
+        namespace: str,
+        *dependencies: McpDependency,
+        kind: CapabilityType = CapabilityType.SERVER,
+        source: str = "catalog",
+    ) -> None:
+        """Let `namespace` be what these dependencies make it, from now on."""
+        fqdn = parse_fqdn(f"acme.tools.{namespace}")
+        metadata = CapabilityMetadata(fqdn=fqdn, type=kind, mcp_deps=dependencies)
+        self._found[namespace] = Found(metadata=metadata, source=source)
+
+    async def find(self, tool: ToolName, *, registry: str | None, prefix: str | None) -> Found | None:
+        self.looked_up.append((str(tool), registry, prefix))
+        if self.error is not None:
+            raise self.error
+        return self._found.get(tool.namespace or "")
+
+    def bundled(self) -> Sequence[Found]:
+        return [self._found[name] for name in sorted(self._found)]
+
+
+class FakeInstaller:
+    """A disk without files. Reading it gives a new object each time, as a file that is read anew does."""
+
+    def __init__(self) -> None:
+        self.resolved: list[str] = []
+        self.installed_plans: list[Plan] = []
+        self.accepted_trees: list[tuple[str, str]] = []
+        self.error: PmlError | None = None
+        self.resolve_error: PmlError | None = None
+        self.locks: dict[str, Lock] = {}
+        self.after_resolve: Callable[[], None] = lambda: None
+        self.before_accept: Callable[[], None] = lambda: None
+        self.may_finish = asyncio.Event()
+        self.may_finish.set()
+        self.begun = asyncio.Event()
+        self.interrupted = 0
+        self._installed: dict[str, Installed] = {}
+        self._accepted: dict[str, str] = {}
+        self._changed: dict[str, ArtefactChanged] = {}
+        self._one = asyncio.Lock()
+
+    def installed(self, name: str) -> Installed | None:
+        found = self._installed.get(name)
+        return None if found is None else replace(found)
+
+    def all_installed(self) -> Sequence[Installed]:
+        return [self._installed[name] for name in sorted(self._installed)]
+
+    def accepted_lock(self, name: str) -> str | None:
+        return self._accepted.get(name)
+
+    def remove(self, name: str) -> None:
+        del self._installed[name]
+
+    def tamper(self, name: str, *files: str, tree: str) -> None:
+        """Let these files of the server hash to `tree` from now on."""
+        self._changed[name] = ArtefactChanged(name, files=files, tree=tree)
+
+    async def resolve(self, dependency: McpDependency, *, told: Told) -> Lock:
+        self.resolved.append(dependency.title)
+        if self.resolve_error is not None:
+            raise self.resolve_error
+        self.after_resolve()
+        if isinstance(dependency.lock, Lock):
+            return dependency.lock
+        return self.locks.get(dependency.name) or make_lock(dependency)
+
+    async def install(self, plan: Plan, *, told: Told) -> Installed:
+        name = plan.dependency.name
+        self.begun.set()
+        try:
+            async with self._one:
+                await self.may_finish.wait()
+                if self.error is not None:
+                    raise self.error
+                there = self._installed.get(name)
+                if there is None or (there.terms, there.containment) != (plan.terms, plan.containment):
+                    for step in STEPS:
+                        told(step)
+                    self.installed_plans.append(plan)
+                    self.place(plan)
+                return self._installed[name]
+        except asyncio.CancelledError:
+            self.interrupted += 1
+            raise
+
+    def place(self, plan: Plan) -> None:
+        """Make it the version in use without a word."""
+        name = plan.dependency.name
+        self._accepted.setdefault(name, plan.lock.digest)
+        self._installed[name] = Installed(
+            dependency=replace(plan.dependency, lock=plan.lock.digest),
+            lock=plan.lock.digest,
+            terms=plan.terms,
+            tree=f"tree of {plan.dependency.title}",
+            path=f"/home/servers/{name}/{plan.dependency.version}",
+            entry="main.js",
+            containment=plan.containment,
+            installed_at=NOW,
+        )
+
+    def launch(self, installed: Installed, *, workspace: str) -> ServerSpec:
+        dependency = installed.dependency
+        return ServerSpec(
+            name=dependency.name,
+            command="runtime",
+            args=(installed.entry, *dependency.argv),
+            cwd=workspace,
+            permissions=dependency.permissions,
+            source=Source(file="/home/deps.json", line=1),
+            artefact=Artefact(
+                version=dependency.version,
+                terms=installed.terms,
+                path=installed.path,
+                tree=installed.tree,
+                state=f"/home/state/{dependency.name}",
+                needs=(),
+                env_required=dependency.env_required,
+                containment=installed.containment,
+                is_accepted=installed.accepted,
+            ),
+        )
+
+    async def prove(self, spec: ServerSpec) -> None:
+        changed = self._changed.get(spec.name)
+        if changed is not None and spec.artefact is not None and spec.artefact.tree != changed.tree:
+            raise changed
+
+    async def accept(self, name: str, *, tree: str) -> Installed:
+        self.before_accept()
+        if self._changed[name].tree != tree:
+            raise Changed(f"the files of `{name}` have changed again")
+        self.accepted_trees.append((name, tree))
+        self._installed[name] = replace(self._installed[name], tree=tree, accepted=True)
+        return self._installed[name]
+
+
+class FakeVariables:
+    """Variables of the user, and those of a workspace's `.env`. `looked_up` tells whose `.env` counted."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, str] = {}
+        self.in_workspace: dict[str, str] = {}
+        self.looked_up: list[tuple[tuple[str, ...], str | None]] = []
+
+    def values(self, names: Sequence[str], *, workspace: str | None) -> Mapping[str, str]:
+        self.looked_up.append((tuple(names), workspace))
+        known = self.known if workspace is None else {**self.in_workspace, **self.known}
+        return {name: known[name] for name in names if name in known}
+
+
+class ProvenServers(FakeServers):
+    """Servers whose files are proven before each start."""
+
+    def __init__(self, installer: FakeInstaller) -> None:
+        super().__init__()
+        self.before_start: Callable[[], Awaitable[None]] | None = None
+        self._installer = installer
+
+    async def manifest(self, spec: ServerSpec) -> Manifest:
+        if self.live(spec) is None and spec.artefact is not None:
+            if self.before_start is not None:
+                await self.before_start()
+            await self._installer.prove(spec)
+        return await super().manifest(spec)

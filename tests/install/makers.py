@@ -1,0 +1,141 @@
+"""Dependencies, locks and an ecosystem without a network: it writes small trees, and counts how often."""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from pml.core.capability import McpDependency, Package
+from pml.core.integrity import Algorithm, integrity_of
+from pml.core.loading import Plan, Progress, Told
+from pml.core.locks import Ecosystem, Lock, Locked
+from pml.core.permissions import Containment, Permissions
+from pml.install.ecosystems import Command, Room
+from pml.install.installer import DiskInstaller
+from tests.fakes import FakeClock
+
+ARTEFACT = b"the package, packed"
+FILES = {"index.js": b"console.log(1)", "node_modules/left/index.js": b"module.exports = 1", "bin/run": b"#!"}
+ENTRY = "index.js"
+
+
+def ignore(progress: Progress) -> None:
+    """Be told how far an install is, and do nothing about it."""
+
+
+def make_lock(*, artefact: bytes = ARTEFACT, version: str = "1.2.3", other: bytes = b"left") -> Lock:
+    def locked(name: str, version: str, data: bytes) -> Locked:
+        integrity = (str(integrity_of(data, Algorithm.SHA512)),)
+        return Locked(key=f"{name}@{version}", name=name, version=version, integrity=integrity)
+
+    return Lock(
+        ecosystem=Ecosystem.NPM,
+        name="server-memory",
+        version=version,
+        root=f"server-memory@{version}",
+        packages=(locked("left", "1.0.0", other), locked("server-memory", version, artefact)),
+    )
+
+
+def make_dependency(
+    *,
+    name: str = "memory",
+    version: str = "1.2.3",
+    integrity: str | None = None,
+    lock: Lock | str | None = None,
+    env: Mapping[str, str] | None = None,
+    args: tuple[str, ...] = (),
+    permissions: Permissions | None = None,
+) -> McpDependency:
+    return McpDependency(
+        name=name,
+        install=f"npx server-memory@{version}",
+        package=Package(ecosystem=Ecosystem.NPM, name="server-memory", version=version),
+        integrity=integrity,
+        env_required=("MEMORY_KEY",),
+        env=env or {},
+        lock=lock,
+        args=args,
+        permissions=permissions or Permissions(),
+    )
+
+
+def make_plan(
+    dependency: McpDependency | None = None,
+    lock: Lock | None = None,
+    containment: Containment = Containment.BUBBLEWRAP,
+) -> Plan:
+    return Plan(dependency=dependency or make_dependency(), lock=lock or make_lock(), containment=containment)
+
+
+class FakeEcosystem:
+    """Fills folders with `files`; `log`, if given, gets one byte for each install, from any process."""
+
+    def __init__(self, *, log: Path | None = None) -> None:
+        self.lock = make_lock()
+        self.files: dict[str, bytes] = dict(FILES)
+        self.links: dict[str, str] = {}
+        self.entry = ENTRY
+        self.artefact = ARTEFACT
+        self.error: BaseException | None = None
+        self.resolved = 0
+        self.installs = 0
+        self.fetched = 0
+        self.is_filling = asyncio.Event()
+        self.may_end = asyncio.Event()
+        self.may_end.set()
+        self._log = log
+
+    async def resolve(self, package: Package, scratch: Path, *, told: Told) -> Lock:
+        assert os.listdir(scratch) == []
+        self.resolved += 1
+        return self.lock
+
+    async def install(self, lock: Lock, scratch: Path, tree: Path, *, told: Told) -> str:
+        assert os.listdir(scratch) == os.listdir(tree) == []
+        self.installs += 1
+        told(Progress(done=1, total=2, message="filling"))
+        self._fill(scratch, tree)
+        self.is_filling.set()
+        await self.may_end.wait()
+        if self.error is not None:
+            raise self.error
+        return self.entry
+
+    def _fill(self, scratch: Path, tree: Path) -> None:
+        if self._log is not None:
+            with open(self._log, "ab") as log:
+                log.write(b".")
+        (scratch / "cache").write_bytes(b"x")
+        write_files(tree, self.files)
+        for path, target in self.links.items():
+            os.symlink(target, tree / path)
+
+    async def fetch(self, lock: Lock, scratch: Path) -> bytes:
+        self.fetched += 1
+        return self.artefact
+
+    def command(self, entry: str, dependency: McpDependency, room: Room, permissions: Permissions) -> Command:
+        return Command(command="/opt/runtime", args=(f"{room.tree}/{entry}",), needs=("/opt/runtime",))
+
+
+def write_files(tree: Path, files: Mapping[str, bytes]) -> None:
+    for path, content in files.items():
+        (tree / path).parent.mkdir(parents=True, exist_ok=True)
+        (tree / path).write_bytes(content)
+        (tree / path).chmod(0o755 if path.startswith("bin/") else 0o644)
+
+
+def make_installer(
+    home: Path, ecosystem: FakeEcosystem | None = None, clock: FakeClock | None = None
+) -> DiskInstaller:
+    ecosystem = ecosystem or FakeEcosystem()
+    return DiskInstaller(home, {Ecosystem.NPM: ecosystem, Ecosystem.PYPI: ecosystem}, clock or FakeClock())
+
+
+def with_detail(lock: Lock, **detail: str) -> Lock:
+    """Return `lock` with another first package, so with another digest."""
+    first, *rest = lock.packages
+    return msgspec.structs.replace(lock, packages=(msgspec.structs.replace(first, detail=detail), *rest))

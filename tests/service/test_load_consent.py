@@ -1,0 +1,449 @@
+"""Consent to an install: to exactly one lock and one set of terms, by whom it takes, and what covers it."""
+
+import pytest
+
+from pml.core.approvals import Approval, Role, SessionId, State, Subject
+from pml.core.capability import McpDependency
+from pml.core.config import FileKind
+from pml.core.errors import IntegrityFailed, MayNotDecide, NotApproved
+from pml.core.loading import Plan
+from pml.core.permissions import Containment, Permissions
+from pml.core.telling import asked_facts
+from pml.core.values import JsonObject
+from pml.service.approvals import cancel
+from pml.service.gate import Paused
+from pml.service.workflows import WorkflowAborted, WorkflowGone
+from tests.builders import FORM
+from tests.fakes import FakeAsking
+from tests.fakes_loading import OTHER_INTEGRITY, make_dependency, make_lock
+from tests.promises import promise
+from tests.service.offices import Office, parent
+from tests.service.warehouses import RAN, TOOL, Warehouse, moved
+
+MEMORY = make_dependency()
+LOCK = make_lock(MEMORY)
+UNVERIFIED = make_dependency(integrity=None)
+OTHERS = {
+    "variables": make_dependency(env_required=("API_KEY",)),
+    "values": make_dependency(env={"MODE": "all"}),
+    "arguments": make_dependency(args=("--all",)),
+    "permissions": make_dependency(permissions=Permissions(net=True)),
+    "integrity": make_dependency(integrity=OTHER_INTEGRITY),
+    "version": make_dependency(version="1.2.4"),
+    "lock": make_dependency(lock=moved(LOCK)),
+    "lock's digest": make_dependency(lock=moved(LOCK).digest),
+}
+others = pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+
+
+def facts(record: Approval) -> JsonObject:
+    dependency = record.tool_input["dependency"]
+    assert isinstance(dependency, dict)
+    return dependency
+
+
+def allow_unverified(warehouse: Warehouse, which: FileKind = FileKind.USER, **rules: list[str]) -> None:
+    warehouse.configure(
+        which, install={"allow_unverified": True}, **{effect: [*entries] for effect, entries in rules.items()}
+    )
+
+
+# Refused
+
+
+@promise("load:asked-before-installed")
+@pytest.mark.parametrize(("said", "told"), [(None, ""), ("use files instead", ": use files instead")])
+async def test_a_denied_install_is_told_with_what_the_person_said_and_nothing_is_installed(
+    warehouse: Warehouse, said: str | None, told: str
+) -> None:
+    with pytest.raises(NotApproved) as refused:
+        await warehouse.call(TOOL, asking=FakeAsking(warehouse.denying(said)))
+
+    assert (refused.value.outcome, refused.value.message) == (
+        "dependency_refused",
+        f"Dependency memory required but not approved{told}",
+    )
+    assert (warehouse.installs, warehouse.servers.started) == ([], [])
+
+
+@promise("load:asked-before-installed")
+async def test_an_install_that_was_denied_elsewhere_is_told_to_the_next_such_call(
+    warehouse: Warehouse,
+) -> None:
+    paused = await warehouse.pause(TOOL)
+    await warehouse.office.deny(paused.record)
+
+    with pytest.raises(NotApproved) as refused:
+        await warehouse.call(TOOL, asking=FakeAsking(warehouse.allowing()), offered=False)
+
+    assert (refused.value.outcome, warehouse.installs) == ("dependency_refused", [])
+
+
+@promise("load:asked-before-installed")
+async def test_a_continuation_of_what_was_denied_elsewhere_says_so(warehouse: Warehouse) -> None:
+    paused = await warehouse.pause(TOOL)
+    await warehouse.office.deny(paused.record)
+
+    with pytest.raises(NotApproved) as refused:
+        await warehouse.go_on(paused.workflow.id, tool=TOOL)
+
+    assert (refused.value.outcome, refused.value.message) == (
+        "dependency_refused",
+        "Dependency memory required but not approved",
+    )
+    assert warehouse.installs == []
+
+
+@promise("expiry:not-denial")
+async def test_an_install_that_nobody_decided_in_time_is_no_denial(warehouse: Warehouse) -> None:
+    async def expire(record: Approval) -> Approval:
+        warehouse.office.clock.advance(301)
+        return await warehouse.waiting()(record)
+
+    with pytest.raises(NotApproved, match="Approval timed out") as refused:
+        await warehouse.call(TOOL, asking=FakeAsking(expire))
+
+    assert (refused.value.outcome, warehouse.installs) == (State.EXPIRED, [])
+
+
+@promise("expiry:not-denial")
+async def test_an_install_that_was_withdrawn_is_no_denial(warehouse: Warehouse) -> None:
+    async def withdraw(record: Approval) -> Approval:
+        return await cancel(warehouse.office.desk, record.id, reason="the agent is gone")
+
+    with pytest.raises(NotApproved, match="Approval cancelled: the agent is gone") as refused:
+        await warehouse.call(TOOL, asking=FakeAsking(withdraw))
+
+    assert (refused.value.outcome, warehouse.installs) == (State.CANCELLED, [])
+
+
+async def test_a_workflow_that_is_given_up_installs_nothing(warehouse: Warehouse) -> None:
+    paused = await warehouse.pause(TOOL)
+
+    with pytest.raises(WorkflowAborted):
+        await warehouse.go_on(paused.workflow.id, approved=False, tool=TOOL)
+    with pytest.raises(WorkflowGone):
+        await warehouse.go_on(paused.workflow.id, tool=TOOL)
+
+    assert (warehouse.installs, warehouse.servers.started) == ([], [])
+
+
+# Rules
+
+
+@promise("load:rules-cover-only-the-proven")
+async def test_a_rule_that_allows_the_tool_installs_and_runs_it_at_once(warehouse: Warehouse) -> None:
+    warehouse.configure(allow=["memory:*"])
+    asking = FakeAsking()
+
+    await warehouse.call(TOOL, asking=asking, offered=False)
+
+    assert (warehouse.installer.installed_plans, warehouse.servers.ran, asking.asked) == (
+        [Plan(dependency=MEMORY, lock=LOCK, containment=Containment.BUBBLEWRAP)],
+        [RAN],
+        [],
+    )
+    assert "dependency.installed" in await warehouse.office.kinds()
+
+
+@promise("load:rules-cover-only-the-proven")
+async def test_a_rule_that_allows_another_call_of_the_tool_covers_no_install(warehouse: Warehouse) -> None:
+    warehouse.configure(allow=[{"tool": TOOL, "args": {"text": "something else"}}])
+
+    paused = await warehouse.pause(TOOL)
+
+    assert (paused.record.subject, warehouse.installs) == (Subject.DEPENDENCY_INSTALL, [])
+
+
+@promise("load:rules-cover-only-the-proven")
+@pytest.mark.parametrize("is_off", [False, True], ids=["allowed by a rule", "asking is off"])
+async def test_nothing_but_a_person_covers_an_unverified_install(warehouse: Warehouse, is_off: bool) -> None:
+    warehouse.sources.offer("memory", UNVERIFIED)
+    warehouse.configure(
+        allow=[] if is_off else [TOOL],
+        approval={"enabled": not is_off},
+        install={"allow_unverified": True},
+    )
+
+    paused = await warehouse.pause(TOOL)
+
+    assert (paused.record.subject, paused.record.deciders) == (
+        Subject.DEPENDENCY_INSTALL,
+        frozenset({Role.PERSON}),
+    )
+    assert (warehouse.installs, warehouse.servers.started) == ([], [])
+
+
+@promise("load:rules-cover-only-the-proven")
+@pytest.mark.parametrize("is_removed", [False, True], ids=["installed", "removed since"])
+async def test_no_rule_covers_another_lock_than_the_one_first_accepted(
+    warehouse: Warehouse, is_removed: bool
+) -> None:
+    warehouse.configure(allow=["memory:*"])
+    await warehouse.call(TOOL)
+    warehouse.sources.offer("memory", make_dependency(version="1.2.4"))
+    if is_removed:
+        warehouse.installer.remove("memory")
+    other = await warehouse.restart()
+
+    paused = await other.pause(TOOL)
+
+    assert paused.record.subject is Subject.DEPENDENCY_INSTALL
+    assert facts(paused.record)["first_accepted"] == LOCK.digest
+    assert f"another lock was accepted before: {LOCK.digest}" in dict(asked_facts(paused.record))["moved"]
+    assert (warehouse.installs, other.servers.started) == (["memory@1.2.3"], [])
+
+
+@promise("load:rules-cover-only-the-proven")
+async def test_a_rule_installs_again_the_lock_that_was_first_accepted(warehouse: Warehouse) -> None:
+    warehouse.configure(allow=["memory:*"])
+    await warehouse.call(TOOL)
+    warehouse.installer.remove("memory")
+    other = await warehouse.restart()
+
+    await other.call(TOOL)
+
+    assert (warehouse.installs, other.servers.ran) == (["memory@1.2.3"] * 2, [RAN])
+
+
+async def test_the_lock_first_accepted_is_told_only_when_it_is_another(warehouse: Warehouse) -> None:
+    warehouse.place(MEMORY)
+    warehouse.installer.remove("memory")
+
+    paused = await warehouse.pause(TOOL)
+
+    assert "first_accepted" not in facts(paused.record)
+
+
+@promise("load:weaker-containment-asks")
+@pytest.mark.parametrize("rules", [{}, {"allow": ["memory:*"]}], ids=["unlisted", "allowed by a rule"])
+async def test_a_server_that_would_be_held_less_than_it_was_is_asked_about_again(
+    warehouse: Warehouse, rules: dict[str, list[str]]
+) -> None:
+    warehouse.configure(**{effect: [*entries] for effect, entries in rules.items()})
+    warehouse.place(MEMORY, containment=Containment.BUBBLEWRAP)
+    other = await warehouse.restart(containment=Containment.NONE)
+
+    paused = await other.pause(TOOL)
+
+    assert (paused.record.subject, other.servers.started) == (Subject.DEPENDENCY_INSTALL, [])
+    assert (facts(paused.record)["containment"], facts(paused.record)["contained_before"]) == (
+        "none",
+        "bubblewrap",
+    )
+    assert dict(asked_facts(paused.record))["runs"].startswith("NOT CONTAINED")
+    assert dict(asked_facts(paused.record))["weaker"] == "so far it ran contained by bubblewrap"
+
+
+@promise("load:weaker-containment-asks")
+async def test_who_lets_it_be_held_less_is_not_asked_about_that_again(warehouse: Warehouse) -> None:
+    warehouse.place(MEMORY, containment=Containment.BUBBLEWRAP)
+    other = await warehouse.restart(containment=Containment.LANDLOCK)
+
+    await other.call(TOOL, asking=FakeAsking(other.allowing()), offered=False)
+    other.servers.stop("memory")
+    again = FakeAsking()
+    await other.call(TOOL, asking=again, offered=False)
+
+    assert (len(other.servers.ran), again.asked) == (2, [])
+    assert [plan.containment for plan in other.installer.installed_plans] == [Containment.LANDLOCK]
+
+
+async def test_a_server_that_is_held_better_than_it_was_is_not_asked_about(warehouse: Warehouse) -> None:
+    warehouse.place(MEMORY, containment=Containment.NONE)
+
+    await warehouse.call(TOOL)
+
+    assert (warehouse.servers.ran, await warehouse.states(), warehouse.installs) == ([RAN], [], [])
+
+
+# Trust
+
+
+@promise("config:untrusted-only-tightens")
+async def test_an_allow_of_a_file_that_nobody_trusts_asks_for_trust_first(warehouse: Warehouse) -> None:
+    warehouse.configure(FileKind.WORKSPACE, allow=["memory:*"])
+    asking = FakeAsking(warehouse.allowing())
+
+    await warehouse.call(TOOL, asking=asking, offered=False)
+
+    assert [record.subject for record in asking.asked] == [Subject.WORKSPACE_TRUST]
+    assert (warehouse.installs, warehouse.servers.ran) == (["memory@1.2.3"], [RAN])
+
+
+@promise("config:untrusted-only-tightens")
+async def test_an_allow_of_a_file_that_nobody_wants_to_trust_covers_no_install(warehouse: Warehouse) -> None:
+    warehouse.configure(FileKind.WORKSPACE, allow=["memory:*"])
+    asking = FakeAsking(warehouse.denying())
+
+    with pytest.raises(Paused) as paused:
+        await warehouse.call(TOOL, asking=asking, offered=False)
+
+    assert [record.subject for record in asking.asked] == [
+        Subject.WORKSPACE_TRUST,
+        Subject.DEPENDENCY_INSTALL,
+    ]
+    assert (paused.value.record.subject, warehouse.installs) == (Subject.DEPENDENCY_INSTALL, [])
+
+
+# Unverified
+
+
+@promise("load:nothing-unproven")
+async def test_what_has_no_integrity_is_refused_before_it_is_resolved(warehouse: Warehouse) -> None:
+    warehouse.sources.offer("memory", UNVERIFIED)
+    asking = FakeAsking(warehouse.allowing())
+
+    with pytest.raises(IntegrityFailed, match=r"Integrity check failed for memory@1\.2\.3") as refused:
+        await warehouse.call(TOOL, asking=asking)
+
+    assert refused.value.hint is not None
+    assert "`install.allow_unverified`" in refused.value.hint
+    assert (asking.asked, warehouse.installer.resolved, warehouse.installs) == ([], [], [])
+
+
+@promise("load:nothing-unproven")
+@pytest.mark.parametrize("is_trusted", [False, True])
+async def test_a_workspace_cannot_let_unverified_servers_be_installed(
+    warehouse: Warehouse, is_trusted: bool
+) -> None:
+    warehouse.sources.offer("memory", UNVERIFIED)
+    allow_unverified(warehouse, FileKind.WORKSPACE)
+    if is_trusted:
+        await warehouse.office.trust()
+
+    with pytest.raises(IntegrityFailed):
+        await warehouse.call(TOOL, asking=FakeAsking(warehouse.allowing()))
+
+    assert warehouse.installs == []
+
+
+@promise("load:nothing-unproven")
+async def test_an_unverified_install_is_asked_with_that_word_and_only_a_person_may_allow_it(
+    warehouse: Warehouse,
+) -> None:
+    warehouse.sources.offer("memory", UNVERIFIED)
+    allow_unverified(warehouse)
+    paused = await warehouse.pause(TOOL, asking=FakeAsking(has_form=True))
+
+    assert dict(asked_facts(paused.record))["proof"] == "UNVERIFIED: no integrity is given"
+    with pytest.raises(MayNotDecide):
+        await warehouse.office.allow(paused.record, by=FORM)
+    with pytest.raises(Paused):
+        await warehouse.go_on(paused.workflow.id, tool=TOOL)
+    assert warehouse.installs == []
+    await warehouse.office.allow(paused.record)
+    await warehouse.go_on(paused.workflow.id, tool=TOOL)
+
+    assert (warehouse.installs, warehouse.servers.ran) == (["memory@1.2.3"], [RAN])
+    assert warehouse.installer.accepted_lock("memory") == LOCK.digest
+
+
+@promise("load:nothing-unproven")
+@pytest.mark.parametrize("is_verified", [True, False])
+async def test_a_parent_decides_only_what_is_verified(office: Office, is_verified: bool) -> None:
+    top = await office.session(SessionId("session-0"))
+    child = Warehouse(office, await office.session(SessionId("child"), parent_id=top.id))
+    child.sources.offer("memory", MEMORY if is_verified else UNVERIFIED)
+    allow_unverified(child)
+    paused = await child.pause(TOOL)
+
+    if is_verified:
+        await office.allow(paused.record, by=parent("session-0"))
+    else:
+        with pytest.raises(MayNotDecide):
+            await office.allow(paused.record, by=parent("session-0"))
+
+    assert (Role.PARENT in paused.record.deciders, child.installs) == (is_verified, [])
+
+
+# What was approved is no longer what is there
+
+
+@promise("load:exactly-what-was-approved")
+@others
+async def test_what_changes_before_the_continuation_is_asked_again(
+    warehouse: Warehouse, other: McpDependency
+) -> None:
+    first = await warehouse.pause(TOOL)
+    await warehouse.office.allow(first.record)
+    warehouse.sources.offer("memory", other)
+    if isinstance(other.lock, str):
+        warehouse.installer.locks["memory"] = moved(LOCK)
+
+    with pytest.raises(Paused) as second:
+        await warehouse.go_on(first.workflow.id, tool=TOOL)
+
+    assert second.value.record.subject is Subject.DEPENDENCY_INSTALL
+    assert second.value.record.digest != first.record.digest
+    assert (warehouse.installs, warehouse.servers.started) == ([], [])
+
+
+@promise("load:exactly-what-was-approved")
+@others
+async def test_what_changes_while_it_is_decided_is_not_started_before_it_is_asked_again(
+    warehouse: Warehouse, other: McpDependency
+) -> None:
+    async def allow_and_change(record: Approval) -> Approval:
+        warehouse.sources.offer("memory", other)
+        if isinstance(other.lock, str):
+            warehouse.installer.locks["memory"] = moved(LOCK)
+        return (await warehouse.office.allow(record)).record
+
+    asking = FakeAsking(allow_and_change)
+    with pytest.raises(Paused) as paused:
+        await warehouse.call(TOOL, asking=asking, offered=False)
+
+    assert [plan.dependency for plan in warehouse.installer.installed_plans] == [MEMORY]
+    assert (paused.value.record.subject, len(asking.asked)) == (Subject.DEPENDENCY_INSTALL, 2)
+    assert warehouse.servers.started == []
+
+
+@promise("load:exactly-what-was-approved")
+@others
+async def test_an_installed_server_of_which_the_registry_says_something_else_now_is_asked_about_again(
+    warehouse: Warehouse, other: McpDependency
+) -> None:
+    warehouse.place(MEMORY)
+    warehouse.sources.offer("memory", other)
+    if isinstance(other.lock, str):
+        warehouse.installer.locks["memory"] = moved(LOCK)
+
+    paused = await warehouse.pause(TOOL, offered=True)
+
+    assert (paused.record.subject, warehouse.servers.started) == (Subject.DEPENDENCY_INSTALL, [])
+
+
+@promise("load:exactly-what-was-approved")
+async def test_a_lock_that_moved_in_the_package_registry_is_asked_again(warehouse: Warehouse) -> None:
+    first = await warehouse.pause(TOOL)
+    await warehouse.office.allow(first.record)
+    warehouse.installer.locks["memory"] = moved(LOCK)
+
+    with pytest.raises(Paused):
+        await warehouse.go_on(first.workflow.id, tool=TOOL)
+
+    assert warehouse.installs == []
+
+
+@promise("load:exactly-what-was-approved")
+async def test_an_approval_to_run_it_contained_is_none_to_run_it_uncontained(warehouse: Warehouse) -> None:
+    first = await warehouse.pause(TOOL)
+    await warehouse.office.allow(first.record)
+    other = await warehouse.restart(containment=Containment.NONE)
+
+    with pytest.raises(Paused) as second:
+        await other.go_on(first.workflow.id, tool=TOOL)
+
+    assert facts(second.value.record)["containment"] == "none"
+    assert warehouse.installs == []
+
+
+async def test_the_same_lock_in_another_shape_is_not_asked_about(warehouse: Warehouse) -> None:
+    warehouse.place(MEMORY)
+    for lock in (LOCK, LOCK.digest, None):
+        warehouse.sources.offer("memory", make_dependency(lock=lock))
+        other = await warehouse.restart()
+        await other.call(TOOL)
+
+    assert (warehouse.installs, await warehouse.states()) == ([], [])

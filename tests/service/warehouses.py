@@ -1,0 +1,107 @@
+"""A gatehouse with a loader behind it: a catalog that offers `memory`, and a disk that is empty."""
+
+from typing import ClassVar, Final
+
+from msgspec.structs import replace
+
+from pml.core.approvals import Approval, OwnerId, SessionId, Subject
+from pml.core.capability import McpDependency
+from pml.core.config import FileKind
+from pml.core.loading import Plan
+from pml.core.locks import Lock
+from pml.core.permissions import Containment
+from pml.core.ports import ApprovalQuery, Session
+from pml.core.values import JsonObject
+from pml.service.desk import Desk
+from pml.service.gate import Loader
+from tests.fakes_loading import FakeInstaller, FakeSources, FakeVariables, ProvenServers, make_lock
+from tests.service.gatehouses import ADD, LIST, Gatehouse
+from tests.service.offices import SESSION, Office
+
+TOOL: Final = "memory:add"
+OTHER_TOOL: Final = "memory:list"
+CODE_TOOL: Final = "memory:run"
+ARGUMENTS: Final[JsonObject] = {"text": "hello"}
+OTHER_ARGUMENTS: Final[JsonObject] = {"text": "good-bye"}
+RAN: Final = ("memory", "tools/call", {"name": "add", "arguments": ARGUMENTS})
+RUN: Final[JsonObject] = {"name": "run", "inputSchema": {"type": "object"}}
+
+
+class Warehouse(Gatehouse):
+    """The catalog offers `memory@1.2.3`, nothing is installed, no rule names its tools, nobody answers."""
+
+    configured: ClassVar[JsonObject] = {}
+
+    def __init__(
+        self,
+        office: Office,
+        session: Session,
+        *,
+        desk: Desk | None = None,
+        sources: FakeSources | None = None,
+        installer: FakeInstaller | None = None,
+        variables: FakeVariables | None = None,
+        containment: Containment = Containment.BUBBLEWRAP,
+    ) -> None:
+        self.sources = sources or FakeSources()
+        self.installer = installer or FakeInstaller()
+        self.variables = variables or FakeVariables()
+        self.loader = Loader(
+            sources=self.sources,
+            installer=self.installer,
+            variables=self.variables,
+            containment=containment,
+        )
+        servers = ProvenServers(self.installer)
+        servers.offer("memory", ADD, LIST, RUN)
+        super().__init__(office, session, desk=desk, servers=servers, loader=self.loader)
+        self.proven = servers
+
+    async def restart(
+        self, session_id: str = "session-2", *, containment: Containment = Containment.BUBBLEWRAP
+    ) -> "Warehouse":
+        """Return the gate of another process of the same user, on the same store and disk."""
+        config = self.office.read(FileKind.USER)
+        other = Warehouse(
+            self.office,
+            await self.office.session(SessionId(session_id)),
+            desk=self.office.desk_of(OwnerId(f"owner of {session_id}")),
+            sources=self.sources,
+            installer=self.installer,
+            variables=self.variables,
+            containment=containment,
+        )
+        self.office.write(FileKind.USER, config)
+        return other
+
+    def place(
+        self,
+        dependency: McpDependency,
+        *,
+        lock: Lock | None = None,
+        containment: Containment = Containment.BUBBLEWRAP,
+    ) -> None:
+        """Let the server be installed from before."""
+        plan = Plan(dependency=dependency, lock=lock or make_lock(dependency), containment=containment)
+        self.installer.place(plan)
+
+    @property
+    def installs(self) -> list[str]:
+        return [plan.dependency.title for plan in self.installer.installed_plans]
+
+    async def questions(self, subject: Subject | None = None) -> list[Approval]:
+        """Return all questions ever asked, oldest first; of one subject where it is given."""
+        records = await self.office.desk.store.approvals.page(ApprovalQuery(limit=1000))
+        found = [record for record in records if subject in (None, record.subject)]
+        return sorted(found, key=lambda record: record.id)
+
+
+async def enter_warehouse(office: Office) -> Warehouse:
+    return Warehouse(office, await office.session(SESSION))
+
+
+def moved(lock: Lock) -> Lock:
+    """Return a lock with another dependency than `lock` has."""
+    *others, last = lock.packages
+    packages = (*others, replace(last, key="zod@4.0.1", version="4.0.1"))
+    return replace(lock, packages=packages)
