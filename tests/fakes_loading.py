@@ -127,8 +127,8 @@ class FakeInstaller:
         found = self._installed.get(name)
         return None if found is None else replace(found)
 
-    def all_installed(self) -> Sequence[Installed]:
-        return [self._installed[name] for name in sorted(self._installed)]
+    def all_installed(self) -> Mapping[str, Installed]:
+        return dict(self._installed)
 
     def accepted_lock(self, name: str) -> str | None:
         return self._accepted.get(name)

@@ -174,6 +174,82 @@ def test_a_form_about_a_changed_tool_shows_how_it_changed() -> None:
     assert titles(record) == {"once": "Accept it as it is now"}
 
 
+INSTALL: JsonObject = {
+    "dependency": {
+        "name": "memory",
+        "version": "1.2.3",
+        "install": "npx @acme/memory@1.2.3",
+        "integrity": "sha512-A",
+        "source": "catalog",
+        "lock": "sha256:1",
+        "packages": 40,
+        "containment": "none",
+    },
+    "call": {"tool": "memory:add", "arguments": {"text": "a\nproof: sha512-B"}},
+}
+
+
+def test_a_form_to_install_a_server_says_what_is_installed_and_what_the_answer_covers() -> None:
+    record = make_approval(subject=Subject.DEPENDENCY_INSTALL, tool_name="memory:add", tool_input=INSTALL)
+
+    assert message(record).split("\n") == [
+        "Install memory@1.2.3?",
+        "package: npx @acme/memory@1.2.3",
+        "proof: sha512-A",
+        "runs: NOT CONTAINED: it can do what you can (network: none; workspace: write)",
+        "closure: 40 packages, size not known before the download, each checked against its hash",
+        "scripts: none",
+        "released: unknown",
+        "needs: no variables",
+        "from: catalog",
+        "lock: sha256:1",
+        'call: memory:add {"text": "a\\nproof: sha512-B"}',
+        "why: the server of memory:add is not installed",
+    ]
+    assert titles(record) == {
+        "once": "Install exactly this, and allow the tool for this session",
+        "always": 'Always: also adds "memory:add" to .pml.json',
+    }
+
+
+@promise("always:only-what-was-shown")
+def test_an_install_for_a_tool_that_runs_code_offers_to_remember_exactly_the_call() -> None:
+    call: JsonObject = {"tool": "shell:run", "arguments": {"command": "ls"}}
+    record = make_approval(
+        subject=Subject.DEPENDENCY_INSTALL, tool_name="shell:run", tool_input={**INSTALL, "call": call}
+    )
+
+    assert '{"command": {"is": "ls"}}' in titles(record)["always"]
+    assert titles(record)["once"] == "Install exactly this, and allow exactly this call for this session"
+
+
+def test_a_form_for_a_missing_variable_has_no_field_for_its_value() -> None:
+    asked: JsonObject = {"server": "serena", "missing": ["ANTHROPIC_API_KEY"]}
+    record = make_approval(subject=Subject.API_KEY_REQUIRED, tool_name="serena:find", tool_input=asked)
+    schema: Any = form_params(record, MODERN_ERA)["requestedSchema"]
+
+    assert message(record).split("\n")[0] == "serena requires ANTHROPIC_API_KEY. Is it set?"
+    assert list(schema["properties"]) == ["remember"]
+    assert titles(record) == {"once": "It is set now: go on"}
+
+
+@pytest.mark.parametrize("subject", [Subject.DEPENDENCY_INSTALL, Subject.API_KEY_REQUIRED])
+@pytest.mark.parametrize("scope", [Scope.SESSION, Scope.ALWAYS])
+async def test_an_answer_that_holds_longer_than_the_form_offered_decides_nothing(
+    office: Office, subject: Subject, scope: Scope
+) -> None:
+    record = await office.ask("memory:add", INSTALL, subject=subject, deciders=ANYONE)
+    answer: JsonObject = {"action": "accept", "content": {"remember": scope}}
+    offered = scope in titles(record)
+    after = await apply_answer(office.desk, record, answer, client="party", elapsed_s=60.0)
+
+    assert offered is (subject is Subject.DEPENDENCY_INSTALL and scope is Scope.ALWAYS)
+    assert (after is not None, await office.status(record)) == (
+        offered,
+        State.ALLOWED if offered else State.PENDING,
+    )
+
+
 @promise("always:only-what-was-shown")
 def test_always_shows_the_entry_that_it_writes() -> None:
     assert titles(asking({"title": "x"})) == {

@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
-from pml.core.approvals import State, Subject
+from pml.core.approvals import Approval, Role, State, Subject
 from pml.core.errors import (
     ApprovalExpired,
+    ArtefactChanged,
     Changed,
     Conflict,
+    EnvMissing,
+    IntegrityFailed,
     Invalid,
     NotApproved,
     NotFound,
@@ -189,6 +192,97 @@ def test_every_subject_has_its_word(subject: Subject, kind: str) -> None:
     assert result["approval_context"]["type"] == result["structuredContent"]["approval_type"] == kind
 
 
+def about(subject: Subject, asked: JsonObject, *, deciders: frozenset[Role] = ANYONE) -> Approval:
+    call: JsonObject = {"call": {"tool": "memory:add", "arguments": {"text": "hello"}}}
+    return make_approval(
+        subject=subject, tool_name="memory:add", tool_input={**asked, **call}, deciders=deciders
+    )
+
+
+INSTALL: JsonObject = {
+    "name": "memory",
+    "version": "1.2.3",
+    "install": "npx @acme/memory@1.2.3",
+    "integrity": "sha512-A",
+    "source": "catalog",
+    "lock": "sha256:1",
+    "packages": 40,
+    "size": 5 << 20,
+    "released_at": "2026-01-02T03:04:05Z",
+    "scripts": ["esbuild"],
+    "env_required": ["API_KEY"],
+    "permissions": {"net": True},
+    "containment": "bubblewrap",
+}
+
+
+def test_an_install_is_told_with_what_is_installed_in_every_place_that_a_client_may_show() -> None:
+    record = about(Subject.DEPENDENCY_INSTALL, {"dependency": INSTALL})
+    result: Any = approval_result(record, make_workflow(), now=NOW)
+    context = result["approval_context"]
+
+    assert (context["type"], context["tool"], context["dependency"]) == ("dependency", "memory:add", INSTALL)
+    assert result["structuredContent"]["approval_context"] == context
+    text = result["content"][0]["text"]
+    assert text == result["structuredContent"]["description"]
+    assert text.split("\n")[:13] == [
+        "Approval required to install memory@1.2.3",
+        "",
+        "  package: npx @acme/memory@1.2.3",
+        "  proof: sha512-A",
+        "  runs: contained by bubblewrap (network: all; workspace: write)",
+        "  closure: 40 packages, 5.0 MiB, each checked against its hash",
+        "  scripts: never run; esbuild carry some",
+        "  released: 2026-01-02T03:04:05Z",
+        "  needs: API_KEY",
+        "  from: catalog",
+        "  lock: sha256:1",
+        '  call: memory:add {"text": "hello"}',
+        "  why: the server of memory:add is not installed",
+    ]
+    assert "If the user agrees, call the same tool again" in text
+
+
+@promise("load:nothing-unproven")
+def test_a_model_is_told_that_it_cannot_approve_an_unverified_install() -> None:
+    asked: JsonObject = {"dependency": {**INSTALL, "integrity": None}}
+    record = about(Subject.DEPENDENCY_INSTALL, asked, deciders=frozenset({Role.PERSON}))
+    result: Any = approval_result(record, make_workflow(), now=NOW)
+    text = result["content"][0]["text"]
+
+    assert "  proof: UNVERIFIED: no integrity is given" in text.split("\n")
+    assert "You cannot approve it." in text
+
+
+def test_a_missing_variable_is_told_by_name_with_how_to_set_it() -> None:
+    asked: JsonObject = {"server": "serena", "missing": ["ANTHROPIC_API_KEY"]}
+    result: Any = approval_result(about(Subject.API_KEY_REQUIRED, asked), make_workflow(), now=NOW)
+
+    assert result["approval_context"]["missing"] == ["ANTHROPIC_API_KEY"]
+    assert result["content"][0]["text"].split("\n")[:8] == [
+        "serena requires ANTHROPIC_API_KEY",
+        "",
+        "  missing: ANTHROPIC_API_KEY",
+        "  set it: pml secrets set ANTHROPIC_API_KEY",
+        "    or as NAME=value in .env of PML_HOME or of the trusted workspace",
+        "  never: through the model or in this conversation",
+        '  call: memory:add {"text": "hello"}',
+        "  why: the server that was called cannot work without it",
+    ]
+
+
+@promise("load:changed-never-starts")
+def test_changed_files_are_named_and_the_model_is_told_that_it_cannot_accept_them() -> None:
+    asked: JsonObject = {"server": "memory@1.2.3", "files": ["lib/a.js", "b\n.js"], "was": "1", "now": "2"}
+    record = about(Subject.INTEGRITY_CHANGED, asked, deciders=frozenset({Role.PERSON}))
+    result: Any = approval_result(record, make_workflow(), now=NOW)
+    lines = result["content"][0]["text"].split("\n")
+
+    assert lines[0] == "Approval required to accept the changed files of memory@1.2.3"
+    assert lines[3:5] == ["  changed: lib/a.js", "    b\\n.js"]
+    assert any(line.startswith("You cannot approve it.") for line in lines)
+
+
 def test_the_tool_is_the_one_that_was_called_and_not_the_question_it_waits_for() -> None:
     record = make_approval(subject=Subject.WORKSPACE_TRUST, tool_name="pml:trust")
     call = PausedCall(tool="files:read", arguments={}, offered=True)
@@ -273,6 +367,29 @@ NO_MORE = "Nothing has run. Do not retry, and do not look for another way to do 
             True,
             "`x` needs `y`\ngive it",
         ),
+        (
+            NotApproved("Dependency memory required but not approved", outcome="dependency_refused"),
+            "dependency_refused",
+            "Dependency memory required but not approved",
+            False,
+            "Dependency memory required but not approved\n"
+            "Nothing has run. Do not retry; ask the user how to go on.",
+        ),
+        (
+            EnvMissing("serena", ("A", "B")),
+            "env_missing",
+            "serena requires A, B",
+            True,
+            "serena requires A, B\nset it with `pml secrets set A`",
+        ),
+        (
+            ArtefactChanged("memory", files=("a.js",), tree="2"),
+            "integrity_failed",
+            "server `memory` is not started: its files have changed: `a.js`",
+            False,
+            "server `memory` is not started: its files have changed: `a.js`\n"
+            "install it anew with `pml deps install`, or let a person accept the change",
+        ),
         (TooManyPending("enough"), "too_many_pending", "enough", False, "enough"),
     ],
 )
@@ -287,6 +404,26 @@ def test_every_refusal_has_its_code_and_says_in_both_places_what_to_do(
     assert result["content"] == [{"type": "text", "text": text}]
     said = [detail["message"], *(f"rule: {detail[key]}" for key in ("rule",) if key in detail)]
     assert "\n".join([*said, *(detail[key] for key in ("hint",) if key in detail)]) == text
+
+
+def test_bytes_that_are_others_are_told_with_both_hashes() -> None:
+    error = IntegrityFailed("memory@1.2.3", expected="sha512-A", got="sha512-B\n")
+    result: Any = refusal_result(error)
+
+    assert result["structuredContent"]["error"] == {
+        "code": "integrity_failed",
+        "message": "Integrity check failed for memory@1.2.3",
+        "retry": False,
+        "expected": "sha512-A",
+        "got": "sha512-B\n",
+        "hint": "nothing was installed; check the integrity where the server was published",
+    }
+    assert result["content"][0]["text"].split("\n") == [
+        "Integrity check failed for memory@1.2.3",
+        "Expected sha512-A, got sha512-B\\n",
+        "nothing was installed; check the integrity where the server was published",
+    ]
+    assert result["isError"]
 
 
 @pytest.mark.parametrize("error", [Unavailable("the store is locked"), Conflict("x"), PmlError("y")])

@@ -323,6 +323,14 @@ async def test_the_artefact_is_fetched_and_proven(bench: Bench) -> None:
         await bench.installer(small).fetch(lock, bench.fresh("scratch"))
 
 
+async def test_an_artefact_is_not_fetched_from_another_host_than_its_registry(bench: Bench) -> None:
+    bench.registry.publish("srv", bin=BIN)
+    lock = await bench.resolve()
+    bench.registry.publish("srv", bin=BIN, dist={"tarball": "http://127.0.0.1:9/srv.tgz"})
+    with pytest.raises(Invalid, match="would come from another host than its registry"):
+        await bench.installer().fetch(lock, bench.fresh("scratch"))
+
+
 async def test_an_artefact_is_not_fetched_through_a_redirect_to_another_scheme(bench: Bench) -> None:
     path = bench.registry.publish("srv", bin=BIN)
     lock = await bench.resolve()
@@ -354,7 +362,18 @@ async def test_settings_that_npm_takes_from_its_environment_count(bench: Bench, 
     assert (await bench.resolve(environ={variable: value})).name == "srv"
 
 
-async def test_a_configuration_above_the_scratch_folder_does_not_count(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("deno.json", "{broken"),
+        ("deno.json", '{"workspace": ["./scratch/0/server"]}'),
+        ("package.json", '{"workspaces": ["scratch/0/*"], "dependencies": {"no-such-package": "1.0.0"}}'),
+    ],
+)
+async def test_a_project_above_the_scratch_folder_does_not_count(
+    bench: Bench, name: str, content: str
+) -> None:
     bench.registry.publish("srv", bin=BIN)
-    (bench.folder / "deno.json").write_text('{"imports": {"x": "npm:no-such-package@1.0.0"}}')
+    (bench.folder / name).write_text(content)
     assert [package.key for package in (await bench.resolve()).packages] == ["srv@1.0.0"]
+    assert {path.name for path in bench.folder.iterdir()} == {name, "scratch"}

@@ -9,7 +9,7 @@ from pml.core.errors import IntegrityFailed, MayNotDecide, NotApproved
 from pml.core.loading import Plan
 from pml.core.permissions import Containment, Permissions
 from pml.core.telling import asked_facts
-from pml.core.values import JsonObject
+from pml.core.values import Json, JsonObject
 from pml.service.approvals import cancel
 from pml.service.gate import Paused
 from pml.service.workflows import WorkflowAborted, WorkflowGone
@@ -42,10 +42,8 @@ def facts(record: Approval) -> JsonObject:
     return dependency
 
 
-def allow_unverified(warehouse: Warehouse, which: FileKind = FileKind.USER, **rules: list[str]) -> None:
-    warehouse.configure(
-        which, install={"allow_unverified": True}, **{effect: [*entries] for effect, entries in rules.items()}
-    )
+def allow_unverified(warehouse: Warehouse, which: FileKind = FileKind.USER) -> None:
+    warehouse.configure(which, install={"allow_unverified": True})
 
 
 # Refused
@@ -216,11 +214,11 @@ async def test_the_lock_first_accepted_is_told_only_when_it_is_another(warehouse
 
 
 @promise("load:weaker-containment-asks")
-@pytest.mark.parametrize("rules", [{}, {"allow": ["memory:*"]}], ids=["unlisted", "allowed by a rule"])
+@pytest.mark.parametrize("allowed", [[], ["memory:*"]], ids=["unlisted", "allowed by a rule"])
 async def test_a_server_that_would_be_held_less_than_it_was_is_asked_about_again(
-    warehouse: Warehouse, rules: dict[str, list[str]]
+    warehouse: Warehouse, allowed: list[Json]
 ) -> None:
-    warehouse.configure(**{effect: [*entries] for effect, entries in rules.items()})
+    warehouse.configure(allow=allowed)
     warehouse.place(MEMORY, containment=Containment.BUBBLEWRAP)
     other = await warehouse.restart(containment=Containment.NONE)
 

@@ -1,25 +1,21 @@
 """Servers that no file configures: asked for, installed once, exactly as approved, and then used."""
 
-import asyncio
-
 import pytest
 
-from pml.core.approvals import Approval, Channel, Decider, DeciderKind, OwnerId, Scope, State, Subject
-from pml.core.capability import CapabilityType
+from pml.core.approvals import Approval, Channel, Decider, DeciderKind, Scope, State, Subject
 from pml.core.config import FileKind
-from pml.core.errors import IntegrityFailed, Invalid, NotFound, ServerFailed, ToolDenied, Unavailable
+from pml.core.errors import ServerFailed
 from pml.core.loading import Plan
 from pml.core.permissions import Containment
 from pml.core.ports import AuditQuery
-from pml.core.values import JsonObject
+from pml.core.values import Json, JsonObject
 from pml.service.gate import Paused
-from pml.service.loading import stop_installs
 from tests.builders import FORM, PERSON
 from tests.fakes import FakeAsking
 from tests.fakes_loading import INTEGRITY, make_dependency, make_lock
 from tests.promises import promise
-from tests.service.gatehouses import ADD, interrupt
-from tests.service.offices import BOUND_S, until_idle
+from tests.service.gatehouses import ADD
+from tests.service.offices import rules_of
 from tests.service.warehouses import (
     ARGUMENTS,
     CODE_TOOL,
@@ -79,6 +75,7 @@ async def test_the_question_holds_all_that_a_person_weighs(warehouse: Warehouse)
             "scripts": ["zod"],
             "env_required": [],
             "env": {},
+            "tool": None,
             "args": [],
             "permissions": {},
             "containment": "bubblewrap",
@@ -254,9 +251,7 @@ async def test_always_writes_the_tool_that_was_called_and_it_is_not_asked_for_ag
 
     await warehouse.go_on(paused.workflow.id, always=True, tool=TOOL)
 
-    config = warehouse.office.read(FileKind.WORKSPACE)
-    assert isinstance(config, dict)
-    assert config["permissions"]["allow"] == [TOOL]  # pyright: ignore[reportIndexIssue, reportCallIssue, reportArgumentType, reportOptionalSubscript]
+    assert rules_of(warehouse.office.read(FileKind.WORKSPACE), "allow") == [TOOL]
     other = await warehouse.restart()
     await other.call(TOOL, offered=False)
     assert other.servers.ran == [RAN]
@@ -320,356 +315,14 @@ async def test_the_approval_of_one_dependency_installs_no_other(warehouse: Wareh
     assert warehouse.servers.ran == [RAN]
 
 
-# At the same time
-
-
-@pytest.mark.parametrize("arguments", [ARGUMENTS, OTHER_ARGUMENTS], ids=["the same call", "another call"])
-async def test_two_calls_at_once_need_one_answer_and_one_install(
-    warehouse: Warehouse, arguments: JsonObject
-) -> None:
-    asking = FakeAsking(warehouse.waiting()), FakeAsking(warehouse.waiting(), warehouse.denying())
-    calls = [
-        asyncio.create_task(warehouse.call(TOOL, ARGUMENTS, asking=asking[0], offered=False)),
-        asyncio.create_task(warehouse.call(TOOL, arguments, asking=asking[1], offered=False)),
-    ]
-    for call in calls:
-        await until_idle(call)
-
-    await warehouse.office.allow(asking[0].asked[0])
-    async with asyncio.timeout(BOUND_S):
-        await asyncio.gather(*calls)
-
-    assert [len(each.asked) for each in asking] == [1, 1]
-    assert (warehouse.installs, len(warehouse.servers.ran)) == (["memory@1.2.3"], 2)
-
-
-async def test_a_call_of_another_tool_that_waits_for_the_same_install_goes_on_to_its_own_question(
-    warehouse: Warehouse,
-) -> None:
-    asking = FakeAsking(warehouse.waiting()), FakeAsking(warehouse.waiting())
-    first = asyncio.create_task(warehouse.call(TOOL, asking=asking[0], offered=False))
-    second = asyncio.create_task(warehouse.call(OTHER_TOOL, {}, asking=asking[1], offered=False))
-    await until_idle(first)
-    await until_idle(second)
-
-    await warehouse.office.allow(asking[0].asked[0])
-    async with asyncio.timeout(BOUND_S):
-        await first
-        with pytest.raises(Paused) as paused:
-            await second
-
-    assert (paused.value.record.subject, paused.value.record.tool_name) == (Subject.TOOL_CALL, OTHER_TOOL)
-    settled = await warehouse.office.stored(asking[1].asked[0])
-    assert (settled.status, settled.reason) == (State.CANCELLED, "it was installed meanwhile")
-    assert (warehouse.installs, warehouse.servers.ran) == (["memory@1.2.3"], [RAN])
-
-
-async def test_a_rule_lets_two_calls_at_once_install_it_once(warehouse: Warehouse) -> None:
-    warehouse.configure(allow=["memory:*"])
-
-    await asyncio.gather(warehouse.call(TOOL), warehouse.call(OTHER_TOOL, {}))
-
-    assert (warehouse.installs, len(warehouse.servers.ran)) == (["memory@1.2.3"], 2)
-
-
-# Given up
-
-
-async def test_an_install_goes_on_when_its_caller_gives_up_and_the_next_call_finds_it(
-    warehouse: Warehouse,
-) -> None:
-    warehouse.installer.may_finish.clear()
-    asking = FakeAsking(warehouse.allowing())
-    calling = asyncio.create_task(warehouse.call(TOOL, asking=asking, offered=False))
-    async with asyncio.timeout(BOUND_S):
-        await warehouse.installer.begun.wait()
-    await interrupt(calling)
-    assert (warehouse.installs, len(warehouse.loader.installing)) == ([], 1)
-
-    warehouse.installer.may_finish.set()
-    async with asyncio.timeout(BOUND_S):
-        await asyncio.gather(*warehouse.loader.installing)
-    assert (warehouse.installs, await warehouse.states()) == (["memory@1.2.3"], [State.COMPLETED])
-    again = FakeAsking()
-    await warehouse.call(TOOL, asking=again, offered=False)
-
-    assert (warehouse.installs, warehouse.servers.ran, again.asked) == (["memory@1.2.3"], [RAN], [])
-
-
-async def test_stopping_ends_what_is_being_installed_and_says_that_it_was_interrupted(
-    warehouse: Warehouse,
-) -> None:
-    warehouse.installer.may_finish.clear()
-    asking = FakeAsking(warehouse.allowing())
-    calling = asyncio.create_task(warehouse.call(TOOL, asking=asking, offered=False))
-    async with asyncio.timeout(BOUND_S):
-        await warehouse.installer.begun.wait()
-        await interrupt(calling)
-        await stop_installs(warehouse.loader)
-
-    assert (warehouse.installer.interrupted, warehouse.installs) == (1, [])
-    assert warehouse.loader.installing == set()
-    record = await warehouse.office.stored(asking.asked[0])
-    assert (record.status, record.reason) == (State.FAILED, "interrupted")
-
-
-async def test_an_install_whose_process_died_is_asked_for_anew(warehouse: Warehouse) -> None:
-    warehouse.installer.may_finish.clear()
-    other = await warehouse.restart(warehouse.session.id)
-    dying = asyncio.create_task(other.call(TOOL, asking=FakeAsking(other.allowing()), offered=False))
-    async with asyncio.timeout(BOUND_S):
-        await warehouse.installer.begun.wait()
-    (record,) = await warehouse.questions()
-    assert record.status is State.EXECUTING
-    warehouse.office.owners.others.discard(OwnerId(f"owner of {warehouse.session.id}"))
-
-    paused = await warehouse.pause(TOOL)
-
-    assert (paused.record.subject, paused.record.id == record.id) == (Subject.DEPENDENCY_INSTALL, False)
-    assert warehouse.installs == []
-    await interrupt(dying)
-    await stop_installs(other.loader)
-
-
-# Failed
-
-
-@promise("load:nothing-unproven")
-async def test_an_install_whose_bytes_are_others_fails_and_the_next_call_asks_anew(
-    warehouse: Warehouse,
-) -> None:
-    warehouse.installer.error = IntegrityFailed("memory@1.2.3", expected="sha512-A", got="sha512-B")
-    asking = FakeAsking(warehouse.allowing())
-
-    with pytest.raises(IntegrityFailed) as failed:
-        await warehouse.call(TOOL, asking=asking, offered=False)
-
-    assert failed.value.message == "Integrity check failed for memory@1.2.3: Expected sha512-A, got sha512-B"
-    record = await warehouse.office.stored(asking.asked[0])
-    assert (record.status, record.reason) == (State.FAILED, failed.value.message)
-    again = await warehouse.pause(TOOL)
-    assert (again.record.subject, again.record.id == record.id) == (Subject.DEPENDENCY_INSTALL, False)
-    assert (warehouse.servers.started, await warehouse.office.kinds()) == (
-        [],
-        [kind for kind in await warehouse.office.kinds() if kind != "dependency.installed"],
-    )
-
-
-async def test_an_install_that_cannot_be_done_is_told_as_the_servers_failure(warehouse: Warehouse) -> None:
-    warehouse.installer.error = Unavailable("no space left on device", hint="make room")
-    asking = FakeAsking(warehouse.allowing())
-
-    with pytest.raises(ServerFailed, match="no space left on device") as failed:
-        await warehouse.call(TOOL, asking=asking, offered=False)
-
-    record = await warehouse.office.stored(asking.asked[0])
-    assert (record.status, record.reason, failed.value.hint) == (
-        State.FAILED,
-        "no space left on device",
-        "make room",
-    )
-
-
-async def test_a_failed_install_that_a_rule_covers_is_told_and_tried_again_by_the_next_call(
-    warehouse: Warehouse,
-) -> None:
-    warehouse.configure(allow=[TOOL])
-    warehouse.installer.error = Unavailable("no network")
-    with pytest.raises(ServerFailed, match="no network"):
-        await warehouse.call(TOOL)
-    warehouse.installer.error = None
-
-    await warehouse.call(TOOL)
-
-    assert (warehouse.servers.ran, await warehouse.states()) == ([RAN], [])
-
-
-async def test_a_registry_that_cannot_be_asked_is_told_as_the_servers_failure(warehouse: Warehouse) -> None:
-    warehouse.sources.error = Unavailable("the registry does not answer", hint="is it there?")
-
-    with pytest.raises(ServerFailed, match="the registry does not answer") as failed:
-        await warehouse.call(TOOL)
-
-    assert (failed.value.hint, await warehouse.states()) == ("is it there?", [])
-
-
-@pytest.mark.parametrize("where", ["registry", "lock"])
-async def test_what_a_registry_says_wrongly_is_no_fault_of_the_calls_arguments(
-    warehouse: Warehouse, where: str
-) -> None:
-    error = Invalid("`integrity` of acme.tools.memory is no hash")
-    if where == "registry":
-        warehouse.sources.error = error
-    else:
-        warehouse.installer.resolve_error = error
-
-    with pytest.raises(ServerFailed, match="is no hash"):
-        await warehouse.call(TOOL)
-
-    assert (warehouse.installs, await warehouse.states()) == ([], [])
-
-
-async def test_a_lock_that_is_not_what_the_metadata_says_asks_nobody(warehouse: Warehouse) -> None:
-    warehouse.installer.resolve_error = IntegrityFailed("memory@1.2.3", expected="a", got="b")
-    asking = FakeAsking(warehouse.allowing())
-
-    with pytest.raises(IntegrityFailed):
-        await warehouse.call(TOOL, asking=asking)
-
-    assert (asking.asked, warehouse.installs) == ([], [])
-
-
-async def test_a_capability_with_code_is_refused_with_that_reason(warehouse: Warehouse) -> None:
-    warehouse.sources.offer("memory", make_dependency(), kind=CapabilityType.DENO)
-
-    with pytest.raises(ServerFailed, match="is a capability with code"):
-        await warehouse.call(TOOL)
-
-    assert (warehouse.installer.resolved, await warehouse.states()) == ([], [])
-
-
-async def test_a_tool_of_a_server_that_nobody_knows_is_not_found(warehouse: Warehouse) -> None:
-    with pytest.raises(NotFound, match="no tool `elsewhere:add`"):
-        await warehouse.call("elsewhere:add")
-
-    assert await warehouse.states() == []
-
-
-async def test_metadata_that_offers_no_such_server_is_no_find(warehouse: Warehouse) -> None:
-    warehouse.sources.offer("memory", make_dependency("storage"))
-
-    with pytest.raises(NotFound, match="no tool `memory:add`"):
-        await warehouse.call(TOOL)
-
-    assert (warehouse.installer.resolved, await warehouse.states()) == ([], [])
-
-
-async def test_a_tool_that_the_installed_server_does_not_have_is_not_found(warehouse: Warehouse) -> None:
-    warehouse.place(make_dependency())
-
-    with pytest.raises(NotFound) as refused:
-        await warehouse.call("memory:ad")
-
-    assert refused.value.hint is not None
-    assert "`memory:add`" in refused.value.hint
-
-
-async def test_a_server_that_two_files_define_is_not_looked_for_in_the_catalog(warehouse: Warehouse) -> None:
-    warehouse.configure(servers={"memory": {"command": "one"}})
-    warehouse.configure(FileKind.WORKSPACE, servers={"memory": {"command": "other"}})
-    await warehouse.office.trust()
-
-    with pytest.raises(NotFound, match="server `memory` is defined twice"):
-        await warehouse.call(TOOL)
-
-    assert (warehouse.sources.looked_up, await warehouse.states()) == ([], [])
-
-
-async def test_while_a_file_is_broken_nothing_is_installed(warehouse: Warehouse) -> None:
-    warehouse.office.path(FileKind.USER).write_text("{")
-
-    with pytest.raises(Invalid):
-        await warehouse.call(TOOL)
-
-    assert (warehouse.sources.looked_up, await warehouse.states()) == ([], [])
-
-
-async def test_a_configured_server_is_not_the_catalogs(warehouse: Warehouse) -> None:
-    warehouse.configure(servers={"memory": {"command": "memory-server"}})
-
-    await warehouse.call(TOOL)
-
-    assert (warehouse.sources.looked_up, warehouse.servers.ran) == ([], [RAN])
-
-
-# Deny
-
-
-@promise("load:deny-beats-consent")
-async def test_a_denied_call_finds_resolves_asks_installs_and_starts_nothing(warehouse: Warehouse) -> None:
-    warehouse.configure(deny=["memory:*"])
-    asking = FakeAsking(warehouse.allowing())
-
-    with pytest.raises(ToolDenied):
-        await warehouse.call(TOOL, asking=asking)
-
-    assert (warehouse.sources.looked_up, warehouse.installer.resolved, asking.asked) == ([], [], [])
-    assert (warehouse.installs, warehouse.servers.started) == ([], [])
-
-
-@promise("load:deny-beats-consent")
-async def test_a_deny_wins_for_a_server_that_is_installed(warehouse: Warehouse) -> None:
-    await warehouse.call(TOOL, asking=FakeAsking(warehouse.allowing()), offered=False)
-    warehouse.configure(deny=[TOOL])
-
-    for house in (warehouse, await warehouse.restart()):
-        with pytest.raises(ToolDenied):
-            await house.call(TOOL)
-
-    assert (warehouse.servers.ran, warehouse.servers.started) == ([RAN], ["memory"])
-
-
-@promise("load:deny-beats-consent")
-async def test_a_deny_that_comes_between_the_answer_and_the_install_stops_it(warehouse: Warehouse) -> None:
-    async def allow_and_forbid(record: Approval) -> Approval:
-        allowed = (await warehouse.office.allow(record)).record
-        warehouse.configure(deny=[TOOL])
-        return allowed
-
-    with pytest.raises(ToolDenied):
-        await warehouse.call(TOOL, asking=FakeAsking(allow_and_forbid), offered=False)
-
-    assert (warehouse.installs, await warehouse.states()) == ([], [State.CANCELLED])
-
-
-@promise("load:deny-beats-consent")
-async def test_a_deny_that_comes_while_a_call_is_paused_stops_its_continuation(warehouse: Warehouse) -> None:
-    paused = await warehouse.pause(TOOL)
-    await warehouse.office.allow(paused.record)
-    warehouse.configure(deny=[TOOL])
-
-    with pytest.raises(ToolDenied):
-        await warehouse.go_on(paused.workflow.id, tool=TOOL)
-
-    assert (warehouse.installs, warehouse.servers.started) == ([], [])
-
-
-@promise("load:deny-beats-consent")
-async def test_a_deny_that_comes_while_it_is_resolved_stops_an_install_that_a_rule_covers(
-    warehouse: Warehouse,
-) -> None:
-    warehouse.configure(allow=[TOOL])
-    warehouse.installer.after_resolve = lambda: warehouse.configure(allow=[TOOL], deny=[TOOL])
-
-    with pytest.raises(ToolDenied):
-        await warehouse.call(TOOL)
-
-    assert (warehouse.installs, warehouse.servers.started) == ([], [])
-
-
-@promise("load:deny-beats-consent")
-async def test_a_deny_that_comes_during_the_install_stops_the_start(warehouse: Warehouse) -> None:
-    warehouse.installer.may_finish.clear()
-    asking = FakeAsking(warehouse.allowing())
-    calling = asyncio.create_task(warehouse.call(TOOL, asking=asking, offered=False))
-    async with asyncio.timeout(BOUND_S):
-        await warehouse.installer.begun.wait()
-        warehouse.configure(deny=[TOOL])
-        warehouse.installer.may_finish.set()
-        with pytest.raises(ToolDenied):
-            await calling
-
-    assert (warehouse.servers.started, warehouse.servers.ran) == ([], [])
-
-
 # Progress
 
 
-@pytest.mark.parametrize("rules", [{}, {"allow": [TOOL]}], ids=["approved", "allowed by a rule"])
+@pytest.mark.parametrize("allowed", [[], [TOOL]], ids=["approved", "allowed by a rule"])
 async def test_the_steps_of_an_install_reach_whoever_listens(
-    warehouse: Warehouse, rules: dict[str, list[str]]
+    warehouse: Warehouse, allowed: list[Json]
 ) -> None:
-    warehouse.configure(**{effect: [*entries] for effect, entries in rules.items()})
+    warehouse.configure(allow=allowed)
     heard: list[JsonObject] = []
 
     await warehouse.call(

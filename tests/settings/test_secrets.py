@@ -289,7 +289,7 @@ def test_what_is_no_name_is_refused_without_repeating_it(secrets: Secrets, name:
 @promise("env:no-other-code")
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "NODE_OPTIONS", "PYTHONPATH", "Git_Ssh_Command"])
 def test_a_variable_that_changes_which_code_runs_is_not_stored(secrets: Secrets, name: str) -> None:
-    with pytest.raises(Invalid, match="changes which code a server runs"):
+    with pytest.raises(Invalid, match="changes which code the server runs"):
         secrets.store(name, SECRET)
 
 

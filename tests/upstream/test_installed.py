@@ -6,12 +6,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pml.core.errors import ArtefactChanged, EnvMissing, ServerFailed
 from pml.core.permissions import Containment
-from pml.core.ports import Process
 from pml.upstream.board import Posted, ask_stop, list_servers
 from pml.upstream.limits import Limits
 from tests.promises import promise
@@ -95,9 +95,7 @@ async def test_a_value_is_in_no_log_error_list_of_processes_or_file(harbour: Har
     fleet, spec = harbour.fleet(), installed(harbour, env_required=["A_KEY"])
     await fleet.manifest(spec)
     [posted] = list_servers(harbour.home)
-    assert posted.process is not None
-    for process in (posted.process.pid, *_above(posted.process.pid)):
-        assert secret.encode() not in Path(f"/proc/{process}/cmdline").read_bytes()
+    assert secret.encode() not in b"".join(map(_command_line, _all_in_box(posted)))
     with pytest.raises(ServerFailed) as caught:
         await use(fleet, spec, "die", last_words=f"key {secret} is bad")
     shown = [caught.value.message, harbour.log(), str(list_servers(harbour.home)), repr(spec)]
@@ -106,10 +104,8 @@ async def test_a_value_is_in_no_log_error_list_of_processes_or_file(harbour: Har
         assert [text for text in shown if line in text.replace(str(harbour.home), "")] == []
 
 
-def _above(pid: int) -> list[int]:
-    """Return the processes between `pid` and this one."""
-    parent = int(Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(") ")[2].split()[1])
-    return [] if parent in (0, os.getpid()) else [parent, *_above(parent)]
+def _command_line(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 # --- ending what is in a box
@@ -125,7 +121,8 @@ def is_installed(request: pytest.FixtureRequest) -> bool:
 async def test_stopping_ends_all_that_runs_in_a_box(harbour: Harbour, is_installed: bool) -> None:
     fleet = harbour.fleet(limits=Limits(stop_s=0.1))
     spec = installed(harbour, "stubborn") if is_installed else odd("stubborn")
-    await use(fleet, spec, "fork", **({"escape": True} if is_installed else {}))  # a narrow box ends whole
+    escape: dict[str, Any] = {"escape": True} if is_installed else {}  # a narrow box ends whole
+    await use(fleet, spec, "fork", **escape)
     [posted] = list_servers(harbour.home)
     inside = _all_in_box(posted)
     assert len(inside) >= 2
@@ -182,14 +179,16 @@ async def test_a_killed_gateway_leaves_nothing_of_an_installed_server(harbour: H
     pid = int(await gateway.stdout.readline())
     inside = _all_beneath(pid)
     assert len(inside) == 3
-    await gateway.communicate()
+    await gateway.communicate(b"")
     assert gateway.returncode == -signal.SIGKILL
     await until(lambda: not any(runs(each) for each in inside))
 
 
 def _all_in_box(posted: Posted) -> list[int]:
-    assert isinstance(posted.process, Process)
-    return _all_beneath(posted.process.pid)
+    """Return the processes of the server, and the one that started its box."""
+    assert posted.process is not None
+    parent = int(Path(f"/proc/{posted.process.pid}/stat").read_text("utf-8").rpartition(") ")[2].split()[1])
+    return [*_all_beneath(posted.process.pid), *([parent] if parent != os.getpid() else [])]
 
 
 def _all_beneath(pid: int) -> list[int]:

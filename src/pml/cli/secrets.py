@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import getpass
-import os
 import signal
 import sys
 import warnings
@@ -18,7 +17,6 @@ from pml.core.text import visible
 
 if TYPE_CHECKING:
     from pml.app import Place
-    from pml.settings.variables import DiskVariables
 
 EXAMPLES = """A value goes to the keyring of the system or, where none serves, to a file only you can read.
 A server gets the variables that it declares, each from the first of: the environment of the gateway, the
@@ -73,6 +71,7 @@ run = run_verb
 
 def set_secret(args: argparse.Namespace) -> int:
     """Raises: Invalid, MayNotDecide, Unavailable. Not a coroutine: Ctrl-C must end the prompt at once."""
+    from pml.app import open_variables
     from pml.settings.secrets import check_name
 
     if args.value or args.option is not None or "=" in args.name:
@@ -81,25 +80,24 @@ def set_secret(args: argparse.Namespace) -> int:
             hint="give only the name; the value is asked for, or read from standard input",
         )
     check_name(args.name)
-    place = _guarded_place(args)
-    stored = _variables(place).secrets.store(args.name, _read_value(args.name))
+    secrets = open_variables(_guarded_place(args)).secrets
+    stored = secrets.store(args.name, _read_value(args.name))
     if args.json:
         print_json({"name": args.name, "stored_in": stored.where, "problem": stored.problem})
         return Exit.OK
     if stored.problem is None:
         say(f"stored {args.name} in the keyring")
     else:
-        path = _variables(place).secrets.path
-        say(f"stored {args.name} in {visible(str(path))}, which only you can read")
+        say(f"stored {args.name} in {visible(str(secrets.path))}, which only you can read")
         complain(f"  not in a keyring: {visible(stored.problem)}")
     return Exit.OK
 
 
 def list_secrets(args: argparse.Namespace) -> int:
     """Raises: Invalid."""
-    from pml.app import find_place
+    from pml.app import find_place, open_variables
 
-    names = _variables(find_place(args.workspace)).secrets.names()
+    names = open_variables(find_place(args.workspace)).secrets.names()
     if args.json:
         print_json({"secrets": [{"name": name, "stored_in": where} for name, where in names.items()]})
     elif names:
@@ -111,7 +109,9 @@ def list_secrets(args: argparse.Namespace) -> int:
 
 def remove_secret(args: argparse.Namespace) -> int:
     """Raises: NotFound, MayNotDecide, Unavailable."""
-    problem = _variables(_guarded_place(args)).secrets.remove(args.name)
+    from pml.app import open_variables
+
+    problem = open_variables(_guarded_place(args)).secrets.remove(args.name)
     if args.json:
         print_json({"removed": args.name, "problem": problem})
     else:
@@ -123,7 +123,7 @@ def remove_secret(args: argparse.Namespace) -> int:
 
 async def check_names(args: argparse.Namespace) -> int:
     """Raises: Invalid."""
-    from pml.app import find_place, open_desk
+    from pml.app import find_place, open_desk, open_variables
     from pml.service.policy import current_policy
     from pml.settings.secrets import check_name
 
@@ -133,7 +133,7 @@ async def check_names(args: argparse.Namespace) -> int:
     async with open_desk(place) as desk:
         is_trusted = (await current_policy(desk, str(place.workspace))).trusted
     workspace = str(place.workspace) if is_trusted else None
-    variables = _variables(place)
+    variables = open_variables(place)
     found = await asyncio.to_thread(
         lambda: {name: variables.where(name, workspace=workspace) for name in args.names}
     )
@@ -160,12 +160,6 @@ def _guarded_place(args: argparse.Namespace) -> "Place":
 
     asyncio.run(until_done(guard()))
     return place
-
-
-def _variables(place: "Place") -> "DiskVariables":
-    from pml.settings.variables import DiskVariables
-
-    return DiskVariables(place.home, os.environ)
 
 
 def _read_value(name: str) -> str:

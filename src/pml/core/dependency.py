@@ -86,12 +86,12 @@ def tell_install(asked: JsonObject) -> list[tuple[str, str]]:
         ("from", visible(str(facts.get("source")))),
         ("lock", visible(str(facts.get("lock")))),
     ]
+    if facts.get("contained_before") is not None:
+        told.insert(3, ("weaker", f"so far it ran {_CONTAINED.get(str(facts['contained_before']))}"))
     if facts.get("first_accepted") is not None:
         told.insert(
             2, ("moved", f"another lock was accepted before: {visible(str(facts['first_accepted']))}")
         )
-    if facts.get("contained_before") is not None:
-        told.insert(3, ("weaker", f"so far it ran {_CONTAINED.get(str(facts['contained_before']))}"))
     for key, word in (("tool", "starts"), ("args", "arguments"), ("env", "sets")):
         if facts.get(key):
             told.append((word, visible_json(facts[key], indent=None)))
@@ -140,7 +140,7 @@ def _call(asked: JsonObject) -> str:
 def _closure(facts: JsonObject) -> str:
     size, count = facts.get("size"), facts.get("packages")
     told = _bytes(size) if isinstance(size, int) else "size not known before the download"
-    return f"{count} package{'' if count == 1 else 's'}, {told}, each checked against its hash"
+    return f"{visible(str(count))} package{'' if count == 1 else 's'}, {told}, each checked against its hash"
 
 
 def _scripts(facts: JsonObject) -> str:
@@ -153,7 +153,7 @@ def _containment(facts: JsonObject) -> str:
     permissions: JsonObject = given if isinstance(given, Mapping) else {}
     net = permissions.get("net", False)
     network = "all" if net is True else ", ".join(map(visible, _texts(net))) or "none"
-    parts = [f"network: {network}", f"workspace: {permissions.get('workspace', 'write')}"]
+    parts = [f"network: {network}", f"workspace: {visible(str(permissions.get('workspace', 'write')))}"]
     parts += [
         f"{key}: {', '.join(map(visible, _texts(permissions.get(key))))}"
         for key in ("read", "write", "run")

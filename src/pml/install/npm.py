@@ -44,6 +44,7 @@ from pml.install.surroundings import npm_surroundings
 from pml.install.tools import DISK_BYTES, DISK_ENTRIES, Disk, Output, find_deno, run_tool
 
 _PROJECT: Final = "server"  # Deno names a folder of the tree after the project, so it is always the same
+_OWN_ROOT: Final = b'{"workspace": []}'  # else Deno reads what folders above have, and may take part in it
 _DROPPINGS: Final = frozenset({".deno.lock", ".setup-cache.bin", ".initialized", ".scripts-warned"})
 _OUTSIDE: Final = re.compile(
     r"(file|link|portal|workspace|git\S*|https?|ssh|github|gitlab|bitbucket):|[./]|~/"
@@ -103,6 +104,9 @@ class NpmInstaller:
         url = _tarball(packuments.get(lock.name), lock.version)
         if url is None:
             raise Unavailable(f"the npm registry does not say where {quote(title)} is")
+        origin = project.origin(lock.name)
+        if not url.startswith("https:") if origin is None else origin_of(url) != origin:
+            raise Invalid(f"{quote(title)} would come from another host than its registry, which is refused")
         body = await download(
             url,
             authorization=authorization_for(url, project.npmrc, self._environ),
@@ -202,7 +206,7 @@ class _Project:
         self.folder.mkdir(mode=0o700, parents=True)
         package: Json = {"private": True, "dependencies": dict(wanted)}
         (self.folder / "package.json").write_bytes(msgspec.json.encode(package))
-        (self.folder / "deno.json").write_bytes(b"{}")  # else one of a folder above would count
+        (self.folder / "deno.json").write_bytes(_OWN_ROOT)
         with open(self.folder / ".npmrc", "w", opener=_open_private) as file:
             file.write(self.npmrc)
 

@@ -105,8 +105,6 @@ async def run_tool(
         ) from None
     finally:
         await _end(transport, hearing)
-    if disk is not None:
-        await asyncio.to_thread(disk.check)
     return Output(code=hearing.code, stdout=bytes(hearing.output), errors=hearing.last_words())
 
 
@@ -132,10 +130,13 @@ async def _spawn(
 
 
 async def _wait(hearing: "_Hearing", disk: Disk | None) -> None:
-    while not hearing.exited.is_set():
+    """Wait for the end, looking at the disk meanwhile and once more when nothing can change it."""
+    has_ended = False
+    while not has_ended:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LOOK_S if disk is not None else None):
+            async with asyncio.timeout(None if disk is None else _LOOK_S):
                 await hearing.exited.wait()
+        has_ended = hearing.exited.is_set()
         if disk is not None:
             await asyncio.to_thread(disk.check)
     with contextlib.suppress(TimeoutError):

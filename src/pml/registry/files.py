@@ -3,7 +3,6 @@
 import errno
 import os
 import stat
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +19,8 @@ _FLAGS: Final = (
 
 def write_whole(path: Path, content: bytes, *, mode: int, replace: bool = True) -> None:
     """Give `path` the `content`. Raises: OSError; without `replace`, FileExistsError if there is one."""
+    import tempfile
+
     _remove_stale(path.parent)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=_TEMPORARY, suffix=".tmp")
     try:
@@ -57,6 +58,8 @@ def read_plain(path: Path, *, limit: int) -> bytes | None:
             raise _no_plain_file(path)
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             content = file.read(limit + 1)
+    except OSError as exc:
+        raise Unavailable(f"cannot read `{path}`: {exc.strerror}") from exc
     finally:
         os.close(descriptor)
     if len(content) > limit:

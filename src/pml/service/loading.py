@@ -150,13 +150,20 @@ async def start_proven(
         artefact=changed.tree,
         deciders=deciders(gate, policy.settings, Subject.INTEGRITY_CHANGED, tool, asking),
     )
-    record = await settle(gate, question, None, attempt=attempt, asking=asking, settled=settled)
+    try:
+        record = await settle(gate, question, None, attempt=attempt, asking=asking, settled=settled)
+    except NotApproved as exc:
+        installed = loader.installer.installed(name)
+        if exc.outcome == State.CANCELLED and installed is not None and installed.tree == changed.tree:
+            return  # a person accepted it meanwhile, for another call
+        raise
     with contextlib.suppress(AlreadyClaimed):
         claimed = await claim(gate.desk, record.id, artefact=changed.tree)
         async with _finishing(gate, record):
             await loader.installer.accept(name, tree=changed.tree)
             entry = dependency_accepted(name, changed.tree, at=gate.desk.clock.now(), by=claimed.decided_by)
             await gate.desk.store.audit.record(entry)
+        await _withdraw_same(gate, question.subject, changed.tree, reason="it was accepted meanwhile")
     await wait(gate.desk, record.id, timeout_s=INSTALL_S, during=CARRIED_OUT)
 
 
@@ -304,10 +311,8 @@ class _Step:
             approval_id=None if record is None else record.id,
         )
         await gate.desk.store.audit.record(entry)
-        async for other in all_pending(gate.desk, session_id=gate.session.id):
-            if other.subject is Subject.DEPENDENCY_INSTALL and other.artefact == plan.terms:
-                with contextlib.suppress(Conflict, NotFound):
-                    await cancel(gate.desk, other.id, reason="it was installed meanwhile")
+        reason = "it was installed meanwhile"
+        await _withdraw_same(gate, Subject.DEPENDENCY_INSTALL, plan.terms, reason=reason)
 
     async def ask_for_variables(self, installed: Installed) -> bool:
         """Ask for variables that are not set; tell whether somebody was asked. Raises: EnvMissing."""
@@ -354,6 +359,14 @@ async def missing_variables(
     names = dependency.env_required
     known = await asyncio.to_thread(loader.variables.values, names, workspace=workspace)
     return tuple(name for name in names if name not in known)
+
+
+async def _withdraw_same(gate: Gate, subject: Subject, artefact: str, *, reason: str) -> None:
+    """Withdraw what other calls of the session still ask about the same: it is settled, and they go on."""
+    async for other in all_pending(gate.desk, session_id=gate.session.id):
+        if (other.subject, other.artefact) == (subject, artefact):
+            with contextlib.suppress(Conflict, NotFound):
+                await cancel(gate.desk, other.id, reason=reason)
 
 
 async def _in_background(loader: Loader, work: Coroutine[Any, Any, None]) -> None:

@@ -10,10 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pml.core.servers import (
-    _LOADER_VARIABLE,  # pyright: ignore[reportPrivateUsage]
-    _VARIABLE,  # pyright: ignore[reportPrivateUsage]
-)
+from pml.core.servers import variable_problem
 
 MAX_DOTENV_BYTES: Final = 256 * 1024
 MAX_PROBLEMS: Final = 20  # told of one file: whoever has more has another kind of file
@@ -35,14 +32,9 @@ class DotEnv:
     problems: tuple[str, ...] = ()
 
 
-def is_variable(name: str) -> bool:
-    """Tell whether `name` can be the name of a variable."""
-    return len(name) <= MAX_NAME and _VARIABLE.fullmatch(name) is not None
-
-
-def changes_code(name: str) -> bool:
-    """Tell whether a variable such as `LD_PRELOAD` would make other code run than what was named."""
-    return _LOADER_VARIABLE.fullmatch(name) is not None
+def name_problem(name: str) -> str | None:
+    """Return why `name` names no variable that counts, or None."""
+    return "is too long" if len(name) > MAX_NAME else variable_problem(name)
 
 
 def parse_dotenv(content: bytes) -> DotEnv:
@@ -75,9 +67,9 @@ def _parse_line(raw: bytes) -> dict[str, str]:
     if not text or text.startswith("#"):
         return {}
     line = _LINE.fullmatch(text)
-    if line is None or not is_variable(line["name"]):
+    if line is None or len(line["name"]) > MAX_NAME:
         raise _BadLine("is not `NAME=value`")
-    if changes_code(line["name"]):
+    if name_problem(line["name"]) is not None:
         raise _BadLine(f"sets `{line['name']}`, which changes which code runs, and does not count")
     return {line["name"]: _value(line["rest"])}
 

@@ -19,7 +19,7 @@ from pml.core.text import quote
 from pml.host.locks import LOCK_TIMEOUT_S, locked
 from pml.host.private import private_directory, too_open
 from pml.host.replacing import replace_file
-from pml.settings.dotenv import changes_code, is_variable
+from pml.settings.dotenv import name_problem
 from pml.settings.keyrings import KEYRING_WAIT_S
 from pml.settings.reading import MAX_BYTES, read_bytes
 
@@ -184,10 +184,9 @@ class Secrets:
 
 def check_name(name: str) -> None:
     """Raise Invalid for what no secret may be called. What was typed is not repeated: it may be the value."""
-    if not is_variable(name):
-        raise Invalid("the name of a secret is that of a variable, such as `GITHUB_TOKEN`: A-Z a-z 0-9 _")
-    if changes_code(name):
-        raise Invalid(f"`{name}` changes which code a server runs, and is refused")
+    problem = name_problem(name)
+    if problem is not None:
+        raise Invalid(f"the given name {problem}", hint="the name of a variable, such as `GITHUB_TOKEN`")
 
 
 def _check_value(value: str) -> None:
@@ -209,4 +208,4 @@ def _parse(content: bytes) -> _File | None:
         file = msgspec.json.decode(content, type=_File)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    return file if all(map(is_variable, file.secrets)) else None
+    return None if any(map(name_problem, file.secrets)) else file

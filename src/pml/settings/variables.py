@@ -14,7 +14,7 @@ from typing import Final
 
 from pml.core.errors import Invalid, Unavailable
 from pml.host.private import too_open
-from pml.settings.dotenv import MAX_DOTENV_BYTES, DotEnv, changes_code, is_variable, parse_dotenv
+from pml.settings.dotenv import MAX_DOTENV_BYTES, DotEnv, name_problem, parse_dotenv
 from pml.settings.keyrings import SystemKeyring
 from pml.settings.secrets import Keyring, Secrets, Where
 
@@ -65,7 +65,7 @@ class DiskVariables:
 
     def _find(self, names: Sequence[str], *, workspace: str | None) -> dict[str, _Found]:
         found: dict[str, _Found] = {}
-        missing = [name for name in names if is_variable(name) and not changes_code(name)]
+        missing = [name for name in names if name_problem(name) is None]
         for look in self._places(workspace):
             if not missing:
                 break

@@ -94,7 +94,7 @@ def contain(launch: Launch, spec: ServerSpec, *, home: Path, workspace: str, kin
         _check_seen(launch, home=home)
         if kind is Containment.LANDLOCK:
             return _landlocked(launch, read=(), write=(), hidden=os.path.realpath(home), net=True)
-        return _boxed(launch, bubblewrap.wide(home=str(home), workspace=workspace))
+        return _boxed(launch, bubblewrap.wide(home=str(home), workspace=workspace), ends_whole=False)
     reach = reach_of(spec, home=str(home), workspace=workspace)
     launch = replace(launch, cwd=_cwd(launch, spec, reach))
     _check_reached(launch, spec, reach)
@@ -105,7 +105,8 @@ def contain(launch: Launch, spec: ServerSpec, *, home: Path, workspace: str, kin
         launch = replace(launch, environment={**launch.environment, **_own_tmp(reach)})
         return _landlocked(launch, read=_real(read), write=write, hidden=None, net=net)
     launch = replace(launch, environment={**launch.environment, "TMPDIR": "/tmp"})
-    return _boxed(launch, bubblewrap.narrow(reach, home=str(home), workspace=workspace, has_net=net))
+    box = bubblewrap.narrow(reach, home=str(home), workspace=workspace, has_net=net)
+    return _boxed(launch, box, ends_whole=True)
 
 
 _WIDE_WORDS: Final = {
@@ -137,14 +138,14 @@ def _around(hidden: str, folders: tuple[str, ...]) -> str | None:
     return next((folder for folder in folders if within(hidden, os.path.realpath(folder))), None)
 
 
-def _boxed(launch: Launch, box: tuple[str, ...]) -> Launch:
+def _boxed(launch: Launch, box: tuple[str, ...], *, ends_whole: bool) -> Launch:
     program = bubblewrap.find_bwrap()
     if program is None:
         raise ServerFailed(
             f"server `{launch.server}` cannot be started: bwrap is gone", hint="install it again"
         )
     args = (*box, "--chdir", launch.cwd, "--", launch.command, *launch.args)
-    return replace(launch, command=program, args=args, cwd="/", is_boxed=True)
+    return replace(launch, command=program, args=args, cwd="/", is_boxed=True, ends_whole=ends_whole)
 
 
 def _landlocked(

@@ -36,6 +36,10 @@ _ALL_BY_ABI = {1: _REFER - 1, 2: _TRUNCATE - 1}  # older kernels know neither mo
 _ALL = (_TRUNCATE << 1) - 1
 
 
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.syscall.restype = ctypes.c_long
+
+
 class _Ruleset(ctypes.Structure):
     _fields_ = (("fs", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
 
@@ -67,7 +71,7 @@ def restrict(rules: Rules) -> None:
     ruleset = _call(_CREATE_RULESET, ctypes.byref(attributes), size, 0)
     for path, access in _allowed(rules, handled):
         _allow(ruleset, path, access)
-    if ctypes.CDLL(None, use_errno=True).prctl(_NO_NEW_PRIVS, 1, 0, 0, 0):
+    if _LIBC.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "no_new_privs")
     _call(_RESTRICT_SELF, ruleset, 0)
     os.close(ruleset)
@@ -108,9 +112,7 @@ def _allow(ruleset: int, path: str, access: int) -> None:
 
 
 def _call(number: int, *arguments: object) -> int:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall.restype = ctypes.c_long
-    result: int = libc.syscall(ctypes.c_long(number), *arguments)
+    result: int = _LIBC.syscall(ctypes.c_long(number), *arguments)
     if result < 0:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))

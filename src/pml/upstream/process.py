@@ -40,7 +40,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
-    """What is executed, where, and with which environment. `is_boxed`: `command` is bwrap, with a server."""
+    """What is executed, where, and with which environment.
+
+    `is_boxed`: `command` is bwrap, which starts the server; `ends_whole`: and nothing in the box outlives it.
+    """
 
     server: str
     command: str
@@ -48,6 +51,7 @@ class Launch:
     cwd: str
     environment: Mapping[str, str]
     is_boxed: bool = False
+    ends_whole: bool = False
 
 
 class _Told(msgspec.Struct, rename="kebab"):
@@ -94,7 +98,7 @@ class ServerProcess:
         self._input: asyncio.WriteTransport | None = None
         self._outputs: list[asyncio.BaseTransport] = []
         self._drain: asyncio.TimerHandle | None = None
-        self._is_boxed = launch.is_boxed
+        self._is_boxed, self._ends_whole = launch.is_boxed, launch.ends_whole
         self._is_told = asyncio.Event()
         self._telling = b""
         if launch.is_boxed:
@@ -170,9 +174,14 @@ class ServerProcess:
     async def _group_ends(self) -> None:
         """Wait for what was killed with the process; a zombie that nobody reaps is not waited for."""
         for _ in range(int(self._limits.drain_s / _LOOK_S)):
-            if not self._is_reaped or not (_group_exists(self.pid) or _group_exists(self.group)):
+            if not self._is_reaped or not (_group_exists(self.pid) or self._box_exists()):
                 return
             await asyncio.sleep(_LOOK_S)
+
+    def _box_exists(self) -> bool:
+        """Tell whether anything runs that is in the server's group."""
+        is_over = self._ends_whole and SystemProcesses().find(self.group) is None  # or a zombie
+        return not is_over and _group_exists(self.group)
 
     def _reap(self, process: "AnyPopen") -> None:
         """Wait, on a thread of its own, for the end of the process, and kill what is left of its group."""

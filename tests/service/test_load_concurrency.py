@@ -1,0 +1,141 @@
+"""Installs that several calls need at once, or whose caller gave up: done once, and found by the next."""
+
+import asyncio
+
+import pytest
+
+from pml.core.approvals import Channel, Decider, DeciderKind, OwnerId, State, Subject
+from pml.core.loading import Plan
+from pml.core.permissions import Containment
+from pml.core.values import JsonObject
+from pml.service.gate import Paused
+from pml.service.loading import stop_installs
+from tests.fakes import FakeAsking
+from tests.fakes_loading import make_dependency, make_lock
+from tests.service.gatehouses import interrupt
+from tests.service.offices import BOUND_S, until_idle
+from tests.service.warehouses import (
+    ARGUMENTS,
+    OTHER_ARGUMENTS,
+    OTHER_TOOL,
+    RAN,
+    TOOL,
+    Warehouse,
+)
+
+CODE: JsonObject = {"command": "ls"}
+MODEL = Decider(kind=DeciderKind.CLIENT, id="agent", channel=Channel.MODEL)
+PLAN = Plan(
+    dependency=make_dependency(), lock=make_lock(make_dependency()), containment=Containment.BUBBLEWRAP
+)
+
+
+# At the same time
+
+
+@pytest.mark.parametrize("arguments", [ARGUMENTS, OTHER_ARGUMENTS], ids=["the same call", "another call"])
+async def test_two_calls_at_once_need_one_answer_and_one_install(
+    warehouse: Warehouse, arguments: JsonObject
+) -> None:
+    asking = FakeAsking(warehouse.waiting()), FakeAsking(warehouse.waiting(), warehouse.denying())
+    calls = [
+        asyncio.create_task(warehouse.call(TOOL, ARGUMENTS, asking=asking[0], offered=False)),
+        asyncio.create_task(warehouse.call(TOOL, arguments, asking=asking[1], offered=False)),
+    ]
+    for call in calls:
+        await until_idle(call)
+
+    await warehouse.office.allow(asking[0].asked[0])
+    async with asyncio.timeout(BOUND_S):
+        await asyncio.gather(*calls)
+
+    assert [len(each.asked) for each in asking] == [1, 1]
+    assert (warehouse.installs, len(warehouse.servers.ran)) == (["memory@1.2.3"], 2)
+
+
+async def test_a_call_of_another_tool_that_waits_for_the_same_install_goes_on_to_its_own_question(
+    warehouse: Warehouse,
+) -> None:
+    asking = FakeAsking(warehouse.waiting()), FakeAsking(warehouse.waiting())
+    first = asyncio.create_task(warehouse.call(TOOL, asking=asking[0], offered=False))
+    second = asyncio.create_task(warehouse.call(OTHER_TOOL, {}, asking=asking[1], offered=False))
+    await until_idle(first)
+    await until_idle(second)
+
+    await warehouse.office.allow(asking[0].asked[0])
+    async with asyncio.timeout(BOUND_S):
+        await first
+        with pytest.raises(Paused) as paused:
+            await second
+
+    assert (paused.value.record.subject, paused.value.record.tool_name) == (Subject.TOOL_CALL, OTHER_TOOL)
+    settled = await warehouse.office.stored(asking[1].asked[0])
+    assert (settled.status, settled.reason) == (State.CANCELLED, "it was installed meanwhile")
+    assert (warehouse.installs, warehouse.servers.ran) == (["memory@1.2.3"], [RAN])
+
+
+async def test_a_rule_lets_two_calls_at_once_install_it_once(warehouse: Warehouse) -> None:
+    warehouse.configure(allow=["memory:*"])
+
+    await asyncio.gather(warehouse.call(TOOL), warehouse.call(OTHER_TOOL, {}))
+
+    assert (warehouse.installs, len(warehouse.servers.ran)) == (["memory@1.2.3"], 2)
+
+
+# Given up
+
+
+async def test_an_install_goes_on_when_its_caller_gives_up_and_the_next_call_finds_it(
+    warehouse: Warehouse,
+) -> None:
+    warehouse.installer.may_finish.clear()
+    asking = FakeAsking(warehouse.allowing())
+    calling = asyncio.create_task(warehouse.call(TOOL, asking=asking, offered=False))
+    async with asyncio.timeout(BOUND_S):
+        await warehouse.installer.begun.wait()
+    await interrupt(calling)
+    assert (warehouse.installs, len(warehouse.loader.installing)) == ([], 1)
+
+    warehouse.installer.may_finish.set()
+    async with asyncio.timeout(BOUND_S):
+        await asyncio.gather(*warehouse.loader.installing)
+    assert (warehouse.installs, await warehouse.states()) == (["memory@1.2.3"], [State.COMPLETED])
+    again = FakeAsking()
+    await warehouse.call(TOOL, asking=again, offered=False)
+
+    assert (warehouse.installs, warehouse.servers.ran, again.asked) == (["memory@1.2.3"], [RAN], [])
+
+
+async def test_stopping_ends_what_is_being_installed_and_says_that_it_was_interrupted(
+    warehouse: Warehouse,
+) -> None:
+    warehouse.installer.may_finish.clear()
+    asking = FakeAsking(warehouse.allowing())
+    calling = asyncio.create_task(warehouse.call(TOOL, asking=asking, offered=False))
+    async with asyncio.timeout(BOUND_S):
+        await warehouse.installer.begun.wait()
+        await interrupt(calling)
+        await stop_installs(warehouse.loader)
+
+    assert (warehouse.installer.interrupted, warehouse.installs) == (1, [])
+    assert warehouse.loader.installing == set()
+    record = await warehouse.office.stored(asking.asked[0])
+    assert (record.status, record.reason) == (State.FAILED, "interrupted")
+
+
+async def test_an_install_whose_process_died_is_asked_for_anew(warehouse: Warehouse) -> None:
+    warehouse.installer.may_finish.clear()
+    other = await warehouse.restart(warehouse.session.id)
+    dying = asyncio.create_task(other.call(TOOL, asking=FakeAsking(other.allowing()), offered=False))
+    async with asyncio.timeout(BOUND_S):
+        await warehouse.installer.begun.wait()
+    (record,) = await warehouse.questions()
+    assert record.status is State.EXECUTING
+    warehouse.office.owners.others.discard(OwnerId(f"owner of {warehouse.session.id}"))
+
+    paused = await warehouse.pause(TOOL)
+
+    assert (paused.record.subject, paused.record.id == record.id) == (Subject.DEPENDENCY_INSTALL, False)
+    assert warehouse.installs == []
+    await interrupt(dying)
+    await stop_installs(other.loader)
