@@ -2,7 +2,7 @@
 
 import sys
 
-from bench import gateways, pairs, pending, verdicts, wakeups
+from bench import gateways, loading, pairs, pending, verdicts, wakeups
 from bench.table import print_table
 
 quick = "--quick" in sys.argv[1:]
@@ -13,5 +13,6 @@ print_table(
         *wakeups.rows(quick=quick),
         *pending.rows(quick=quick),
         *gateways.rows(quick=quick),
+        *loading.rows(quick=quick),
     ]
 )

@@ -14,9 +14,11 @@ import pytest
 
 from pml.core.approvals import OwnerId
 from pml.core.manifests import launch_digest
+from pml.core.permissions import Access, Containment, Permissions
 from pml.core.rules import Source
 from pml.core.servers import ServerSpec
 from pml.upstream.board import Board
+from pml.upstream.containment import Held, Probed, available, held
 from pml.upstream.log import log_path
 from tests.cli.terminals import on_terminal
 from tests.commands import TIMEOUT_S, Pml, Ran, run_process, spawn
@@ -130,6 +132,80 @@ def test_status_tells_how_a_server_is_started_but_no_values_of_variables(pml: Pm
     assert digest_of() in told
     for ran in (pml("servers", "status", "--json"), pml("servers", "status"), pml("servers", "list")):
         assert SECRET not in ran.out
+
+
+def test_what_holds_a_server_is_told_before_and_while_it_runs(
+    pml: Pml, workspace: Path, pml_home: Path
+) -> None:
+    permitted = {**odd(), "permissions": {"net": True, "workspace": "read"}}
+    configure(workspace, {"odd": odd(), "tight": permitted})
+    wide, tight = pml("servers", "list", "--json").json["servers"]
+    for server, narrow in ((wide, False), (tight, True)):
+        spec = ServerSpec(
+            name=server["name"],
+            command="",
+            permissions=Permissions(net=True, workspace=Access.READ) if narrow else None,
+            source=Source(file="", line=1),
+        )
+        now = held(available(), spec, home=pml_home, workspace=str(workspace))
+        assert server["containment"] == [{"kind": now.kind, "told": now.words}]
+        assert now.words in " ".join(pml("servers", "status", server["name"]).out.split())
+    assert f" {available()} " in pml("servers", "list").out
+
+
+def test_a_server_that_nothing_contains_is_told_so(
+    pml: Pml, shop: Path, pml_home: Path, workspace: Path
+) -> None:
+    board(pml_home, workspace).post(
+        "odd",
+        launch=digest_of(),
+        state="running",
+        process=None,
+        restarts=0,
+        last_error=None,
+        containment=Held(kind=Containment.NONE, words="not contained: bwrap is not installed"),
+    )
+    told = {"kind": "none", "told": "not contained: bwrap is not installed"}
+    server = only(pml("servers", "list", "--json"))
+    assert (server["containment"], server["runs"][0]["containment"]) == ([told], told)
+    assert "not contained: bwrap is not installed" in pml("servers", "status", "odd").out
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "shown"),
+    [
+        (Containment.BUBBLEWRAP, None, ("ok", "servers are contained by bubblewrap", None)),
+        (
+            Containment.LANDLOCK,
+            "bwrap is not installed",
+            (
+                "warn",
+                "servers are contained by landlock only: bwrap is not installed",
+                "install the package `bubblewrap`",
+            ),
+        ),
+        (
+            Containment.NONE,
+            "bwrap does not work here: no",
+            (
+                "warn",
+                "servers are not contained: bwrap does not work here: no",
+                "allow bwrap to make user namespaces" if sys.platform == "linux" else None,
+            ),
+        ),
+    ],
+)
+def test_doctor_says_what_holds_servers_here_and_why_nothing_stronger(
+    pml: Pml,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: Containment,
+    reason: str | None,
+    shown: tuple[str, str, str | None],
+) -> None:
+    found = Probed(kind=kind, reason=reason)
+    monkeypatch.setattr("pml.upstream.containment.probe", lambda: found)
+    [check] = [each for each in pml("doctor", "--json").json["checks"] if each["name"] == "containment"]
+    assert (check["status"], check["message"], check.get("hint")) == shown
 
 
 def test_a_name_that_both_files_define_is_refused_and_told(pml: Pml, shop: Path, pml_home: Path) -> None:

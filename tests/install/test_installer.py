@@ -445,8 +445,10 @@ async def test_what_a_killed_install_left_is_removed_by_the_next_and_what_is_und
         await ecosystem.is_filling.wait()
         other = make_installer(pml_home)
         await other.install(make_plan(make_dependency(name="other")), told=ignore)
+        under_way = os.listdir(dead.parent)
+        assert len(under_way) == 2  # its folder and its lock
         await other.sweep()
-        assert len(os.listdir(dead.parent)) == 2  # the folder of the one under way, and its lock
+        assert os.listdir(dead.parent) == under_way
         ecosystem.may_end.set()
     await prove(installer, task.result())
     assert os.listdir(dead.parent) == []

@@ -350,6 +350,22 @@ async def test_the_users_credentials_reach_the_users_registry(bench: Bench) -> N
     await bench.installer(environ={"MY_NPM_TOKEN": "word"}).fetch(lock, bench.fresh("scratch"))
     assert set(bench.registry.authorizations) == {"Bearer word"}
     assert bench.registry.asked[-1].endswith("srv-1.0.0.tgz")
+    for copy in bench.folder.rglob(".npmrc"):
+        assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+        assert "word" not in copy.read_text()
+
+
+async def test_credentials_do_not_follow_a_redirect_to_another_host(bench: Bench) -> None:
+    path = bench.registry.publish("srv", bin=BIN)
+    place = bench.registry.url.removeprefix("http:")
+    (bench.home / ".npmrc").write_text(f"registry={bench.registry.url}\n{place}:_authToken=word\n")
+    lock = await bench.resolve()
+    with npm_registry() as other:
+        other.answers[path] = bench.registry.answers[path]
+        bench.registry.answers[path] = plainly(b"", status=302, location=other.url[:-1] + path)
+        assert sha512(await bench.installer().fetch(lock, bench.fresh("scratch"))) == lock.artefact[0]
+    assert bench.registry.authorizations[-1] == "Bearer word"
+    assert other.authorizations == [None]
 
 
 @pytest.mark.parametrize("variable", ["NPM_CONFIG_REGISTRY", "npm_config_registry", "npm_config_userconfig"])

@@ -364,7 +364,7 @@ async def test_a_user_setting_that_turns_hashes_off_does_not_turn_ours_off(
     index: PythonIndex, folders: tuple[Path, Path]
 ) -> None:
     good, evil = (make_wheel("hello", "1.0", files={"hello.py": text}) for text in ("GOOD = 1", "EVIL = 1"))
-    index.bodies[index.add("hello", "1.0", good)] = evil
+    index.add("hello", "1.0", evil)  # its page tells the hash of what it has, so only the lock is against it
     _tell_uv("[pip]\nverify-hashes = false\nrequire-hashes = false\n")
     with pytest.raises(IntegrityFailed):
         await _installer(index, UV_NO_VERIFY_HASHES="1").install(_lock("hello", good), *folders, told=_quiet)
@@ -440,8 +440,10 @@ async def test_a_bomb_is_stopped_by_its_size(index: PythonIndex, folders: tuple[
     assert len(bomb) < 1024**2
     index.add("bomb", "1.0", bomb)
     installer = _installer(index, limits=Limits(disk_bytes=16 * 1024**2))
+    heard: list[Progress] = []
     with pytest.raises(Invalid, match="unpacks to more than 16 MiB"):
-        await installer.install(_lock("bomb", bomb), *folders, told=_quiet)
+        await installer.install(_lock("bomb", bomb), *folders, told=heard.append)
+    assert "compiling" not in [one.message for one in heard]
 
 
 async def test_a_body_that_never_ends_is_ended_by_the_time_limit(
@@ -491,6 +493,37 @@ async def test_settings_of_a_folder_above_do_not_count_and_the_users_do(
     installer = PypiInstaller({"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]})
     lock = await installer.resolve(_package("hello-server"), scratch, told=_quiet)
     assert len(lock.packages) == 3
+
+
+async def test_variables_that_would_change_what_uv_takes_do_not_reach_it(
+    index: PythonIndex, folders: tuple[Path, Path]
+) -> None:
+    _offer_hello(index)
+    changing = {
+        "UV_OVERRIDE": "/nowhere",
+        "UV_CONSTRAINT": "/nowhere",
+        "UV_NO_BINARY": "1",
+        "UV_PROJECT": "/nowhere",
+    }
+    lock = await _installer(index, **changing).resolve(_package("hello-server"), folders[0], told=_quiet)
+    assert len(lock.packages) == 3
+
+
+async def test_of_several_indexes_the_first_that_knows_a_package_counts_until_its_hash_is_given(
+    index: PythonIndex, folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    scratch, tree = folders
+    wheel = make_wheel("hello", "1.0", scripts={"hello": "hello:main"})
+    index.add("hello", "1.0", wheel)
+    again = tmp_path / "again"
+    again.mkdir()
+    with serve_index() as first:
+        first.add("hello", "0.9", make_wheel("hello", "0.9"))
+        installer = _installer(index, UV_INDEX=f"{first.url}/simple")
+        with pytest.raises(NotFound, match=r"`hello==1\.0`") as caught:
+            await installer.resolve(_package("hello"), scratch, told=_quiet)
+        assert "UV_INDEX_STRATEGY" in (caught.value.hint or "")
+        assert await installer.install(_lock("hello", wheel), again, tree, told=_quiet) == "start/hello.py"
 
 
 async def test_the_index_of_pip_is_used_where_uv_has_none(

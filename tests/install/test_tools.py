@@ -166,6 +166,19 @@ os.write(os.open('file', os.O_CREAT | os.O_WRONLY), bytes(4096)); open('file', '
     assert (tmp_path / "file").stat().st_size == 4096
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a process from outside")
+async def test_no_program_takes_memory_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tools, "MEMORY_BYTES", 256 * 1024**2)
+    code = """
+import resource
+while resource.getrlimit(resource.RLIMIT_DATA)[0] < 0: pass
+bytearray(512 * 1024**2)
+"""
+    output = await run(code, tmp_path)
+    assert output.code == 1
+    assert output.last_words.endswith("MemoryError")
+
+
 @pytest.mark.parametrize("name", ["deno", "uv"])
 def test_a_program_is_found_beside_python_then_by_its_wheel_then_on_the_path(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -30,6 +30,15 @@ async def test_code_comes_from_the_real_server_once(reader: Reader, tmp_path: Pa
     assert await reader.code(served.url) == CODE
 
 
+@promise("registry:second-call-silent")
+async def test_code_that_its_hash_proves_is_never_fetched_again(reader: Reader, liar: Liar) -> None:
+    offer(liar, CODE, code_integrity=hash_of(CODE))
+    for _ in range(3):
+        assert await reader.code(liar.url) == CODE
+        reader.clock.advance(FRESH_S)
+    assert [asked.form for asked in liar.asked] == [JSON, TYPESCRIPT, JSON, JSON]
+
+
 @promise("registry:no-lies")
 async def test_code_that_is_not_what_the_metadata_names_is_refused(reader: Reader, liar: Liar) -> None:
     offer(liar, OTHER, code_integrity=hash_of(CODE))

@@ -243,11 +243,6 @@ _TOOLS: Final = (
     ("deno", "to run TypeScript capabilities and npm servers", "pip install deno"),
     ("uv", "to install Python servers", "pip install uv"),
     ("git", "to install from repositories", "install git from your system's packages"),
-    (
-        "bwrap",
-        "to contain the processes PML starts",
-        "Debian, Ubuntu, Fedora, Arch: install the package `bubblewrap`",
-    ),
     ("claude", "to launch Claude Code", "npm install -g @anthropic-ai/claude-code"),
 )
 
@@ -256,13 +251,28 @@ def check_tools() -> Iterator[Check]:
     """Yield which programs are there; none of them is needed to answer approvals."""
     beside = str(Path(sys.executable).parent)  # where PyPI's deno and uv put their programs
     for tool, purpose, how in _TOOLS:
-        if tool == "bwrap" and sys.platform != "linux":
-            continue
         path = shutil.which(tool) or shutil.which(tool, path=beside)
         if path is None:
             yield Check(name=tool, status=Status.WARN, message=f"not found; needed {purpose}", hint=how)
         else:
             yield Check(name=tool, status=Status.OK, message=visible(path))
+    yield check_containment()
+
+
+def check_containment() -> Check:
+    """Tell what holds the servers that PML starts on this machine, and why nothing stronger does."""
+    from pml.core.permissions import Containment
+    from pml.upstream.containment import probe
+
+    probed = probe()
+    if probed.reason is None:
+        return Check(name="containment", status=Status.OK, message=f"servers are contained by {probed.kind}")
+    how = "not contained" if probed.kind is Containment.NONE else f"contained by {probed.kind} only"
+    mend = "install the package `bubblewrap`" if "not installed" in probed.reason else None
+    hint = mend or ("allow bwrap to make user namespaces" if sys.platform == "linux" else None)
+    return Check(
+        name="containment", status=Status.WARN, message=f"servers are {how}: {probed.reason}", hint=hint
+    )
 
 
 def failed(name: str, error: Unavailable) -> Check:

@@ -22,6 +22,8 @@ COMMANDS: Final[dict[str, str]] = {
     "stdio": "serve an agent's MCP client on standard input and output",
     "call": "call one tool, asked on the terminal where need be",
     "servers": "list, look at and stop the MCP servers of the workspace",
+    "deps": "list, install, verify and remove servers",
+    "catalog": "show the servers that PML knows by itself",
     "publish": "check capabilities, add hashes and locks, fill a registry's folder",
     "cloud": "serve a folder of capabilities as a registry",
     "approvals": "list, show, answer, and ask for approvals",

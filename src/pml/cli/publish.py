@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pml.cli.exits import Exit
 from pml.cli.output import count, print_json, say
 from pml.cli.verbs import add_common
-from pml.core.errors import Invalid, Unavailable
+from pml.core.errors import Invalid
 from pml.core.locks import Lock
 from pml.core.text import visible
 from pml.core.values import JsonObject
@@ -41,7 +41,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 async def run(args: argparse.Namespace) -> int:
     """Raises: Invalid, NotFound, Conflict, IntegrityFailed, Unavailable."""
-    return await publish_with(args, given_lock)
+    from pml.app import find_place
+
+    place = find_place(args.workspace)
+
+    async def resolve(dependency: "McpDependency") -> Lock:
+        from pml.app import open_installer
+        from pml.cli.progress import InstallBar
+
+        with InstallBar() as bar:
+            return await open_installer(place).resolve(dependency, told=bar)
+
+    return await publish_with(args, resolve)
 
 
 async def publish_with(args: argparse.Namespace, resolve: "Resolve") -> int:
@@ -64,13 +75,6 @@ async def publish_with(args: argparse.Namespace, resolve: "Resolve") -> int:
         for dependency in each.metadata.mcp_deps:
             say(f"  {visible(dependency.title)}: {_closure(dependency)}")
     return Exit.OK
-
-
-async def given_lock(dependency: "McpDependency") -> Lock:
-    """Return the lock that the draft has. Raises: Unavailable if it has none."""
-    if isinstance(dependency.lock, Lock):
-        return dependency.lock
-    raise Unavailable(f"the lock of {visible(dependency.title)} cannot be looked up", hint="give its `lock`")
 
 
 def _print_checked(drafts: "Sequence[Draft]", *, as_json: bool) -> None:

@@ -37,6 +37,8 @@ _STOP: Final = """Calls that wait for the server fail at once. The next call sta
 examples:
   pml servers stop github"""
 
+_COLUMNS: Final = ("SERVER", "STATE", "TOOLS", "CONTAINED BY", "RUNS AS", "DEFINED IN")
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
@@ -59,7 +61,7 @@ async def list_servers(args: argparse.Namespace) -> int:
     elif not found and not is_broken:
         say("no server is configured here: `mcpServers` in .pml.json or in the user's file names them")
     elif found:
-        print_table(("SERVER", "STATE", "TOOLS", "RUNS AS", "DEFINED IN"), [_row(each) for each in found])
+        print_table(_COLUMNS, [_row(each) for each in found])
     return Exit.FAILED if is_broken else Exit.OK
 
 
@@ -125,6 +127,7 @@ def _row(standing: Standing) -> tuple[str, ...]:
         standing.name,
         standing.state,
         "?" if standing.tools is None else str(len(standing.tools)),
+        ", ".join(dict.fromkeys(held.kind for held in standing.containment)) or "?",
         Shown("; ".join(_where(run) for run in standing.runs) or "-"),
         _defined(standing),
     )
@@ -163,6 +166,7 @@ def _facts(standing: Standing) -> list[tuple[str, str]]:
         facts.append(("problem", visible(standing.problem)))
     tools = "not known before its first start" if standing.tools is None else ", ".join(standing.tools)
     facts += [("launch", standing.launch), ("tools", visible(tools or "none"))]
+    facts += [("containment", held.words) for held in standing.containment]
     for run in standing.runs:
         posted = run.posted
         facts.append(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pml.service.desk import Desk
     from pml.service.policy import Policy
     from pml.upstream.board import Posted
+    from pml.upstream.containment import Held
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,13 @@ class Standing:
     problem: str | None
     tools: tuple[str, ...] | None
     runs: tuple[Run, ...]
+    next_held: "Held | None" = None
+
+    @property
+    def containment(self) -> "Sequence[Held]":
+        """What holds each that runs; of a server that does not run, what would."""
+        now = [run.posted.containment for run in self.runs] or [self.next_held]
+        return list(dict.fromkeys(held for held in now if held is not None))
 
     @property
     def state(self) -> str:
@@ -50,7 +58,7 @@ class Standing:
 async def all_standing(desk: "Desk", place: "Place", policy: "Policy") -> list[Standing]:
     """Return every server that the workspace's files define or that runs in it, by name."""
     runs = _runs(_posted(place), await desk.store.sessions.live())
-    found = [await _configured(desk, policy, spec, runs) for spec in _specs(policy)]
+    found = [await _configured(desk, place, policy, spec, runs) for spec in _specs(policy)]
     known = {(standing.name, standing.launch) for standing in found}
     found += [
         Standing(
@@ -92,9 +100,14 @@ def _specs(policy: "Policy") -> list[ServerSpec]:
 
 
 async def _configured(
-    desk: "Desk", policy: "Policy", spec: ServerSpec, runs: Mapping[tuple[str, str], list[Run]]
+    desk: "Desk",
+    place: "Place",
+    policy: "Policy",
+    spec: ServerSpec,
+    runs: Mapping[tuple[str, str], list[Run]],
 ) -> Standing:
     from pml.core.manifests import launch_digest
+    from pml.upstream.containment import available, held
 
     launch = launch_digest(spec)
     manifest = await desk.store.manifests.get(spec.name, launch)
@@ -108,6 +121,7 @@ async def _configured(
         problem=next(problems, None),
         tools=None if manifest is None else tuple(manifest.definitions),
         runs=tuple(runs.get((spec.name, launch), ())),
+        next_held=held(available(), spec, home=place.home, workspace=str(place.workspace)),
     )
 
 
@@ -122,6 +136,7 @@ def standing_json(standing: Standing) -> JsonObject:
         "launch": standing.launch,
         "start": None if spec is None else launch_json(spec),
         "tools": standing.tools,
+        "containment": [_held_json(held) for held in standing.containment],
         "runs": [run_json(run) for run in standing.runs],
     }
 
@@ -139,6 +154,10 @@ def launch_json(spec: ServerSpec) -> JsonObject:
     }
 
 
+def _held_json(held: "Held") -> JsonObject:
+    return {"kind": held.kind, "told": held.words}
+
+
 def run_json(run: Run) -> JsonObject:
     posted = run.posted
     return {
@@ -150,4 +169,5 @@ def run_json(run: Run) -> JsonObject:
         "gateway_pid": posted.owner_process.pid,
         "owner": posted.owner,
         "sessions": run.sessions,
+        "containment": None if posted.containment is None else _held_json(posted.containment),
     }

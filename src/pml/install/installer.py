@@ -33,7 +33,7 @@ from pml.install.shelf import Shelf
 from pml.install.staging import Staging, to_the_end
 from pml.install.trees import Difference, hash_tree, keep_list, make_read_only
 
-_WAIT_S: Final = 900.0  # another process may be downloading a large closure over a slow line
+_WAIT_S: Final = 1800.0  # longer than the slowest install that another process may be busy with
 _RETRY_S: Final = (0.01, 0.05)  # jittered, so that waiting processes do not march in step
 
 
@@ -136,9 +136,8 @@ class DiskInstaller:
     async def gc(self, keep_in_use: Container[str] = ()) -> int:
         """Remove trees that neither are installed nor have their path in `keep_in_use`, and what was left.
 
-        Returns how many bytes that frees. Raises: Invalid, and nothing is removed.
+        Returns how many bytes that frees. Raises: Invalid, and no tree is removed.
         """
-        self.all_installed()
         freed = 0
         with self._failures("remove old files"):
             await self.sweep()

@@ -188,7 +188,7 @@ class PypiInstaller:
         kept = pypi_surroundings(self._environ)
         own = {name: value for name, value in kept.items() if not name.startswith("PIP_")}
         tries = {name: self._environ[name] for name in ("UV_HTTP_RETRIES",) if name in self._environ}
-        return {**own, **tries, **uv_settings(self._environ), "UV_NO_INSTALLER_METADATA": "1"}
+        return {**own, **tries, **uv_settings(self._environ)}
 
     def _disk(self, *folders: Path) -> Disk:
         return Disk(folders=folders, cap_bytes=self._limits.disk_bytes)

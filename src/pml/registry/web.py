@@ -106,8 +106,6 @@ async def _follow(url: str, form: Form, *, etag: str | None, patience: Patience)
 async def _request(
     url: str, form: Form, *, etag: str | None, patience: Patience
 ) -> "AsyncGenerator[httpx2.Response]":
-    from http.cookiejar import CookieJar, DefaultCookiePolicy
-
     import httpx2
 
     headers = {"accept": form.value, "accept-encoding": "gzip", "user-agent": f"pml/{__version__}"}
@@ -115,9 +113,8 @@ async def _request(
         headers["if-none-match"] = etag
     host = urlsplit(url).hostname or ""
     direct = f"all://[{host}]" if ":" in host else f"all://{host}"
-    async with httpx2.AsyncClient(
+    async with httpx2.AsyncClient(  # one for each request: what sets a cookie never sees it again
         timeout=httpx2.Timeout(patience.read_s, connect=patience.connect_s),
-        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         mounts={direct: None} if is_loopback(host) else None,
         follow_redirects=False,
     ) as client:

@@ -1,0 +1,257 @@
+"""`pml deps install`: a person has servers installed before anything calls them, after seeing all the facts.
+
+What the files configure themselves and what a rule denies is not installed. What was agreed to is one lock
+and one set of variables, as for an install that a call asks for.
+"""
+
+import argparse
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from pml.cli.catalog import print_facts
+from pml.cli.exits import Exit
+from pml.cli.opening import opened
+from pml.cli.output import complain, print_json, say
+from pml.cli.progress import InstallBar
+from pml.cli.prompts import confirm, is_interactive
+from pml.core.approvals import instant
+from pml.core.audit import dependency_installed
+from pml.core.dependency import install_facts, tell_install
+from pml.core.errors import ArtefactChanged, Conflict, IntegrityFailed, NotFound
+from pml.core.loading import Found, Installed, Plan
+from pml.core.names import FALLBACK_EXPORT, ToolName, parse_tool
+from pml.core.rules import Call, VerdictKind
+from pml.core.text import quote, visible
+from pml.core.values import Json, JsonObject
+
+if TYPE_CHECKING:
+    from pml.app import Place
+    from pml.core.capability import McpDependency
+    from pml.service.desk import Desk
+    from pml.service.gate import Loader
+    from pml.service.policy import Policy
+
+_SHOWN_FILES: Final = 20
+
+
+async def install_servers(args: argparse.Namespace) -> int:
+    """Raises: NotFound, Conflict, ToolDenied, IntegrityFailed, MayNotDecide, Unavailable."""
+    from pml.app import find_place
+    from pml.service.policy import current_policy
+    from pml.service.sessions import guard_person
+
+    place = find_place(args.workspace)
+    async with opened(args) as desk:
+        await guard_person(desk)
+        policy = await current_policy(desk, str(place.workspace))
+        for error in policy.broken:
+            raise error
+        installing = _Installing(desk, place, policy, yes=args.yes, as_json=args.json)
+        for name in args.names:
+            await installing.install(name)
+    if args.json:
+        print_json(
+            {
+                "installed": installing.installed,
+                "declined": installing.declined,
+                "waiting": installing.waiting,
+            }
+        )
+    if installing.waiting:
+        return Exit.PENDING
+    return Exit.DENIED if installing.declined else Exit.OK
+
+
+def installed_json(installed: Installed) -> dict[str, Json]:
+    """Return what is told of an installed server, also by `pml deps list`."""
+    dependency = installed.dependency
+    return {
+        "name": dependency.name,
+        "version": dependency.version,
+        "install": dependency.install,
+        "integrity": dependency.integrity,
+        "proof": proof_of(installed),
+        "lock": installed.lock,
+        "tree": installed.tree,
+        "containment": installed.containment.value,
+        "env_required": dependency.env_required,
+        "installed_at": instant(installed.installed_at),
+        "path": installed.path,
+    }
+
+
+def proof_of(installed: Installed) -> str:
+    """Return in a word what the files are known by."""
+    if installed.accepted:
+        return "accepted"
+    return "unverified" if installed.dependency.integrity is None else "verified"
+
+
+class _Installing:
+    """One command line: each server is found, shown, asked about and installed, one after another."""
+
+    def __init__(self, desk: "Desk", place: "Place", policy: "Policy", *, yes: bool, as_json: bool) -> None:
+        self._desk = desk
+        self._place = place
+        self._policy = policy
+        self._yes = yes
+        self._as_json = as_json
+        self._loader = _loader(desk, place)
+        self.installed: list[JsonObject] = []
+        self.declined: list[str] = []
+        self.waiting: list[JsonObject] = []
+
+    async def install(self, name: str) -> None:
+        from pml.service.loading import in_use
+
+        found = await self._find(name)
+        for dependency in found.metadata.mcp_deps:
+            before = in_use(self._loader, dependency)
+            if before is not None and await self._is_sound(before):
+                self._tell(before, f"{before.dependency.title} is installed already")
+            else:
+                await self._install(found, dependency)
+
+    async def _find(self, name: str) -> Found:
+        from pml.service.loading import find
+
+        is_tool = ":" in name
+        tool = parse_tool(name) if is_tool else ToolName(namespace=name, action=FALLBACK_EXPORT)
+        _refuse_configured(self._policy, tool.namespace or "")
+        settings = self._policy.settings
+        policy = self._policy
+        if not is_tool:  # a server by its own name, and no capability that is called like the stand-in action
+            policy = replace(policy, settings=replace(settings, registry_prefix=None))
+        found = await find(self._loader, policy, tool)
+        if found is None:
+            where = "in the catalog" if settings.registry is None else "in the catalog or in the registry"
+            raise NotFound(f"no server {quote(name)} {where}", hint="`pml catalog list` shows the catalog")
+        await self._refuse_denied(found, tool)
+        return found
+
+    async def _refuse_denied(self, found: Found, tool: ToolName) -> None:
+        """Refuse a server of which a deny leaves no tool. Raises: ToolDenied."""
+        from pml.service.policy import judge, refuse_denied
+
+        actions = [str(each.get("name")) for each in found.metadata.tools] or [tool.action]
+        judged = [
+            await judge(
+                self._desk,
+                self._policy,
+                Call(tool=f"{tool.namespace}:{action}", arguments={}),
+                session_id=None,
+            )
+            for action in actions
+        ]
+        if all(each.kind is VerdictKind.DENY for each in judged):
+            refuse_denied(judged[0], f"{tool.namespace}:*")
+
+    async def _is_sound(self, installed: Installed) -> bool:
+        """Tell whether its files are as they were, and it is held as strongly as was agreed."""
+        loader = self._loader
+        if loader.containment.is_weaker_than(installed.containment):
+            return False
+        try:
+            await loader.installer.prove(
+                loader.installer.launch(installed, workspace=str(self._place.workspace))
+            )
+        except ArtefactChanged as exc:
+            complain(f"the files of {installed.dependency.title} have changed since it was installed:")
+            for file in exc.files[:_SHOWN_FILES]:
+                complain(f"  {visible(file)}")
+            if len(exc.files) > _SHOWN_FILES:
+                complain(f"  and {len(exc.files) - _SHOWN_FILES} more")
+            return False
+        return True
+
+    async def _install(self, found: Found, dependency: "McpDependency") -> None:
+        from pml.service.sessions import guard_person
+
+        if dependency.integrity is None and not self._policy.settings.allow_unverified:
+            raise IntegrityFailed(
+                dependency.title,
+                expected="the integrity of its artefact",
+                got="none",
+                hint="`install.allow_unverified` in the user's config.json lets you decide",
+            )
+        with InstallBar() as bar:
+            lock = await self._loader.installer.resolve(dependency, told=bar)
+        plan = Plan(dependency=dependency, lock=lock, containment=self._loader.containment)
+        if not await self._agrees(plan, source=found.source):
+            return
+        await guard_person(self._desk)  # an agent may have come while the question was open
+        with InstallBar() as bar:
+            installed = await self._loader.installer.install(plan, told=bar)
+        await self._desk.store.audit.record(
+            dependency_installed(
+                dependency.name,
+                dependency.version,
+                integrity=dependency.integrity,
+                lock=lock.digest,
+                why="by command",
+                at=self._desk.clock.now(),
+            )
+        )
+        self._tell(installed, f"installed {dependency.title}")
+        await self._tell_missing(dependency)
+
+    async def _agrees(self, plan: Plan, *, source: str) -> bool:
+        """Show the facts, and ask unless that was done by `--yes`."""
+        accepted = self._loader.installer.accepted_lock(plan.dependency.name)
+        asked = install_facts(plan, source=source, accepted=accepted)
+        title = plan.dependency.title
+        if not self._as_json:
+            facts = [fact for fact in tell_install(asked) if fact[0] != "call"]  # nobody calls it yet
+            print_facts(title, facts)
+        if self._yes:
+            return True
+        if self._as_json or not is_interactive():
+            complain(f"pml: nobody is there to answer; to install {visible(title)}, add `--yes`")
+            self.waiting.append({**asked, "terms": plan.terms})
+            return False
+        word = "" if plan.dependency.integrity is not None else " UNVERIFIED"
+        if confirm(f"\nInstall {visible(title)}{word}?"):
+            return True
+        say(f"{visible(title)} is not installed")
+        self.declined.append(plan.dependency.name)
+        return False
+
+    def _tell(self, installed: Installed, words: str) -> None:
+        self.installed.append(installed_json(installed))
+        if not self._as_json:
+            word = " UNVERIFIED" if proof_of(installed) == "unverified" else ""
+            say(f"{visible(words)}{word}: {visible(installed.path)}")
+
+    async def _tell_missing(self, dependency: "McpDependency") -> None:
+        workspace = str(self._place.workspace) if self._policy.trusted else None
+        names = dependency.env_required
+        known = await asyncio.to_thread(self._loader.variables.values, names, workspace=workspace)
+        for name in names:
+            if name not in known:
+                complain(f"  it needs {visible(name)}, which is not set: pml secrets set {visible(name)}")
+
+
+def _loader(desk: "Desk", place: "Place") -> "Loader":
+    from pml.app import open_installer, open_sources, open_variables
+    from pml.service.gate import Loader
+    from pml.upstream.containment import available, usual
+
+    return Loader(
+        sources=open_sources(place, desk.clock, warn=complain),
+        installer=open_installer(place),
+        variables=open_variables(place),
+        containment=usual(available(), home=place.home, workspace=str(place.workspace)),
+    )
+
+
+def _refuse_configured(policy: "Policy", name: str) -> None:
+    """Refuse a name that a file has already: what it configures is what runs. Raises: Conflict."""
+    for config in (policy.loaded.user.config, policy.loaded.workspace.config):
+        spec = None if config is None else config.servers.get(name)
+        if spec is not None:
+            where = f"{spec.source.file}:{spec.source.line}"
+            raise Conflict(
+                f"server {quote(name)} is configured in {where}, and runs as that says",
+                hint="remove it there to use the one of the catalog or the registry",
+            )

@@ -1,0 +1,285 @@
+"""`pml call` of a tool whose server is not installed: the question, its answers, the bar, what is left."""
+
+import contextlib
+import json
+import os
+import sys
+import time
+import uuid
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from pml.core.integrity import Algorithm, integrity_of
+from pml.core.locks import Lock, Locked
+from pml.core.packages import Ecosystem
+from pml.host.locks import open_lock_file, try_lock
+from tests.cli.terminals import on_terminal
+from tests.commands import TIMEOUT_S, Pml, run_process
+from tests.e2e.claude import Screen
+from tests.install.python_index import PythonIndex, make_wheel, serve_index
+from tests.promises import promise
+from tests.tools import need
+
+OK, FAILED, DENIED, PENDING, INTERRUPTED = 0, 1, 3, 4, 130
+PROMPT: Final = "answer [c/a/b]: "
+ADA: Final = '{"name": "Ada"}'
+CALL: Final = ("call", "greeter:greet", ADA)
+GREETED: Final = "hello Ada\n"
+SERVER: Final = """
+import json, sys
+
+GREET = {"name": "greet", "inputSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}
+
+def answer(method, params):
+    if method == "initialize":
+        info = {"name": "greeter", "version": "1.0"}
+        version = params["protocolVersion"]
+        return {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
+    if method == "tools/list":
+        return {"tools": [GREET]}
+    if method == "tools/call":
+        return {"content": [{"type": "text", "text": "hello " + params["arguments"]["name"]}]}
+    return {}
+
+def main():
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "id" in message:
+            result = answer(message["method"], message.get("params"))
+            print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+
+
+class Registry:
+    """A folder that offers the server `greeter`, and the index on loopback that has its one wheel."""
+
+    def __init__(self, folder: Path, index: PythonIndex, home: Path) -> None:
+        self.index = index
+        self.home = home
+        scripts = {"greeter-server": "greeter:main"}
+        self.wheel = make_wheel("greeter-server", "1.0", files={"greeter.py": SERVER}, scripts=scripts)
+        self.file = index.add("greeter-server", "1.0", self.wheel)
+        self.integrity = str(integrity_of(self.wheel, Algorithm.SHA256))
+        self._entry = folder / "acme.tools.greeter.json"
+        self.offer()
+        home.mkdir(mode=0o700)
+        (home / "config.json").write_text(json.dumps({"registry": str(folder)}))
+
+    def offer(self, **more: object) -> None:
+        """Write the entry; `more` are further fields of the dependency."""
+        greeter = {
+            "name": "greeter",
+            "type": "stdio",
+            "install": "uvx greeter-server==1.0",
+            "integrity": self.integrity,
+            "permissions": {"workspace": "none"},
+            **more,
+        }
+        entry = {"fqdn": "acme.tools.greeter", "type": "server", "tools": ["greet"], "mcp_deps": [greeter]}
+        self._entry.write_text(json.dumps(entry))
+
+    def locked(self) -> Any:
+        """Return the lock of the one package, so that nothing need be looked up."""
+        key = "greeter-server==1.0"
+        package = Locked(key=key, name="greeter-server", version="1.0", integrity=(self.integrity,))
+        lock = Lock(
+            ecosystem=Ecosystem.PYPI, name="greeter-server", version="1.0", root=key, packages=(package,)
+        )
+        return msgspec.to_builtins(lock)
+
+    @property
+    def was_downloaded(self) -> bool:
+        return f"/files/{self.file}" in self.index.asked
+
+    @property
+    def leftovers(self) -> list[str]:
+        """What stands in the folder of installed servers: servers, and installs under way."""
+        servers = self.home / "servers"
+        if not servers.exists():
+            return []
+        staged = os.listdir(servers / ".staging") if (servers / ".staging").exists() else []
+        return sorted({*os.listdir(servers), *staged} - {".staging"})
+
+    def wait_for_download(self) -> None:
+        end = time.monotonic() + TIMEOUT_S
+        while not self.was_downloaded:
+            assert time.monotonic() < end, "nothing was downloaded"
+
+
+@pytest.fixture
+def registry(
+    tmp_path: Path, workspace: Path, pml_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> Generator[Registry]:
+    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
+        monkeypatch.delenv(name)
+    folder = tmp_path / "registry"
+    folder.mkdir()
+    with serve_index() as index:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", f"{index.url}/simple")
+        yield Registry(folder, index, pml_home)
+
+
+@contextlib.contextmanager
+def another_install(home: Path) -> Generator[None]:
+    """Hold what an install of `greeter` by another process holds."""
+    (home / "locks").mkdir(mode=0o700)
+    lock = open_lock_file(str(home / "locks" / "install-greeter.lock"), create=True)
+    try:
+        assert try_lock(lock)
+        yield
+    finally:
+        os.close(lock)
+
+
+# --- on a terminal
+
+
+@promise("agent:nothing-unapproved")
+def test_a_person_is_shown_what_would_be_installed_and_is_not_asked_for_the_same_tool_again(
+    registry: Registry,
+) -> None:
+    with on_terminal(*CALL) as terminal:
+        card = terminal.until(PROMPT)
+        for fact in (
+            "Approval required to install greeter@1.0",
+            "package   uvx greeter-server==1.0",
+            f"proof     {registry.integrity}",
+            "workspace: none",
+            "closure   1 package,",
+            "from      ",
+            'call      greeter:greet {"name": "Ada"}',
+            'would add "greeter:greet" to',
+            "c  continue  install exactly this",
+            "b  abort ",
+        ):
+            assert fact in card, fact
+        assert registry.leftovers == []
+        terminal.type("c\n")
+        assert terminal.end() == (OK, GREETED)
+    assert registry.leftovers == ["greeter"]
+
+    with on_terminal("call", "greeter:greet", '{"name": "Bob"}') as terminal:
+        assert terminal.end() == (OK, "hello Bob\n")
+        assert "[c/" not in terminal.screen
+
+
+@promise("always:only-what-was-shown")
+def test_always_installs_and_writes_the_entry_that_was_shown(registry: Registry, workspace: Path) -> None:
+    registry.offer(lock=registry.locked())
+    with on_terminal(*CALL) as terminal:
+        terminal.until('add "greeter:greet" to .pml.json')
+        terminal.until(PROMPT)
+        terminal.type("a\n")
+        assert terminal.end() == (OK, GREETED)
+    settings = json.loads((workspace / ".pml.json").read_text())
+    assert settings["permissions"]["allow"] == ["greeter:greet"]
+    assert run_process(*CALL, "--session", "other").out == GREETED
+
+
+@promise("agent:nothing-unapproved")
+def test_abort_installs_nothing(registry: Registry) -> None:
+    registry.offer(lock=registry.locked())
+    with on_terminal(*CALL) as terminal:
+        terminal.until(PROMPT)
+        terminal.type("b\n")
+        terminal.until("Dependency greeter required but not approved")
+        assert terminal.end() == (DENIED, "")
+    assert (registry.was_downloaded, registry.leftovers) == (False, [])
+
+
+@promise("install:atomic")
+def test_ctrl_c_while_it_installs_leaves_nothing_behind(pml: Pml, registry: Registry) -> None:
+    registry.offer(lock=registry.locked())
+    registry.index.endless.add(registry.file)
+    with on_terminal(*CALL) as terminal:
+        terminal.until(PROMPT)
+        before = terminal.modes()
+        terminal.type("c\n")
+        registry.wait_for_download()
+        terminal.type("\x03")
+        terminal.until("interrupted")
+        assert terminal.end() == (INTERRUPTED, "")
+        assert terminal.modes() == before
+        assert "Traceback" not in terminal.screen
+    assert registry.leftovers == []
+
+    registry.index.endless.clear()
+    with on_terminal(*CALL) as terminal:  # and what was interrupted is asked anew
+        terminal.until(PROMPT)
+        terminal.type("c\n")
+        assert terminal.end() == (OK, GREETED)
+
+
+def test_a_bar_tells_how_the_install_goes_and_is_gone_afterwards(
+    registry: Registry, tmp_path: Path, workspace: Path
+) -> None:
+    registry.offer(lock=registry.locked())
+    screen, out = Screen(need("tmux"), f"pml-{uuid.uuid4().hex}"), tmp_path / "out"
+    kept = ("HOME", "PML_HOME", "PATH", "UV_DEFAULT_INDEX")
+    environment = {name: os.environ[name] for name in kept} | {"TERM": "xterm-256color", "LANG": "C.UTF-8"}
+    command = ["sh", "-c", '"$@" >"$OUT"; echo "ended with $?"', "sh", sys.executable, "-m", "pml", *CALL]
+    try:
+        with another_install(registry.home):
+            screen.open(command, {**environment, "OUT": str(out)}, workspace)
+            screen.wait(PROMPT.strip())
+            screen.press("c", "Enter")
+            assert "━" in screen.wait("waiting for another install of greeter")
+        ended = screen.wait("ended with 0")
+    finally:
+        screen.close()
+    assert "━" not in ended
+    assert "waiting for another install" not in ended
+    assert out.read_text() == GREETED
+
+
+# --- without a terminal
+
+
+@promise("agent:nothing-unapproved")
+def test_without_a_terminal_nothing_is_installed_until_somebody_allows_it_elsewhere(
+    pml: Pml, registry: Registry
+) -> None:
+    ran = run_process(*CALL)
+    assert (ran.code, ran.out) == (PENDING, "")
+    assert "Approval required to install greeter@1.0: nothing has run\n" in ran.err
+    assert "run the same command again" in ran.err
+
+    shape = run_process(*CALL, "--json").json
+    asked = shape["approval"]
+    assert shape["approval_required"] is True
+    assert (asked["subject"], asked["tool"], asked["may_allow"]) == (
+        "dependency_install",
+        "greeter:greet",
+        ["person"],
+    )
+    assert asked["input"]["call"] == {"tool": "greeter:greet", "arguments": {"name": "Ada"}}
+    told = asked["input"]["dependency"]
+    assert (told["install"], told["integrity"]) == ("uvx greeter-server==1.0", registry.integrity)
+    assert f"pml approvals allow {asked['id'][:8]}" in ran.err
+    assert registry.leftovers == []
+
+    assert pml("approvals", "allow", asked["id"]).code == OK
+    ran = run_process(*CALL)
+    assert (ran.code, ran.out) == (OK, GREETED)
+    assert "installed\n" in ran.err
+    assert pml.status(asked["id"]) == "completed"
+
+
+@promise("install:proven")
+def test_bytes_that_are_not_those_of_the_lock_are_told_with_both_hashes_and_not_kept(
+    registry: Registry,
+) -> None:
+    registry.offer(lock=registry.locked())
+    other = make_wheel("greeter-server", "1.0", files={"greeter.py": SERVER + "# and more\n"})
+    registry.index.bodies[registry.file] = other
+    with on_terminal(*CALL) as terminal:
+        terminal.until(PROMPT)
+        terminal.type("c\n")
+        terminal.until("Integrity check failed for greeter")
+        terminal.until("Expected ")
+        code, out = terminal.end()
+    assert (code in (FAILED, DENIED), out, registry.leftovers) == (True, "", [])
