@@ -269,7 +269,7 @@ def test_without_a_terminal_nothing_is_installed_until_somebody_allows_it_elsewh
     assert pml.status(asked["id"]) == "completed"
 
 
-@promise("install:proven")
+@promise("install:only-proven-bytes")
 def test_bytes_that_are_not_those_of_the_lock_are_told_with_both_hashes_and_not_kept(
     registry: Registry,
 ) -> None:

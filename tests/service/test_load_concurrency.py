@@ -4,10 +4,12 @@ import asyncio
 
 import pytest
 
-from pml.core.approvals import Channel, Decider, DeciderKind, OwnerId, State, Subject
+from pml.core.approvals import Approval, ApprovalId, Channel, Decider, DeciderKind, OwnerId, State, Subject
 from pml.core.loading import Plan
 from pml.core.permissions import Containment
 from pml.core.values import JsonObject
+from pml.service import approvals, loading
+from pml.service.desk import Desk
 from pml.service.gate import Paused
 from pml.service.loading import stop_installs
 from tests.fakes import FakeAsking
@@ -139,3 +141,25 @@ async def test_an_install_whose_process_died_is_asked_for_anew(warehouse: Wareho
     assert warehouse.installs == []
     await interrupt(dying)
     await stop_installs(other.loader)
+
+
+async def test_who_gives_up_while_the_answer_is_being_taken_leaves_no_install_that_never_ends(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, go_on, claim = asyncio.Event(), asyncio.Event(), approvals.claim
+
+    async def claim_slowly(desk: Desk, approval_id: ApprovalId, *, artefact: str) -> Approval:
+        record = await claim(desk, approval_id, artefact=artefact)
+        taken.set()
+        await go_on.wait()
+        return record
+
+    monkeypatch.setattr(loading, "claim", claim_slowly)
+    calling = asyncio.create_task(warehouse.call(TOOL, asking=FakeAsking(warehouse.allowing())))
+    async with asyncio.timeout(BOUND_S):
+        await taken.wait()
+        await interrupt(calling)
+        go_on.set()
+        await asyncio.gather(*warehouse.loader.installing)
+
+    assert (await warehouse.states(), warehouse.installs) == ([State.COMPLETED], ["memory@1.2.3"])

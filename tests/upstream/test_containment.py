@@ -177,6 +177,21 @@ async def test_declared_folders_open_no_way_into_the_home_of_pml(
         await fleet.close()
 
 
+@promise("contain:home-hidden")
+async def test_a_declared_folder_inside_the_home_of_pml_is_not_shown(
+    harbour: Harbour, kind: Containment
+) -> None:
+    vault = harbour.home / "vault"
+    vault.mkdir(parents=True)
+    (vault / "key").write_text(SECRET, encoding="utf-8")
+    link = harbour.home.parent / "link"
+    link.symlink_to(vault)
+    permissions = Permissions(read=(str(vault), str(link)), write=(str(link),))
+    server = box(harbour, kind, installed(harbour, permissions=permissions))
+    assert not await server.reads(vault / "key")
+    assert not await server.reads(link / "key")
+
+
 # --- the workspace's file
 
 
@@ -261,6 +276,20 @@ async def test_a_declared_folder_that_became_a_link_leads_nowhere_else(
             server = Prisoner(fleet, installed(harbour, permissions=permissions))
             assert not await server.reads(home / "diary"), permissions
             await fleet.close()
+
+
+@promise("contain:only-declared-folders")
+async def test_a_link_that_a_server_made_where_it_may_write_leads_nowhere_at_the_next_start(
+    harbour: Harbour, home: Path, kind: Containment
+) -> None:
+    (home / "diary").write_text(SECRET, encoding="utf-8")
+    own = home / "own"
+    own.mkdir()
+    (own / "data").symlink_to(home)
+    permissions = Permissions(write=(str(own),), read=(str(own / "data"),))
+    server = box(harbour, kind, installed(harbour, permissions=permissions))
+    assert await server.writes(own / "new")
+    assert not await server.reads(home / "diary")
 
 
 @pytest.mark.parametrize("access", Access)

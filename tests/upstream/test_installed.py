@@ -13,6 +13,7 @@ import pytest
 from pml.core.errors import ArtefactChanged, EnvMissing, ServerFailed
 from pml.core.permissions import Containment
 from pml.upstream.board import Posted, ask_stop, list_servers
+from pml.upstream.environment import environment_of
 from pml.upstream.limits import Limits
 from tests.promises import promise
 from tests.upstream.boxes import installed, need
@@ -69,6 +70,18 @@ async def test_a_server_gets_the_values_that_it_declares_and_nothing_of_its_user
         "A_KEY": SECRET,
         "HOME": str(harbour.home / "state" / "odd"),
         "LANG": "C.UTF-8",
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+    }
+
+
+@promise("env:only-declared")
+def test_a_value_that_is_not_declared_never_reaches_a_server(harbour: Harbour) -> None:
+    spec = installed(harbour, env_required=["A_KEY"])
+    values = {"A_KEY": SECRET, "OTHER": "y", "HOME": "/root", "LD_PRELOAD": "/tmp/evil.so"}
+    found = environment_of(spec, {}, values=values)
+    assert found == {
+        "A_KEY": SECRET,
+        "HOME": str(harbour.home / "state" / "odd"),
         "PATH": "/usr/local/bin:/usr/bin:/bin",
     }
 

@@ -88,15 +88,15 @@ def show_server(args: argparse.Namespace) -> int:
     from pml.registry.catalog import Catalog
     from pml.upstream.containment import available, usual
 
-    place = find_place(args.workspace)
-    found = Catalog().find(args.name)
-    dependency = None if found is None else found.metadata.dependency(args.name)
+    place, name = find_place(args.workspace), str(args.name)
+    found = Catalog().find(name)
+    dependency = None if found is None else found.metadata.dependency(name)
     if found is None or dependency is None or not isinstance(dependency.lock, Lock):
-        names = [str(each.name) for entry in Catalog().bundled() for each in entry.metadata.mcp_deps]
-        near = get_close_matches(args.name, names, n=1)
+        names = [each.name for entry in Catalog().bundled() for each in entry.metadata.mcp_deps]
+        near = get_close_matches(name, names, n=1)
         hint = f"did you mean `{near[0]}`?" if near else "`pml catalog list` shows all there are"
-        raise NotFound(f"no server {quote(args.name)} in the catalog", hint=hint)
-    installed = _installed(place).get(args.name)
+        raise NotFound(f"no server {quote(name)} in the catalog", hint=hint)
+    installed = _installed(place).get(name)
     if args.json:
         print_json(_whole_json(found, dependency, dependency.lock, installed))
         return Exit.OK

@@ -3,8 +3,9 @@
 Where folders lie, who may install, and what is done with a failure is not known here.
 """
 
+import re
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -12,6 +13,8 @@ from pml.core.capability import McpDependency, Package
 from pml.core.loading import Told
 from pml.core.locks import Lock
 from pml.core.permissions import Permissions
+
+_PLACE: Final = re.compile(r"\$\{(workspace|state)\}")
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +31,11 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     tree: str
     state: str
     workspace: str
+
+    def fill(self, text: str) -> str:
+        """Return `text` with its places filled, in one pass: a folder's name is never read as a place."""
+        places = {"workspace": self.workspace, "state": self.state}
+        return _PLACE.sub(lambda found: places[found[1]], text)
 
 
 class EcosystemInstaller(Protocol):
@@ -50,8 +58,6 @@ class EcosystemInstaller(Protocol):
         """Return the artefact of the package itself, to be hashed otherwise than its registry does."""
         ...
 
-    def command(
-        self, entry: str, dependency: McpDependency, room: Room, permissions: Permissions
-    ) -> Command:
+    def command(self, entry: str, dependency: McpDependency, room: Room, permissions: Permissions) -> Command:
         """Return how the installed server is started, held to `permissions` as far as its runtime can."""
         ...

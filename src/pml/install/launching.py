@@ -1,6 +1,5 @@
 """How an installed server is started: its command, its own folder, and the variables it always gets."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -18,7 +17,6 @@ _RUNTIME: Final[Mapping[Ecosystem, Mapping[str, str]]] = {
     Ecosystem.NPM: {"DENO_DIR": "${state}/deno", "DENO_NO_UPDATE_CHECK": "1"},
     Ecosystem.PYPI: {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1"},
 }
-_PLACE: Final = re.compile(r"\$\{(workspace|state)\}")
 
 
 class Launches:
@@ -57,7 +55,7 @@ class Launches:
             name=dependency.name,
             command=command.command,
             args=command.args,
-            env={name: _filled(value, room) for name, value in env.items()},
+            env={name: room.fill(value) for name, value in env.items()},
             cwd=room.workspace,
             permissions=dependency.permissions,
             source=self._source,
@@ -73,9 +71,3 @@ class Launches:
                 is_accepted=installed.accepted,
             ),
         )
-
-
-def _filled(value: str, room: Room) -> str:
-    """Return `value` with its places filled, in one pass: the name of a folder is never read as a place."""
-    places = {"workspace": room.workspace, "state": room.state}
-    return _PLACE.sub(lambda found: places[found[1]], value)

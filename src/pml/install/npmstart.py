@@ -4,7 +4,6 @@ Deno's permissions follow links out of a folder, so they are the second wall and
 """
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shutil import which
@@ -22,7 +21,6 @@ from pml.install.tools import find_deno
 
 NOTE: Final = "package.json"  # of the tree; says which runtime the packages need
 _NATIVE: Final = ".node"
-_PLACE: Final = re.compile(r"\$\{(workspace|state)\}")
 # No code cache: it would be bytecode that nobody proved, in a folder that the server may write.
 _DENO: Final = (
     *("run", "--quiet", "--no-prompt", "--no-remote", "--cached-only", "--no-config", "--no-lock"),
@@ -89,7 +87,7 @@ def start_command(
     """Return how the server is started; `path` is where node is looked for. Raises: Invalid, Unavailable."""
     tree = Path(room.tree)
     chosen = os.path.join(room.tree, _entry(entry, dependency, tree))
-    args = (*dependency.package.args, *(_filled(arg, room) for arg in dependency.args))
+    args = tuple(room.fill(argument) for argument in dependency.argv)
     if _runtime(tree, dependency.name) == "node":
         node = which("node", path=path)
         if node is None:
@@ -151,9 +149,3 @@ def _allow(kind: str, values: Sequence[str]) -> str:
         if "," in value or not value:  # Deno would read two permissions, or all of them
             raise Invalid(f"{quote(value)} has a comma, so Deno cannot be told to allow it")
     return f"--allow-{kind}={','.join(dict.fromkeys(values))}"
-
-
-def _filled(arg: str, room: Room) -> str:
-    """Return `arg` with its places filled, in one pass: the name of a folder is never read as a place."""
-    places = {"workspace": room.workspace, "state": room.state}
-    return _PLACE.sub(lambda found: places[found[1]], arg)

@@ -19,8 +19,8 @@ from pml.core.capability import McpDependency
 from pml.core.errors import IntegrityFailed, Invalid, Unavailable
 from pml.core.integrity import Algorithm, integrity_of
 from pml.core.loading import Progress, Told
-from pml.core.locks import Lock, check_lock
-from pml.core.packages import Package
+from pml.core.locks import Lock, Locked, check_lock
+from pml.core.packages import Ecosystem, Package, normal_name, same_version
 from pml.core.permissions import Permissions
 from pml.core.text import quote, visible
 from pml.install import pylock, python_site
@@ -36,7 +36,6 @@ from pml.install.uv_failures import failure
 OLDEST_PYTHON: Final = "3.11"  # what PML itself runs on; a closure is for this one and all newer
 _INDEXES: Final = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL")
 _INDEX_NAME: Final = re.compile(r"^[\w.-]+=(?=\w+://)")  # uv lets an index be named: `name=https://…`
-_PLACE: Final = re.compile(r"\$\{(workspace|state)\}")
 _PHASES: Final = ("finding the packages", "downloading", "unpacking", "compiling")
 
 
@@ -106,7 +105,7 @@ class PypiInstaller:
         scripts = sorted(path.name.removesuffix(".py") for path in starters.glob("*.py"))
         package = dependency.package
         script = python_site.choose_script(scripts, package=package.name, tool=package.tool)
-        given = (*package.args, *(_filled(text, room) for text in dependency.args))
+        given = tuple(room.fill(argument) for argument in dependency.argv)
         return Command(
             command=base_python(),
             args=("-I", "-S", "-B", str(starters / f"{script}.py"), *given),
@@ -157,11 +156,13 @@ class PypiInstaller:
         )
         if output.code != 0:
             raise failure(output, package=lock.name, task="list what was installed")
-        found = {(one.name, one.version) for one in msgspec.json.decode(output.stdout, type=list[_Listed])}
-        named = {(package.name, package.version) for package in lock.packages}
-        if strange := sorted(found - named):
-            raise Invalid(f"{quote('=='.join(strange[0]))} was installed, which the lock does not name")
-        if not any((one.name, one.version) in found for one in lock.packages if one.key == lock.root):
+        found = msgspec.json.decode(output.stdout, type=list[_Listed])
+        for one in found:
+            if not any(one.is_of(package) for package in lock.packages):
+                raise Invalid(f"{quote(f'{one.name}=={one.version}')} was installed, not being in the lock")
+        if not any(
+            one.is_of(package) for one in found for package in lock.packages if package.key == lock.root
+        ):
             raise Invalid(f"{quote(lock.name)} itself was not installed: it is not for this machine")
 
     async def _uv(
@@ -219,8 +220,14 @@ class PypiInstaller:
 
 
 class _Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """An installed distribution, as uv lists it."""
+
     name: str
     version: str
+
+    def is_of(self, package: Locked) -> bool:
+        same_name = normal_name(self.name, Ecosystem.PYPI) == normal_name(package.name, Ecosystem.PYPI)
+        return same_name and same_version(self.version, package.version, Ecosystem.PYPI)
 
 
 def _arrange(tree: Path, name: str) -> list[str]:
@@ -254,8 +261,3 @@ def _read_capped(path: Path, most: int) -> bytes:
     if len(data) > most:
         raise Invalid(f"{quote(str(path))} has more than {most:,} bytes")
     return data
-
-
-def _filled(text: str, room: Room) -> str:
-    """Return `text` with its places filled, in one pass: the name of a folder is never read as a place."""
-    return _PLACE.sub(lambda found: room.workspace if found[1] == "workspace" else room.state, text)

@@ -1,12 +1,12 @@
 """The bundled catalog: well-known servers, pinned, with the locks of their closures. Needs no network.
 
-One small file tells of each server; its lock is read only when that server is asked for.
+One small file tells of each server; its lock is read only when that server is asked for. `scripts/catalog`
+makes the files and verifies them.
 """
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
@@ -20,16 +20,18 @@ from pml.core.values import loads
 SOURCE: Final = "catalog"
 LOCKS: Final = "locks"
 
+_BUNDLED: Final = Path(__file__).with_name("bundled")
+
 
 class Catalog:
     """The catalog in `folder`; the default is the one that ships with PML."""
 
-    def __init__(self, folder: Traversable | None = None) -> None:
-        self._folder = files("pml.registry") / "bundled" if folder is None else folder
+    def __init__(self, folder: Path = _BUNDLED) -> None:
+        self._folder = folder
         self._whole: dict[str, Found] = {}
 
     def bundled(self) -> Sequence[Found]:
-        """Return every server, by name; of the locks only the digests."""
+        """Return every server, by name; of the locks only the digests. Raises: Invalid."""
         return tuple(self._index.values())
 
     def find(self, name: str) -> Found | None:
@@ -47,20 +49,21 @@ class Catalog:
 
     @cached_property
     def _index(self) -> Mapping[str, Found]:
-        entries = sorted(
-            (path for path in self._folder.iterdir() if path.is_file()), key=lambda path: path.name
-        )
         found = [
             Found(
                 metadata=parse_metadata(path.read_bytes(), what=f"the catalog's {path.name}"), source=SOURCE
             )
-            for path in entries
+            for path in sorted(self._folder.glob("*.json"))
         ]
         return {dependency.name: each for each in found for dependency in each.metadata.mcp_deps}
 
     def _lock(self, name: str, digest: Lock | str | None) -> Lock:
         what = f"the catalog's lock of `{name}`"
-        lock = parse_lock(loads((self._folder / LOCKS / f"{name}.json").read_bytes(), what=what), what=what)
+        try:
+            content = (self._folder / LOCKS / f"{name}.json").read_bytes()
+        except OSError as exc:
+            raise Invalid(f"{what} cannot be read: {exc.strerror}") from exc
+        lock = parse_lock(loads(content, what=what), what=what)
         if lock.digest != digest:
             raise Invalid(f"{what} is not the one that its entry names")
         return lock

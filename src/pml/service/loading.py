@@ -158,13 +158,18 @@ async def start_proven(
             return  # a person accepted it meanwhile, for another call
         raise
     with contextlib.suppress(AlreadyClaimed):
-        claimed = await claim(gate.desk, record.id, artefact=changed.tree)
-        async with _finishing(gate, record):
-            await loader.installer.accept(name, tree=changed.tree)
-            entry = dependency_accepted(name, changed.tree, at=gate.desk.clock.now(), by=claimed.decided_by)
-            await gate.desk.store.audit.record(entry)
-        await _withdraw_same(gate, question.subject, changed.tree, reason="it was accepted meanwhile")
+        await _in_background(loader, _accept(gate, loader, name, changed.tree, record))
     await wait(gate.desk, record.id, timeout_s=INSTALL_S, during=CARRIED_OUT)
+
+
+async def _accept(gate: Gate, loader: Loader, name: str, tree: str, record: Approval) -> None:
+    """Take the changed files for those of the server, as was allowed. Raises: AlreadyClaimed, Changed."""
+    claimed = await claim(gate.desk, record.id, artefact=tree)
+    async with _finishing(gate, claimed):
+        await loader.installer.accept(name, tree=tree)
+        entry = dependency_accepted(name, tree, at=gate.desk.clock.now(), by=claimed.decided_by)
+        await gate.desk.store.audit.record(entry)
+    await _withdraw_same(gate, record.subject, tree, reason="it was accepted meanwhile")
 
 
 def coverage(tool: str, arguments: JsonObject) -> tuple[str, str]:
@@ -286,14 +291,18 @@ class _Step:
             refused = f"Dependency {name} required but not approved{colon}{said}"
             raise NotApproved(refused, outcome="dependency_refused", hint=exc.hint) from exc
         with contextlib.suppress(AlreadyClaimed):
-            claimed = await claim(gate.desk, record.id, artefact=plan.terms)
-            await _in_background(self._loader, self._carry_out(plan, claimed))
+            await _in_background(self._loader, self._carry_out(plan, record))
             return
         await wait(gate.desk, record.id, timeout_s=INSTALL_S, during=CARRIED_OUT)
 
     async def _carry_out(self, plan: Plan, record: Approval | None) -> None:
-        """Install what was approved, or what a rule covers; an approval of it covers the call as well."""
+        """Install what was approved, or what a rule covers; an approval of it covers the call as well.
+
+        Raises: what `claim` and the installer raise.
+        """
         gate = self._gate
+        if record is not None:
+            record = await claim(gate.desk, record.id, artefact=plan.terms)
         async with _finishing(gate, record):
             with _unsound_is_unavailable():
                 await self._loader.installer.install(plan, told=self._told)

@@ -6,7 +6,6 @@ written. A box that cannot be made ends bubblewrap before the server begins.
 """
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -20,6 +19,8 @@ _TRIAL_S: Final = 10.0  # it takes some 10 ms; a machine under load takes longer
 
 # A user namespace of its own also for root: without it, `/proc/PID/root` of a process outside leads out.
 # A session of its own, so that signals meet the server's group and bwrap lives to tell how it ended.
+# A narrow box dies with the thread that spawned it, the event loop's. A wide one must not: its server would
+# be killed, what it started would not, and nobody could find that by the server's process.
 _COMMON: Final = ("--unshare-user", "--cap-drop", "ALL", "--new-session")
 _NARROW: Final = (
     *(*_COMMON, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts"),
@@ -30,6 +31,8 @@ _Mount = tuple[str, tuple[str, ...]]
 
 
 def find_bwrap() -> str | None:
+    import shutil
+
     return shutil.which("bwrap", path=_SYSTEM_PATH) or shutil.which("bwrap")
 
 

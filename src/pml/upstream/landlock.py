@@ -5,6 +5,7 @@ Landlock only ever allows: it hides no name, and nothing inside a folder that is
 """
 
 import ctypes
+import functools
 import json
 import os
 import stat
@@ -34,10 +35,6 @@ _TCP = 3  # bind and connect
 _SCOPES = 3  # abstract sockets and signals stay among the server's own processes
 _ALL_BY_ABI = {1: _REFER - 1, 2: _TRUNCATE - 1}  # older kernels know neither moving nor truncating
 _ALL = (_TRUNCATE << 1) - 1
-
-
-_LIBC = ctypes.CDLL(None, use_errno=True)
-_LIBC.syscall.restype = ctypes.c_long
 
 
 class _Ruleset(ctypes.Structure):
@@ -71,7 +68,7 @@ def restrict(rules: Rules) -> None:
     ruleset = _call(_CREATE_RULESET, ctypes.byref(attributes), size, 0)
     for path, access in _allowed(rules, handled):
         _allow(ruleset, path, access)
-    if _LIBC.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0):
+    if _libc().prctl(_NO_NEW_PRIVS, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "no_new_privs")
     _call(_RESTRICT_SELF, ruleset, 0)
     os.close(ruleset)
@@ -111,8 +108,15 @@ def _allow(ruleset: int, path: str, access: int) -> None:
         os.close(parent)
 
 
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall.restype = ctypes.c_long
+    return libc
+
+
 def _call(number: int, *arguments: object) -> int:
-    result: int = _LIBC.syscall(ctypes.c_long(number), *arguments)
+    result: int = _libc().syscall(ctypes.c_long(number), *arguments)
     if result < 0:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))

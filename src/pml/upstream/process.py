@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import errno
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -329,7 +328,7 @@ def find_program(launch: Launch) -> str:
             raise _not_started(launch, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
         found = path if os.path.exists(path) else None
     else:
-        found = shutil.which(launch.command, path=launch.environment.get("PATH", os.defpath))
+        found = _search(launch, os.defpath)
     if found is None:
         raise _not_started(launch, FileNotFoundError())
     return found
@@ -337,8 +336,14 @@ def find_program(launch: Launch) -> str:
 
 def _program(launch: Launch) -> str:
     if sys.platform == "win32":  # `npx` is `npx.cmd` there, which only this finds
-        return shutil.which(launch.command, path=launch.environment.get("PATH")) or launch.command
+        return _search(launch, None) or launch.command
     return launch.command
+
+
+def _search(launch: Launch, default: str | None) -> str | None:
+    import shutil
+
+    return shutil.which(launch.command, path=launch.environment.get("PATH", default))
 
 
 def _not_started(launch: Launch, exc: OSError | ValueError) -> ServerFailed:
