@@ -140,9 +140,10 @@ def another_install(home: Path) -> Generator[None]:
 
 @promise("agent:nothing-unapproved")
 def test_a_person_is_shown_what_would_be_installed_and_is_not_asked_for_the_same_tool_again(
-    registry: Registry,
+    pml: Pml, registry: Registry
 ) -> None:
-    with on_terminal(*CALL) as terminal:
+    pml.ask("a:b", session="robot")  # so that the session lasts as long as this process
+    with on_terminal(*CALL, "--session", "robot") as terminal:
         card = terminal.until(PROMPT)
         for fact in (
             "Approval required to install greeter@1.0",
@@ -162,9 +163,8 @@ def test_a_person_is_shown_what_would_be_installed_and_is_not_asked_for_the_same
         assert terminal.end() == (OK, GREETED)
     assert registry.leftovers == ["greeter"]
 
-    with on_terminal("call", "greeter:greet", '{"name": "Bob"}') as terminal:
-        assert terminal.end() == (OK, "hello Bob\n")
-        assert "[c/" not in terminal.screen
+    with on_terminal("call", "greeter:greet", '{"name": "Bob"}', "--session", "robot") as terminal:
+        assert (*terminal.end(), terminal.screen) == (OK, "hello Bob\n", "")
 
 
 @promise("always:only-what-was-shown")
@@ -192,7 +192,7 @@ def test_abort_installs_nothing(registry: Registry) -> None:
 
 
 @promise("install:atomic")
-def test_ctrl_c_while_it_installs_leaves_nothing_behind(pml: Pml, registry: Registry) -> None:
+def test_ctrl_c_while_it_installs_leaves_nothing_behind(registry: Registry) -> None:
     registry.offer(lock=registry.locked())
     registry.index.endless.add(registry.file)
     with on_terminal(*CALL) as terminal:

@@ -12,6 +12,7 @@ from pml.service import approvals, loading
 from pml.service.desk import Desk
 from pml.service.gate import Paused
 from pml.service.loading import stop_installs
+from pml.service.settling import SETTLED
 from tests.fakes import FakeAsking
 from tests.fakes_loading import make_dependency, make_lock
 from tests.service.gatehouses import interrupt
@@ -72,7 +73,7 @@ async def test_a_call_of_another_tool_that_waits_for_the_same_install_goes_on_to
 
     assert (paused.value.record.subject, paused.value.record.tool_name) == (Subject.TOOL_CALL, OTHER_TOOL)
     settled = await warehouse.office.stored(asking[1].asked[0])
-    assert (settled.status, settled.reason) == (State.CANCELLED, "it was installed meanwhile")
+    assert (settled.status, settled.reason) == (State.CANCELLED, SETTLED)
     assert (warehouse.installs, warehouse.servers.ran) == (["memory@1.2.3"], [RAN])
 
 

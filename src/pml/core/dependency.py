@@ -52,15 +52,29 @@ def install_facts(
     }
     if accepted is not None and accepted != lock.digest:
         facts["first_accepted"] = accepted
+    if before is not None:
+        facts["in_use"] = before.dependency.version
     if before is not None and plan.containment.is_weaker_than(before.containment):
         facts["contained_before"] = before.containment
     return {"dependency": facts}
+
+
+def why_install(asked: JsonObject, tool: str) -> str:
+    """Return why PML asks to install the server of `tool`."""
+    in_use = _facts(asked).get("in_use")
+    if in_use is None:
+        return f"the server of {visible(tool)} is not installed"
+    return f"the server of {visible(tool)} is in use as {visible(str(in_use))}, approved on other terms"
 
 
 def dependency_title(asked: JsonObject) -> str:
     """Return `memory@1.2.3`."""
     facts = _facts(asked)
     return visible(f"{facts.get('name')}@{facts.get('version')}")
+
+
+def dependency_name(asked: JsonObject) -> str:
+    return visible(str(_facts(asked).get("name")))
 
 
 def server_name(asked: JsonObject) -> str:

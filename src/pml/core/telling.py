@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pml.core.approvals import Approval, Subject
-from pml.core.dependency import tell_changed, tell_install, tell_variables
+from pml.core.dependency import tell_changed, tell_install, tell_variables, why_install
 from pml.core.text import visible, visible_json
 from pml.core.values import Json, JsonObject
 
@@ -80,7 +80,7 @@ def why_asked(record: Approval) -> str:
     if rule is None and record.subject is Subject.WORKSPACE_TRUST:
         return "what was called needs the servers that this file defines"
     if record.subject is Subject.DEPENDENCY_INSTALL and (rule is None or rule.verdict == "unlisted"):
-        return f"the server of {visible(record.tool_name)} is not installed"
+        return why_install(record.tool_input, record.tool_name)
     if rule is None:
         return "no rule names this tool"
     where = f"{visible(rule.file)}:{rule.line}" if rule.file else ""

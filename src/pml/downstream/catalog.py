@@ -10,10 +10,10 @@ from pml.core.names import ToolName, parse_tool
 from pml.core.values import JsonObject
 from pml.downstream.asking import Spawn
 from pml.downstream.offering import is_listed, tool_list
-from pml.service.calls import unknown_tool
 from pml.service.discovery import Tools, known_tools, learn_servers
 from pml.service.gate import Attempt, Gate
 from pml.service.policy import Policy, current_policy
+from pml.service.readiness import unknown_tool
 
 LEARN_S: Final = 5.0  # for servers that start for the first time; those that take longer are announced later
 

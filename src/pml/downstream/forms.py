@@ -80,12 +80,12 @@ def _scopes(record: Approval) -> Mapping[str, str]:
         entry = always_entry(record.tool_name, record.call_input)
     except Invalid:  # never remembered
         return {Scope.ONCE: "Just this once"}
+    same = " exactly this call" if runs_code(record.tool_name, record.call_input) else ""
     if record.subject is Subject.DEPENDENCY_INSTALL:
         return {
-            Scope.ONCE: "Install exactly this, and allow the tool for this session",
+            Scope.ONCE: f"Install exactly this, and allow{same or ' the tool'} for this session",
             Scope.ALWAYS: f"Always: also adds {visible_json(entry, indent=None)} to .pml.json",
         }
-    same = " exactly this call" if runs_code(record.tool_name, record.tool_input) else ""
     return {
         Scope.ONCE: "Just this once",
         Scope.SESSION: f"Allow{same or ' this tool'} for this session",

@@ -5,8 +5,7 @@ How questions are shown (`Asking`) and how servers are run (`Servers`) arrive fr
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
-from difflib import get_close_matches
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
@@ -20,7 +19,6 @@ from pml.core.errors import (
     AlreadyClaimed,
     Changed,
     Invalid,
-    NotFound,
     PmlError,
 )
 from pml.core.loading import Progress, Told
@@ -32,7 +30,15 @@ from pml.service.approvals import Question, cancel, claim, finish
 from pml.service.gate import Asking, Attempt, Gate, Launch, deciders
 from pml.service.pins import pin_or_ask
 from pml.service.policy import Judged, Policy, current_policy, judge, matched_rule, refuse_denied, why
-from pml.service.readiness import current_launch, is_covered, is_untrusted, make_ready, no_server, untrusted
+from pml.service.readiness import (
+    current_launch,
+    is_covered,
+    is_untrusted,
+    make_ready,
+    no_server,
+    unknown_tool,
+    untrusted,
+)
 from pml.service.settling import answers, settle, settle_trust
 
 # Trust, each install, its variables, start and pin take one each; what changes more often is not relied on.
@@ -372,14 +378,3 @@ def _check_tool(manifest: Manifest, attempt: Attempt) -> None:
         raise Invalid(
             f"`{attempt.tool}` needs {names}", hint="call it again with all that its schema requires"
         )
-
-
-def unknown_tool(tool: str, known: Iterable[str]) -> NotFound:
-    """Return the error for a tool that nobody offers, with those that are near."""
-    near = get_close_matches(tool, list(known), n=3, cutoff=0.5)
-    hint = (
-        f"did you mean {', '.join(f'`{name}`' for name in near)}?"
-        if near
-        else "`discover`, or `pml servers status` in a terminal, lists what there is"
-    )
-    return NotFound(f"no tool {quote(tool)}", hint=hint)

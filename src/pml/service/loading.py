@@ -37,7 +37,7 @@ from pml.core.values import JsonObject
 from pml.service.approvals import Question, all_pending, cancel, claim, finish, wait
 from pml.service.gate import Asking, Attempt, Gate, Launch, Loaded, Loader, deciders
 from pml.service.policy import Judged, Policy, current_policy, matched_rule, why
-from pml.service.settling import CARRIED_OUT, settle, settle_trust
+from pml.service.settling import CARRIED_OUT, SETTLED, settle, settle_trust
 
 INSTALL_S: Final = 900.0  # for another call, or process, that carries the same install out
 
@@ -169,7 +169,7 @@ async def _accept(gate: Gate, loader: Loader, name: str, tree: str, record: Appr
         await loader.installer.accept(name, tree=tree)
         entry = dependency_accepted(name, tree, at=gate.desk.clock.now(), by=claimed.decided_by)
         await gate.desk.store.audit.record(entry)
-    await _withdraw_same(gate, record.subject, tree, reason="it was accepted meanwhile")
+    await _withdraw_same(gate, record.subject, tree)
 
 
 def coverage(tool: str, arguments: JsonObject) -> tuple[str, str]:
@@ -285,11 +285,7 @@ class _Step:
         except NotApproved as exc:
             if exc.outcome == State.CANCELLED and in_use(self._loader, plan.dependency) is not None:
                 return  # another call had it installed meanwhile
-            if exc.outcome != State.DENIED:
-                raise
-            _, colon, said = exc.message.partition(": ")  # what the person wants instead
-            refused = f"Dependency {name} required but not approved{colon}{said}"
-            raise NotApproved(refused, outcome="dependency_refused", hint=exc.hint) from exc
+            raise
         with contextlib.suppress(AlreadyClaimed):
             await _in_background(self._loader, self._carry_out(plan, record))
             return
@@ -320,8 +316,7 @@ class _Step:
             approval_id=None if record is None else record.id,
         )
         await gate.desk.store.audit.record(entry)
-        reason = "it was installed meanwhile"
-        await _withdraw_same(gate, Subject.DEPENDENCY_INSTALL, plan.terms, reason=reason)
+        await _withdraw_same(gate, Subject.DEPENDENCY_INSTALL, plan.terms)
 
     async def ask_for_variables(self, installed: Installed) -> bool:
         """Ask for variables that are not set; tell whether somebody was asked. Raises: EnvMissing."""
@@ -370,12 +365,12 @@ async def missing_variables(
     return tuple(name for name in names if name not in known)
 
 
-async def _withdraw_same(gate: Gate, subject: Subject, artefact: str, *, reason: str) -> None:
+async def _withdraw_same(gate: Gate, subject: Subject, artefact: str) -> None:
     """Withdraw what other calls of the session still ask about the same: it is settled, and they go on."""
     async for other in all_pending(gate.desk, session_id=gate.session.id):
         if (other.subject, other.artefact) == (subject, artefact):
             with contextlib.suppress(Conflict, NotFound):
-                await cancel(gate.desk, other.id, reason=reason)
+                await cancel(gate.desk, other.id, reason=SETTLED)
 
 
 async def _in_background(loader: Loader, work: Coroutine[Any, Any, None]) -> None:

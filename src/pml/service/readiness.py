@@ -3,18 +3,19 @@
 Whoever takes a step judges the call again: time has passed.
 """
 
+from collections.abc import Iterable
 from difflib import get_close_matches
 
 from pml.core.approvals import Approval
 from pml.core.digest import digest_call
 from pml.core.errors import EnvMissing, NotApproved, NotFound, PmlError, ServerFailed, Unavailable
-from pml.core.loading import Told
+from pml.core.loading import Found, Told
 from pml.core.manifests import Manifest
 from pml.core.ports import Grant
 from pml.core.rules import VerdictKind, runs_code
 from pml.core.text import quote
-from pml.service.gate import Asking, Attempt, Gate, Launch, find_launch
-from pml.service.loading import coverage, find, load_server, loaded_launch, start_proven
+from pml.service.gate import Asking, Attempt, Gate, Launch, Loader, find_launch
+from pml.service.loading import coverage, find, in_use, load_server, loaded_launch, start_proven
 from pml.service.policy import Judged, Policy
 from pml.service.settling import settle_trust
 
@@ -47,8 +48,15 @@ async def make_ready(
             raise no_server(gate, policy, attempt)
         try:
             found = await find(gate.loader, policy, attempt.tool)
+            if found is None and _may_have_registry(policy):
+                refused = await settle_trust(
+                    gate, policy, judged, attempt=attempt, asking=asking, settled=settled
+                )
+                if refused is None:
+                    return
             if found is None:
                 raise no_server(gate, policy, attempt)
+            _check_offered(found, gate.loader, attempt)
             launch = await load_server(
                 gate,
                 gate.loader,
@@ -63,9 +71,13 @@ async def make_ready(
         except ServerFailed:
             raise
         except Unavailable as exc:
-            raise exc if isinstance(exc, EnvMissing) else ServerFailed(exc.message, hint=exc.hint) from exc
+            raise exc if isinstance(exc, EnvMissing) else _failed(exc) from exc
     if launch is not None:
         await start_proven(gate, launch, policy=policy, attempt=attempt, asking=asking, settled=settled)
+
+
+def _failed(error: Unavailable) -> ServerFailed:
+    return ServerFailed(error.message, hint=error.hint or "try again; `PML_LOG=debug` tells more")
 
 
 async def is_covered(
@@ -128,6 +140,34 @@ def no_server(gate: Gate, policy: Policy, attempt: Attempt) -> PmlError:
         "" if policy.settings.registry is None else ", nor in the registry"
     )
     return NotFound(f"no tool {quote(str(attempt.tool))}: no such server is {where}", hint=hint)
+
+
+def unknown_tool(tool: str, known: Iterable[str]) -> NotFound:
+    """Return the error for a tool that nobody offers, with those that are near."""
+    near = get_close_matches(tool, list(known), n=3, cutoff=0.5)
+    hint = (
+        f"did you mean {', '.join(f'`{name}`' for name in near)}?"
+        if near
+        else "`discover`, or `pml servers status` in a terminal, lists what there is"
+    )
+    return NotFound(f"no tool {quote(tool)}", hint=hint)
+
+
+def _check_offered(found: Found, loader: Loader, attempt: Attempt) -> None:
+    """Raise NotFound for a tool that the server is said not to have, before it is installed for it."""
+    namespace = attempt.tool.namespace or ""
+    dependency = found.metadata.dependency(namespace)
+    if not attempt.is_tool or dependency is None or in_use(loader, dependency) is not None:
+        return
+    names = [str(tool.get("name")) for tool in found.metadata.tools]
+    if names and attempt.tool.action not in names:
+        raise unknown_tool(str(attempt.tool), (f"{namespace}:{name}" for name in names))
+
+
+def _may_have_registry(policy: Policy) -> bool:
+    """Tell whether the workspace's file, which nobody trusts yet, names a registry that could know more."""
+    config = policy.loaded.workspace.config
+    return not policy.trusted and config is not None and config.registry is not None
 
 
 def _defined_twice(policy: Policy, attempt: Attempt) -> list[str]:

@@ -6,6 +6,7 @@ import uuid
 from typing import Final
 
 from pml.core.approvals import Approval, MatchedRule, State, Subject
+from pml.core.dependency import dependency_name
 from pml.core.digest import digest
 from pml.core.errors import AlreadyClaimed, NotApproved, PmlError
 from pml.core.ports import PausedCall, Workflow
@@ -18,6 +19,7 @@ from pml.service.trusting import answer_trust_questions, apply_trust, trust_ques
 
 CARRIED_OUT: Final = frozenset({State.ALLOWED, State.EXECUTING})
 CARRY_S: Final = 10.0  # another asker of the same question carries it out; that is one write
+SETTLED: Final = "it was settled for another call meanwhile"  # why a question was withdrawn; its call goes on
 _USED: Final = frozenset({State.EXECUTING, State.COMPLETED, State.FAILED})
 _WORKFLOWS: Final = uuid.UUID("6f1d5d0e-6f63-4c0c-9b6e-0f6f1a6d7c55")
 
@@ -158,6 +160,9 @@ def refusal(record: Approval) -> NotApproved:
     match record.status:
         case State.DENIED:
             said = "" if record.response_message is None else f": {record.response_message}"
+            if record.subject is Subject.DEPENDENCY_INSTALL:
+                refused = f"Dependency {dependency_name(record.tool_input)} required but not approved{said}"
+                return NotApproved(refused, outcome="dependency_refused")
             return NotApproved(f"Tool execution denied by user{said}", outcome=record.status)
         case State.EXPIRED:
             return NotApproved("Approval timed out", outcome=record.status, hint="nobody answered; ask again")

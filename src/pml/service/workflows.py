@@ -12,7 +12,7 @@ from pml.core.ports import PausedCall, Workflow
 from pml.core.values import Json, JsonObject
 from pml.service.approvals import Decision, cancel, decide, expire, get
 from pml.service.gate import Attempt, Gate, Paused
-from pml.service.settling import refusal
+from pml.service.settling import SETTLED, refusal
 
 _UNDECIDED_OR_UNUSED = (State.PENDING, State.ALLOWED)
 
@@ -69,7 +69,8 @@ async def resume(
         raise Paused(record, workflow)
     if record.status is State.UNKNOWN:
         raise refusal(record)
-    if record.status in (State.EXPIRED, State.CANCELLED) or _is_used(record):
+    is_settled = record.status is State.CANCELLED and record.reason == SETTLED
+    if not is_settled and (record.status in (State.EXPIRED, State.CANCELLED) or _is_used(record)):
         raise WorkflowGone
     await _use(gate, workflow)
     if record.status is State.DENIED:

@@ -16,7 +16,8 @@ from pml.core.values import JsonObject
 from pml.upstream.board import Board, end_orphans
 from pml.upstream.containment import available, usual
 from pml.upstream.limits import Limits
-from pml.upstream.server import Server, Surroundings
+from pml.upstream.server import Server
+from pml.upstream.starting import Surroundings
 
 
 class Fleet:

@@ -2,31 +2,21 @@
 
 Concurrent callers share one start. A crash is told at once to whoever waits, and nothing is sent again. A row
 of crashes ends only with a run that lasts: one that answers and then dies would go on for ever. A change
-that a server announces is read first and told to the client after, so that the client finds it. Before a
-process is spawned, an installed server's files are proven and its variables are there; neither is a crash.
+that a server announces is read first and told to the client after, so that the client finds it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
 from enum import StrEnum
-from pathlib import Path
 
-from pml.core.errors import Changed, EnvMissing, PmlError, ServerFailed
-from pml.core.loading import Variables
+from pml.core.errors import Changed, PmlError, ServerFailed
 from pml.core.manifests import Manifest
-from pml.core.permissions import Containment
-from pml.core.ports import Manifests
 from pml.core.servers import ServerSpec
-from pml.core.serving import Client
 from pml.core.values import JsonObject
-from pml.upstream.board import Board
-from pml.upstream.containment import Held, contain, held
-from pml.upstream.environment import environment_of
-from pml.upstream.limits import Limits
+from pml.upstream.containment import Held, held
 from pml.upstream.log import ServerLog, log_path
-from pml.upstream.process import Launch
 from pml.upstream.run import CALM_S, Ending, Run
+from pml.upstream.starting import Surroundings, launch_of, prepare
 
 
 class State(StrEnum):
@@ -35,24 +25,6 @@ class State(StrEnum):
     RUNNING = "running"
     BACKOFF = "backoff"
     CRASH_LOOP = "crash-loop"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Surroundings:
-    """What every server of a gateway is given."""
-
-    workspace: str
-    client: Client
-    manifests: Manifests
-    idle_s: Callable[[], float]
-    home: Path
-    board: Board
-    environ: Mapping[str, str]
-    limits: Limits
-    prove: Callable[[ServerSpec], Awaitable[None]]
-    variables: Variables
-    env_workspace: Callable[[], str | None]
-    containment: Callable[[], Containment]
 
 
 class Server:
@@ -164,7 +136,7 @@ class Server:
     async def _start(self) -> Manifest:
         spec, around = self.spec, self._around
         self._held = now = held(around.containment(), spec, home=around.home, workspace=around.workspace)
-        values = await self._prepare(now)
+        values = await prepare(spec, around, now)
         log = ServerLog(
             log_path(around.home, spec.name, self.launch),
             secrets=spec.env,
@@ -173,7 +145,7 @@ class Server:
         )
         run = Run(spec, self.launch, log, self._limits)
         try:
-            launch = self._launch(values, now.kind)
+            launch = launch_of(spec, around, values, now.kind)
             await run.open(launch, around.client, lambda kind: self._changed(run, kind))
         except BaseException as exc:
             log.note(str(exc) or "not started")
@@ -195,41 +167,6 @@ class Server:
             raise
         self._idling = self._loop.call_later(around.idle_s(), self._end_if_idle, run)
         return manifest
-
-    async def _prepare(self, now: Held) -> Mapping[str, str]:
-        """Return the values that an installed server requires; its files are proven after all else.
-
-        Raises: Changed if it would be contained less than was approved; EnvMissing; ArtefactChanged.
-        """
-        spec, around = self.spec, self._around
-        artefact = spec.artefact
-        if artefact is None:
-            return {}
-        if now.kind.is_weaker_than(artefact.containment):
-            raise Changed(
-                f"server `{spec.name}` was approved to run contained by {artefact.containment}, "
-                f"and would be {now.words}",
-                hint="`pml doctor` says why; or approve it as it would run now",
-            )
-        names = artefact.env_required
-        values = around.variables.values(names, workspace=around.env_workspace())
-        missing = tuple(name for name in names if name not in values)
-        if missing:
-            raise EnvMissing(spec.name, missing)
-        await around.prove(spec)
-        return values
-
-    def _launch(self, values: Mapping[str, str], kind: Containment) -> Launch:
-        """Return what is executed. Raises: ServerFailed if it cannot be contained so."""
-        spec, around = self.spec, self._around
-        launch = Launch(
-            server=spec.name,
-            command=spec.command,
-            args=spec.args,
-            cwd=spec.cwd or around.workspace,
-            environment=environment_of(spec, around.environ, values=values),
-        )
-        return contain(launch, spec, home=around.home, workspace=around.workspace, kind=kind)
 
     async def _read_again(self, run: Run) -> Manifest:
         """Read what has changed. A server that does not tell now goes on: it may be busy with calls."""

@@ -1,0 +1,74 @@
+"""What must hold before a server's process is spawned, and what is executed then.
+
+An installed server is contained as was approved, has the values it requires, and its files are proven: that
+last, so that little can change after. Where one of these fails nothing is spawned, and that is no crash.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pml.core.errors import Changed, EnvMissing
+from pml.core.loading import Variables
+from pml.core.permissions import Containment
+from pml.core.ports import Manifests
+from pml.core.servers import ServerSpec
+from pml.core.serving import Client
+from pml.upstream.board import Board
+from pml.upstream.containment import Held, contain
+from pml.upstream.environment import environment_of
+from pml.upstream.limits import Limits
+from pml.upstream.process import Launch
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surroundings:
+    """What every server of a gateway is given."""
+
+    workspace: str
+    client: Client
+    manifests: Manifests
+    idle_s: Callable[[], float]
+    home: Path
+    board: Board
+    environ: Mapping[str, str]
+    limits: Limits
+    prove: Callable[[ServerSpec], Awaitable[None]]
+    variables: Variables
+    env_workspace: Callable[[], str | None]
+    containment: Callable[[], Containment]
+
+
+async def prepare(spec: ServerSpec, around: Surroundings, now: Held) -> Mapping[str, str]:
+    """Return the values that the server requires; `now` is what will hold it.
+
+    Raises: Changed if that is less than was approved; EnvMissing; ArtefactChanged.
+    """
+    artefact = spec.artefact
+    if artefact is None:
+        return {}
+    if now.kind.is_weaker_than(artefact.containment):
+        raise Changed(
+            f"server `{spec.name}` was approved to run contained by {artefact.containment}, "
+            f"and would be {now.words}",
+            hint="`pml doctor` says why; or approve it as it would run now",
+        )
+    names = artefact.env_required
+    values = around.variables.values(names, workspace=around.env_workspace())
+    missing = tuple(name for name in names if name not in values)
+    if missing:
+        raise EnvMissing(spec.name, missing)
+    await around.prove(spec)
+    return values
+
+
+def launch_of(spec: ServerSpec, around: Surroundings, values: Mapping[str, str], kind: Containment) -> Launch:
+    """Return what is executed. Raises: ServerFailed if it cannot be contained so."""
+    launch = Launch(
+        server=spec.name,
+        command=spec.command,
+        args=spec.args,
+        cwd=spec.cwd or around.workspace,
+        environment=environment_of(spec, around.environ, values=values),
+    )
+    return contain(launch, spec, home=around.home, workspace=around.workspace, kind=kind)
