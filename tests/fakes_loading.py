@@ -86,10 +86,12 @@ class FakeSources:
         *dependencies: McpDependency,
         kind: CapabilityType = CapabilityType.SERVER,
         source: str = "catalog",
+        tools: Sequence[str] = (),
     ) -> None:
         """Let `namespace` be what these dependencies make it, from now on."""
         fqdn = parse_fqdn(f"acme.tools.{namespace}")
-        metadata = CapabilityMetadata(fqdn=fqdn, type=kind, mcp_deps=dependencies)
+        told = tuple({"name": name} for name in tools)
+        metadata = CapabilityMetadata(fqdn=fqdn, type=kind, mcp_deps=dependencies, tools=told)
         self._found[namespace] = Found(metadata=metadata, source=source)
 
     async def find(self, tool: ToolName, *, registry: str | None, prefix: str | None) -> Found | None:

@@ -267,3 +267,17 @@ def test_a_value_is_in_no_environment_argument_or_log_of_the_command(
     ]
     assert holding == ["secrets.json"]
     assert SECRET not in "".join(os.environ.values())
+
+
+# --- the record
+
+
+@promise("secrets:never-shown")
+@pytest.mark.usefixtures("workspace")
+def test_storing_and_removing_is_on_record_by_name_alone(pml: Pml) -> None:
+    piped("set", "TOKEN")
+    piped("remove", "TOKEN")
+
+    entries = pml("audit", "list", "--json").json["entries"]
+    kept = [(entry["kind"], entry["detail"]) for entry in entries if entry["kind"].startswith("secret.")]
+    assert kept == [("secret.stored", {"name": "TOKEN"}), ("secret.removed", {"name": "TOKEN"})]

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,15 +19,28 @@ ASKED: Final[Mapping[str, object]] = {"entities": [ENTITY]}
 
 @dataclass(frozen=True, kw_only=True)
 class Workspace:
-    """A directory with a `.pml.json`, the home PML keeps its store in, and the file of the memory server."""
+    """A directory, the home PML keeps its store in, and the file of the memory server.
+
+    `network` are the variables by which its gateway reaches package registries.
+    """
 
     path: Path
     home: Path
     notes: Path
+    network: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def gateway(self) -> Server:
-        return gateway(self.path)
+        return gateway(self.path, settings=self.network)
+
+    @property
+    def servers(self) -> list[str]:
+        """The names of the servers that were installed, and whatever else an install left."""
+        place = self.home / ".pml" / "servers"
+        if not place.exists():
+            return []
+        left = (place / ".staging").iterdir() if (place / ".staging").exists() else ()
+        return sorted({path.name for path in (*place.iterdir(), *left)} - {".staging"})
 
     @property
     def settings(self) -> Any:

@@ -77,6 +77,20 @@ async def test_a_call_of_another_tool_that_waits_for_the_same_install_goes_on_to
     assert (warehouse.installs, warehouse.servers.ran) == (["memory@1.2.3"], [RAN])
 
 
+async def test_a_paused_call_goes_on_when_the_install_it_waits_for_was_settled_by_another(
+    warehouse: Warehouse,
+) -> None:
+    first = await warehouse.pause(TOOL)
+    second = await warehouse.pause(TOOL, OTHER_ARGUMENTS)
+    await warehouse.office.allow(first.record)
+    await warehouse.go_on(first.workflow.id, tool=TOOL)
+
+    await warehouse.go_on(second.workflow.id, tool=TOOL)
+
+    ran = [arguments["arguments"] for _, _, arguments in warehouse.servers.ran]
+    assert (warehouse.installs, ran) == (["memory@1.2.3"], [ARGUMENTS, OTHER_ARGUMENTS])
+
+
 async def test_a_rule_lets_two_calls_at_once_install_it_once(warehouse: Warehouse) -> None:
     warehouse.configure(allow=["memory:*"])
 

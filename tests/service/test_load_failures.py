@@ -9,6 +9,7 @@ from pml.core.errors import IntegrityFailed, Invalid, NotFound, ServerFailed, Un
 from pml.core.loading import Plan
 from pml.core.permissions import Containment
 from pml.core.values import JsonObject
+from pml.service.gate import Paused
 from tests.fakes import FakeAsking
 from tests.fakes_loading import make_dependency, make_lock
 from tests.promises import promise
@@ -133,6 +134,30 @@ async def test_metadata_that_offers_no_such_server_is_no_find(warehouse: Warehou
         await warehouse.call(TOOL)
 
     assert (warehouse.installer.resolved, await warehouse.states()) == ([], [])
+
+
+async def test_nothing_is_installed_for_a_tool_that_the_catalog_says_the_server_does_not_have(
+    warehouse: Warehouse,
+) -> None:
+    warehouse.sources.offer("memory", make_dependency(), tools=["add", "list"])
+
+    with pytest.raises(NotFound, match="no tool `memory:addd`") as refused:
+        await warehouse.call("memory:addd", offered=False)
+
+    assert refused.value.hint == "did you mean `memory:add`, `memory:list`?"
+    assert (await warehouse.questions(), warehouse.installer.resolved) == ([], [])
+
+
+async def test_a_registry_that_only_an_untrusted_file_names_is_asked_only_once_the_file_is_trusted(
+    warehouse: Warehouse,
+) -> None:
+    warehouse.office.write(FileKind.WORKSPACE, {"registry": "https://registry.example"})
+
+    with pytest.raises(Paused) as paused:
+        await warehouse.call("elsewhere:add", offered=False)
+
+    assert paused.value.record.subject is Subject.WORKSPACE_TRUST
+    assert warehouse.sources.looked_up == [("elsewhere:add", None, None)]
 
 
 async def test_a_tool_that_the_installed_server_does_not_have_is_not_found(warehouse: Warehouse) -> None:

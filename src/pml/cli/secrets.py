@@ -17,6 +17,7 @@ from pml.core.text import visible
 
 if TYPE_CHECKING:
     from pml.app import Place
+    from pml.core.audit import Entry
 
 EXAMPLES = """A value goes to the keyring of the system or, where none serves, to a file only you can read.
 A server gets the variables that it declares, each from the first of: the environment of the gateway, the
@@ -71,7 +72,8 @@ run = run_verb
 
 def set_secret(args: argparse.Namespace) -> int:
     """Raises: Invalid, MayNotDecide, Unavailable. Not a coroutine: Ctrl-C must end the prompt at once."""
-    from pml.app import open_variables
+    from pml.app import SystemClock, open_variables, person
+    from pml.core.audit import secret_changed
     from pml.settings.secrets import check_name
 
     if args.value or args.option is not None or "=" in args.name:
@@ -80,8 +82,10 @@ def set_secret(args: argparse.Namespace) -> int:
             hint="give only the name; the value is asked for, or read from standard input",
         )
     check_name(args.name)
-    secrets = open_variables(_guarded_place(args)).secrets
+    place = _guarded_place(args)
+    secrets = open_variables(place).secrets
     stored = secrets.store(args.name, _read_value(args.name))
+    _note(place, secret_changed(args.name, "stored", at=SystemClock().now(), by=person()))
     if args.json:
         print_json({"name": args.name, "stored_in": stored.where, "problem": stored.problem})
         return Exit.OK
@@ -109,9 +113,12 @@ def list_secrets(args: argparse.Namespace) -> int:
 
 def remove_secret(args: argparse.Namespace) -> int:
     """Raises: NotFound, MayNotDecide, Unavailable."""
-    from pml.app import open_variables
+    from pml.app import SystemClock, open_variables, person
+    from pml.core.audit import secret_changed
 
-    problem = open_variables(_guarded_place(args)).secrets.remove(args.name)
+    place = _guarded_place(args)
+    problem = open_variables(place).secrets.remove(args.name)
+    _note(place, secret_changed(args.name, "removed", at=SystemClock().now(), by=person()))
     if args.json:
         print_json({"removed": args.name, "problem": problem})
     else:
@@ -160,6 +167,17 @@ def _guarded_place(args: argparse.Namespace) -> "Place":
 
     asyncio.run(until_done(guard()))
     return place
+
+
+def _note(place: "Place", entry: "Entry") -> None:
+    from pml.app import open_desk
+
+    async def record() -> int:
+        async with open_desk(place) as desk:
+            await desk.store.audit.record(entry)
+        return Exit.OK
+
+    asyncio.run(until_done(record()))
 
 
 def _read_value(name: str) -> str:

@@ -259,6 +259,11 @@ def dependency_accepted(name: str, tree: str, *, at: datetime, by: Decider | Non
     return Entry(at=at, kind="dependency.accepted", by=by, detail={"name": name, "tree": tree})
 
 
+def secret_changed(name: str, word: str, *, at: datetime, by: Decider) -> Entry:
+    """A secret that `by` stored or removed; of it only the name."""
+    return Entry(at=at, kind=f"secret.{word}", by=by, detail={"name": name})
+
+
 def cleaned(count: int, *, at: datetime, older_than: datetime) -> Entry:
     return Entry(
         at=at, kind="approvals.cleaned", detail={"count": count, "older_than": older_than.isoformat()}
