@@ -19,6 +19,7 @@ from pml.core.digest import digest
 from pml.core.errors import (
     AlreadyClaimed,
     ArtefactChanged,
+    Changed,
     ConfigInvalid,
     Conflict,
     EnvMissing,
@@ -386,9 +387,9 @@ def _unsound_is_unavailable() -> Generator[None]:
     """Let what a registry said wrongly be nobody's fault here: the call and the files of PML are sound."""
     try:
         yield
-    except ConfigInvalid:
+    except (ConfigInvalid, Changed):
         raise
-    except Invalid as exc:
+    except (Invalid, Conflict) as exc:
         raise Unavailable(exc.message, hint=exc.hint) from exc
 
 
