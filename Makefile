@@ -30,6 +30,7 @@ check: $(READY) ## lint, types, layers, and the tests of the docs
 	@$(PY) -m ruff format --check
 	@$(PY) -m pyright
 	@.venv/bin/lint-imports --no-logo
+	@$(PY) scripts/catalog verify
 	@$(PY) -m pytest tests/docs tests/test_promises.py
 
 bench: $(READY) ## print the table of measured numbers

@@ -30,6 +30,8 @@ PROMISES: Final[dict[str, str]] = {
     "contain:no-undeclared-network": "A contained server reaches no network that it did not declare.",
     "contain:only-declared-folders": "A contained server sees its own files and what it declared.",
     "deny:beats-grants": "A configured deny beats every grant and every decision.",
+    "deps:asks-before-installing": "`pml deps install` installs nothing that a person has not agreed to.",
+    "deps:gc-keeps-what-runs": "Tidying up never removes files of a server that runs.",
     "deps:never-overwritten-unparsed": "A deps.json that PML cannot understand is never written over.",
     "deps:only-beneath-home": "Nothing outside `PML_HOME/servers/NAME` is taken for an installed server.",
     "edit:judged-again": "Edited arguments are judged like new ones.",

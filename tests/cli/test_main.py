@@ -96,6 +96,9 @@ VERBS = {
     "rules": ("list", "allow", "deny", "ask", "remove", "explain"),
     "audit": ("list", "verify"),
     "servers": ("list", "status", "stop", "logs"),
+    "catalog": ("list", "show", "search"),
+    "deps": ("list", "install", "verify", "remove", "gc"),
+    "secrets": ("set", "list", "remove", "check"),
 }
 
 

@@ -472,7 +472,7 @@ async def test_the_same_server_in_the_same_workspace_is_the_same_spec(
         "DENO_DIR": f"{state}/deno",
         "DENO_NO_UPDATE_CHECK": "1",
     }
-    assert (spec.cwd, spec.source.file) == ("/repo ${state}", str(pml_home / "deps.json"))
+    assert (spec.cwd, spec.source.file) == (None, str(pml_home / "deps.json"))
     assert spec.artefact == Artefact(
         version="1.2.3",
         terms=installed.terms,

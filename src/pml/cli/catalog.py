@@ -216,7 +216,7 @@ def _facts(
     return [
         ("does", visible(found.metadata.description or "")),
         ("installed", visible(_standing(dependency, installed)) + since),
-        *(fact for fact in told if fact[0] != "call"),  # nobody calls it yet
+        *told,
         ("packages", packages),
         ("tools", tools),
         ("call", visible(f"pml call {dependency.name}:{first} '{{…}}'")),

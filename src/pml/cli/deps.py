@@ -17,6 +17,7 @@ from pml.cli.output import complain, print_json, print_table, say
 from pml.cli.progress import InstallBar
 from pml.cli.verbs import Verbs, run_verb
 from pml.core.approvals import instant
+from pml.core.dependency import bytes_text
 from pml.core.errors import NotFound
 from pml.core.loading import Installed, Progress
 from pml.core.text import quote, visible
@@ -65,7 +66,6 @@ _GC: Final = """The versions in use stay, and all versions of a server that runs
 
 examples:
   pml deps gc"""
-_UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -156,7 +156,7 @@ async def collect_garbage(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"freed": freed, "running": running})
         return Exit.OK
-    say(f"freed {_bytes(freed)}" if freed else "there was nothing to remove")
+    say(f"freed {bytes_text(freed)}" if freed else "there was nothing to remove")
     for name in running:
         say(f"  all of {visible(name)} was kept: it runs")
     return Exit.OK
@@ -204,7 +204,7 @@ def _row(installed: Installed, size: int | None) -> tuple[str, ...]:
         instant(installed.installed_at),
         proof_of(installed).upper() if dependency.integrity is None else proof_of(installed),
         contained,
-        "missing" if size is None else _bytes(size),
+        "missing" if size is None else bytes_text(size),
         installed.path,
     )
 
@@ -247,10 +247,3 @@ def _size(folder: Path) -> int | None:
         return None
     files = (os.path.join(top, name) for top, _, names in os.walk(folder) for name in names)
     return sum(os.lstat(file).st_size for file in files)
-
-
-def _bytes(size: int) -> str:
-    for unit, name in _UNITS:
-        if size >= unit:
-            return f"{size / unit:.1f} {name}"
-    return f"{size} bytes"

@@ -202,7 +202,7 @@ class _Installing:
         asked = install_facts(plan, source=source, accepted=accepted)
         title = plan.dependency.title
         if not self._as_json:
-            facts = [fact for fact in tell_install(asked) if fact[0] != "call"]  # nobody calls it yet
+            facts = tell_install(asked)
             print_facts(title, facts)
         if self._yes:
             return True

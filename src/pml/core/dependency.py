@@ -109,7 +109,7 @@ def tell_install(asked: JsonObject) -> list[tuple[str, str]]:
     for key, word in (("tool", "starts"), ("args", "arguments"), ("env", "sets")):
         if facts.get(key):
             told.append((word, visible_json(facts[key], indent=None)))
-    return [*told, ("call", _call(asked))]
+    return [*told, *([("call", _call(asked))] if "call" in asked else [])]
 
 
 def tell_variables(asked: JsonObject) -> list[tuple[str, str]]:
@@ -153,7 +153,7 @@ def _call(asked: JsonObject) -> str:
 
 def _closure(facts: JsonObject) -> str:
     size, count = facts.get("size"), facts.get("packages")
-    told = _bytes(size) if isinstance(size, int) else "size not known before the download"
+    told = bytes_text(size) if isinstance(size, int) else "size not known before the download"
     return f"{visible(str(count))} package{'' if count == 1 else 's'}, {told}, each checked against its hash"
 
 
@@ -177,7 +177,7 @@ def _containment(facts: JsonObject) -> str:
     return f"{contained} ({'; '.join(parts)})"
 
 
-def _bytes(size: int) -> str:
+def bytes_text(size: int) -> str:
     for unit, name in _UNITS:
         if size >= unit:
             return f"{size / unit:.1f} {name}"

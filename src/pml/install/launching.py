@@ -56,7 +56,6 @@ class Launches:
             command=command.command,
             args=command.args,
             env={name: room.fill(value) for name, value in env.items()},
-            cwd=room.workspace,
             permissions=dependency.permissions,
             source=self._source,
             artefact=Artefact(
