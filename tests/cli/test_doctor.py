@@ -227,14 +227,14 @@ def test_a_program_that_is_missing_is_a_warning_with_how_to_get_it(
 ) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
-    git = programs / "git"
-    git.write_text("#!/bin/sh\n")
-    git.chmod(0o755)
+    claude = programs / "claude"
+    claude.write_text("#!/bin/sh\n")
+    claude.chmod(0o755)
     monkeypatch.setenv("PATH", str(programs))
     monkeypatch.setattr("sys.executable", str(tmp_path / "elsewhere" / "python"))
     checks = {each["name"]: each for each in pml("doctor", "--json").json["checks"]}
-    assert (checks["git"]["status"], checks["git"]["message"]) == ("ok", str(git))
-    for name, how in (("deno", "pip install deno"), ("uv", "pip install uv"), ("claude", "claude-code")):
+    assert (checks["claude"]["status"], checks["claude"]["message"]) == ("ok", str(claude))
+    for name, how in (("deno", "pip install deno"), ("uv", "pip install uv")):
         assert (checks[name]["status"], how in checks[name]["hint"]) == ("warn", True)
 
 
@@ -252,3 +252,17 @@ def test_a_program_beside_python_is_found_though_it_is_not_on_the_path(
 def test_a_server_whose_command_is_not_there_is_a_warning(pml: Pml, pml_home: Path) -> None:
     write_user_file(pml_home, {"mcpServers": {"a": {"command": "no-such-command"}, "b": {"command": "sh"}}})
     assert one(pml, "servers") == ("warn", "command `no-such-command` of server `a` was not found")
+
+
+def test_a_deps_file_that_cannot_be_understood_is_a_problem_and_stays_as_it_is(
+    pml: Pml, pml_home: Path
+) -> None:
+    pml_home.mkdir(mode=0o700)
+    (pml_home / "deps.json").write_text('{"version": 1,')
+    (pml_home / "deps.json").chmod(0o600)
+
+    checks = {each["name"]: each for each in pml("doctor", "--json").json["checks"]}
+
+    assert checks["installed"]["status"] == "fail"
+    assert f"{pml_home / 'deps.json'}:1:" in checks["installed"]["message"]
+    assert (pml_home / "deps.json").read_text() == '{"version": 1,'

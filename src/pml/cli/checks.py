@@ -17,11 +17,12 @@ from pml.cli.output import count
 from pml.core.approvals import Approval, instant
 from pml.core.config import ModelMayApprove, OffUntil
 from pml.core.effective import Settings, loosening
-from pml.core.errors import Unavailable
+from pml.core.errors import PmlError, Unavailable
 from pml.core.ports import FileState, Intent
 from pml.core.text import visible, visible_json
 
 if TYPE_CHECKING:
+    from pml.app import Place
     from pml.core.audit import Verification
 
 SHOWN: Final = 5  # of a long list; the hint names the command that shows all
@@ -240,9 +241,8 @@ def check_waiting(waiting: Sequence[Approval]) -> Check:
 
 
 _TOOLS: Final = (
-    ("deno", "to run TypeScript capabilities and npm servers", "pip install deno"),
-    ("uv", "to install Python servers", "pip install uv"),
-    ("git", "to install from repositories", "install git from your system's packages"),
+    ("deno", "to install and run servers of npm", "pip install deno"),
+    ("uv", "to install servers of PyPI", "pip install uv"),
     ("claude", "to launch Claude Code", "npm install -g @anthropic-ai/claude-code"),
 )
 
@@ -257,6 +257,30 @@ def check_tools() -> Iterator[Check]:
         else:
             yield Check(name=tool, status=Status.OK, message=visible(path))
     yield check_containment()
+
+
+def check_installed(place: "Place") -> Check:
+    """Tell what is installed, without reading its files: that is `pml deps verify`."""
+    from pml.app import open_installer
+
+    try:
+        installed = open_installer(place).all_installed()
+    except PmlError as exc:
+        hint = exc.hint or "mend it; until then nothing that is installed can be started"
+        return Check(name="installed", status=Status.FAIL, message=visible(exc.message), hint=hint)
+    if not installed:
+        return Check(name="installed", status=Status.OK, message="no server is installed")
+    names = _some([visible(each.dependency.title) for each in installed.values()])
+    return Check(name="installed", status=Status.OK, message=names, hint="pml deps verify")
+
+
+def check_variables(place: "Place", *, trusted: bool) -> Iterator[Check]:
+    """Yield what is wrong with the places that variables come from."""
+    from pml.app import open_variables
+
+    workspace = str(place.workspace) if trusted else None
+    for problem in open_variables(place).problems(workspace=workspace):
+        yield Check(name="variables", status=Status.WARN, message=visible(problem), hint="mend that file")
 
 
 def check_containment() -> Check:

@@ -15,11 +15,13 @@ from pml.cli.checks import (
     check_database,
     check_file,
     check_home,
+    check_installed,
     check_model,
     check_remembered,
     check_servers,
     check_tools,
     check_trust,
+    check_variables,
     check_waiting,
     failed,
 )
@@ -76,6 +78,8 @@ async def _examine(place: "Place") -> list[Check]:
         check_model(settings),
         *check_home(place.home),
         *stored,
+        check_installed(place),
+        *check_variables(place, trusted=trusted),
         *check_tools(),
     ]
 

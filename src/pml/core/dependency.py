@@ -4,14 +4,16 @@ The facts are stored with the question and bound by its digest, so nothing in th
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from pml.core.approvals import call_arguments
-from pml.core.loading import Installed, Plan
 from pml.core.text import visible, visible_json
 from pml.core.values import Json, JsonObject
+
+if TYPE_CHECKING:
+    from pml.core.loading import Installed, Plan
 
 _UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _SHOWN_FILES: Final = 20
@@ -23,7 +25,7 @@ _CONTAINED: Final[Mapping[str, str]] = {
 
 
 def install_facts(
-    plan: Plan, *, source: str, accepted: str | None, before: Installed | None = None
+    plan: "Plan", *, source: str, accepted: str | None, before: "Installed | None" = None
 ) -> JsonObject:
     """Return all that an approval to install binds.
 
