@@ -195,8 +195,8 @@ def test_a_form_to_install_a_server_says_what_is_installed_and_what_the_answer_c
     assert message(record).split("\n") == [
         "Install memory@1.2.3?",
         "package: npx @acme/memory@1.2.3",
-        "proof: sha512-A",
         "runs: NOT CONTAINED: it can do what you can (network: none; workspace: write)",
+        "proof: sha512-A",
         "closure: 40 packages, size not known before the download, each checked against its hash",
         "scripts: none",
         "released: unknown",
@@ -207,8 +207,8 @@ def test_a_form_to_install_a_server_says_what_is_installed_and_what_the_answer_c
         "why: the server of memory:add is not installed",
     ]
     assert titles(record) == {
-        "once": "Install exactly this, and allow the tool for this session",
-        "always": 'Always: also adds "memory:add" to .pml.json',
+        "once": "Install exactly this; allow the tool this session",
+        "always": 'Always: adds "memory:add" to .pml.json',
     }
 
 
@@ -220,7 +220,7 @@ def test_an_install_for_a_tool_that_runs_code_offers_to_remember_exactly_the_cal
     )
 
     assert '{"command": {"is": "ls"}}' in titles(record)["always"]
-    assert titles(record)["once"] == "Install exactly this, and allow exactly this call for this session"
+    assert titles(record)["once"] == "Install exactly this; allow exactly this call this session"
 
 
 def test_a_form_for_a_missing_variable_has_no_field_for_its_value() -> None:

@@ -98,7 +98,7 @@ def go_on(conversation: Conversation) -> Use:
 # --- Claude Code
 
 
-@promise("agent:nothing-unapproved")
+@promise("load:asked-before-installed")
 def test_accepting_the_form_installs_exactly_that_server_and_the_tool_is_not_asked_for_again(
     fresh: Workspace,
 ) -> None:
@@ -115,7 +115,7 @@ def test_accepting_the_form_installs_exactly_that_server_and_the_tool_is_not_ask
     assert (fresh.servers, fresh.pending()) == (["time"], [])
 
 
-@promise("agent:nothing-unapproved")
+@promise("load:asked-before-installed")
 def test_declining_the_form_tells_the_model_and_installs_nothing(fresh: Workspace) -> None:
     with scripted(use(UTC)) as api, interactive(setting(api, fresh)) as screen:
         screen.wait("Install time@", "Accept")
@@ -126,7 +126,7 @@ def test_declining_the_form_tells_the_model_and_installs_nothing(fresh: Workspac
     assert (fresh.servers, fresh.pending()) == ([], [])
 
 
-@promise("agent:nothing-unapproved")
+@promise("load:asked-before-installed")
 def test_headless_nothing_is_installed_until_a_person_allows_it_in_another_terminal(fresh: Workspace) -> None:
     def person_allows(conversation: Conversation) -> Use:
         assert fresh.servers == []
@@ -200,7 +200,7 @@ def flip_a_byte(home: Path) -> str:
     return "site/mcp_server_time/server.py"
 
 
-@promise("integrity:changed-never-starts")
+@promise("load:changed-never-starts")
 async def test_a_changed_byte_of_an_installed_server_stops_it_until_a_person_accepts_it(
     prepared: Workspace,
 ) -> None:

@@ -51,15 +51,19 @@ def print_card(
     always: Json = None,
     covered: Sequence[Approval] = (),
     to_stderr: bool = False,
+    is_prompted: bool = False,
 ) -> None:
-    """Print all there is to know before deciding; nothing of it is cut."""
+    """Print all there is to know before deciding; nothing of it is cut.
+
+    `is_prompted`: a prompt follows, and how to decide elsewhere need not be said.
+    """
     from rich.text import Text
 
     out = console(to_stderr=to_stderr)
     waits = record.status is State.PENDING
     title = Text(visible(headline(record) if waits else record.tool_name), style="bold")
     out.print(title.append(f"  {left(record, now)}", style="not bold dim"))
-    facts = [*_about(record, workspace), *asked_facts(record), *_outcome(record)]
+    facts = [("why", why_asked(record)), *asked_facts(record), *_about(record, workspace), *_outcome(record)]
     if waits:
         facts += _memory(record, workspace, always, covered)
     for name, value in facts:
@@ -67,19 +71,18 @@ def print_card(
         out.print(Text(f"  {name:<10}", style="dim").append(first, style="not dim"))
         for line in rest:
             out.print(Text(" " * 12 + line))
-    if waits:
+    if waits and not is_prompted:
         out.print(Text(f"\n  pml approvals allow {short(record.id)}"))
         out.print(Text(f"  pml approvals deny {short(record.id)} --message 'why not'"))
 
 
 def _about(record: Approval, workspace: str) -> list[tuple[str, str]]:
     return [
-        ("id", record.id),
         ("workspace", visible(workspace)),
         ("session", visible(record.session_id)),
         ("asked", instant(record.created_at)),
-        ("why", why_asked(record)),
         ("may allow", ", ".join(sorted(record.deciders))),
+        ("id", record.id),
         ("sha256", record.digest.removeprefix("sha256:")),
     ]
 

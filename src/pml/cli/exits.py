@@ -47,6 +47,7 @@ _EXIT_OF_OUTCOME: Final[dict[str, Exit]] = {
     State.EXPIRED: Exit.GONE,
     State.CANCELLED: Exit.GONE,
     State.UNKNOWN: Exit.FAILED,
+    "dependency_refused": Exit.DENIED,
 }
 
 

@@ -30,8 +30,10 @@ class InstallBar:
         self.clear()
 
     def __call__(self, step: Progress) -> None:
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and not console(to_stderr=True).is_dumb_terminal:
             self._draw(step)
+            if step.done == step.total:
+                self.clear()
         elif step.message != self._said:
             complain(visible(step.message))
         self._said = step.message

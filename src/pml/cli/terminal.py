@@ -71,7 +71,8 @@ class TerminalAsking:
         choices = _choices(record, self._session)
         always = always_entry(record.tool_name, record.call_input) if len(choices) > 2 else None
         now = self._desk.clock.now()
-        print_card(record, workspace=self._session.workspace, now=now, always=always, to_stderr=True)
+        workspace = self._session.workspace
+        print_card(record, workspace=workspace, now=now, always=always, to_stderr=True, is_prompted=True)
         choosing = asyncio.ensure_future(_choose(choices))
         deciding = asyncio.ensure_future(wait(self._desk, record.id))
         try:

@@ -90,11 +90,14 @@ def variable_names(asked: JsonObject) -> str:
 def tell_install(asked: JsonObject) -> list[tuple[str, str]]:
     """Return the facts of an install, the weightiest first."""
     facts = _facts(asked)
-    integrity = facts.get("integrity")
-    told = [
+    integrity, moved, before = (facts.get(key) for key in ("integrity", "first_accepted", "contained_before"))
+    told: list[tuple[str, str | None]] = [
         ("package", visible(str(facts.get("install")))),
-        ("proof", "UNVERIFIED: no integrity is given" if integrity is None else visible(str(integrity))),
+        ("proof", "UNVERIFIED: no integrity is given" if integrity is None else None),
+        ("moved", None if moved is None else f"another lock was accepted before: {visible(str(moved))}"),
         ("runs", _containment(facts)),
+        ("weaker", None if before is None else f"so far it ran {_CONTAINED.get(str(before))}"),
+        ("proof", None if integrity is None else visible(str(integrity))),
         ("closure", _closure(facts)),
         ("scripts", _scripts(facts)),
         ("released", visible(str(facts.get("released_at") or "unknown"))),
@@ -102,16 +105,10 @@ def tell_install(asked: JsonObject) -> list[tuple[str, str]]:
         ("from", visible(str(facts.get("source")))),
         ("lock", visible(str(facts.get("lock")))),
     ]
-    if facts.get("contained_before") is not None:
-        told.insert(3, ("weaker", f"so far it ran {_CONTAINED.get(str(facts['contained_before']))}"))
-    if facts.get("first_accepted") is not None:
-        told.insert(
-            2, ("moved", f"another lock was accepted before: {visible(str(facts['first_accepted']))}")
-        )
     for key, word in (("tool", "starts"), ("args", "arguments"), ("env", "sets")):
-        if facts.get(key):
-            told.append((word, visible_json(facts[key], indent=None)))
-    return [*told, *([("call", _call(asked))] if "call" in asked else [])]
+        told.append((word, visible_json(facts[key], indent=None) if facts.get(key) else None))
+    told.append(("call", _call(asked) if "call" in asked else None))
+    return [(name, value) for name, value in told if value is not None]
 
 
 def tell_variables(asked: JsonObject) -> list[tuple[str, str]]:

@@ -83,8 +83,8 @@ def _scopes(record: Approval) -> Mapping[str, str]:
     same = " exactly this call" if runs_code(record.tool_name, record.call_input) else ""
     if record.subject is Subject.DEPENDENCY_INSTALL:
         return {
-            Scope.ONCE: f"Install exactly this, and allow{same or ' the tool'} for this session",
-            Scope.ALWAYS: f"Always: also adds {visible_json(entry, indent=None)} to .pml.json",
+            Scope.ONCE: f"Install exactly this; allow{same or ' the tool'} this session",
+            Scope.ALWAYS: f"Always: adds {visible_json(entry, indent=None)} to .pml.json",
         }
     return {
         Scope.ONCE: "Just this once",

@@ -56,6 +56,8 @@ def failure(output: Output, *, package: str, task: str) -> PmlError:
 def _reason(text: str) -> str:
     """Return what went wrong without what went well before."""
     told = text.partition("error: ")[2] or text or "it said nothing"
+    first, *causes = re.split(r"\s*(?:cause|Caused by): ", told, flags=re.IGNORECASE)
+    told = f"{first}: {causes[-1]}" if causes else first
     return visible(told if len(told) <= _MOST_REASON else f"{told[:_MOST_REASON]}…")
 
 
