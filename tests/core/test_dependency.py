@@ -1,5 +1,6 @@
 """What a question about a server holds and says: every fact that a person weighs, whole and unforged."""
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -78,7 +79,7 @@ def test_an_install_is_told_with_all_that_a_person_weighs_the_weightiest_first()
         ("proof", INTEGRITY),
         ("closure", "2 packages, 3.0 MiB, each checked against its hash"),
         ("scripts", "never run; zod carry some"),
-        ("released", "2026-01-02T03:04:05Z"),
+        ("released", "2026-01-02"),
         ("needs", "API_KEY, REGION"),
         ("from", "catalog"),
         ("lock", of.lock.digest),
@@ -124,6 +125,16 @@ def test_an_install_without_integrity_is_told_with_that_word() -> None:
 )
 def test_what_holds_the_server_is_told_with_what_it_may_reach(containment: Containment, said: str) -> None:
     assert dict(tell_install(asked(plan(containment))))["runs"] == said
+
+
+@pytest.mark.parametrize(
+    ("days", "said"),
+    [(0, "0 days ago: NEW"), (1, "1 day ago: NEW"), (6, "6 days ago: NEW"), (7, "7 days ago")],
+)
+def test_a_release_is_told_with_its_age_and_a_young_one_as_new(days: int, said: str) -> None:
+    at = datetime.fromisoformat("2026-01-02T03:04:05Z") + timedelta(days=days)
+
+    assert dict(tell_install(asked(plan()), at=at))["released"] == f"2026-01-02, {said}"
 
 
 def test_all_of_the_network_is_told_as_all() -> None:

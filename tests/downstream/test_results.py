@@ -233,7 +233,7 @@ def test_an_install_is_told_with_what_is_installed_in_every_place_that_a_client_
         "  proof: sha512-A",
         "  closure: 40 packages, 5.0 MiB, each checked against its hash",
         "  scripts: never run; esbuild carry some",
-        "  released: 2026-01-02T03:04:05Z",
+        "  released: 2026-01-02, 305 days ago",
         "  needs: API_KEY",
         "  from: catalog",
         "  lock: sha256:1",

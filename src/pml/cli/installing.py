@@ -202,8 +202,7 @@ class _Installing:
         asked = install_facts(plan, source=source, accepted=accepted)
         title = plan.dependency.title
         if not self._as_json:
-            facts = tell_install(asked)
-            print_facts(title, facts)
+            print_facts(title, tell_install(asked, at=self._desk.clock.now()))
         if self._yes:
             return True
         if self._as_json or not is_interactive():

@@ -4,6 +4,7 @@ The facts are stored with the question and bound by its digest, so nothing in th
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 _UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _SHOWN_FILES: Final = 20
+_NEW_DAYS: Final = 7  # most bad releases are found, and taken back, sooner
 _CONTAINED: Final[Mapping[str, str]] = {
     "bubblewrap": "contained by bubblewrap",
     "landlock": "contained by Landlock",
@@ -87,8 +89,8 @@ def variable_names(asked: JsonObject) -> str:
     return ", ".join(visible(name) for name in _texts(asked.get("missing")))
 
 
-def tell_install(asked: JsonObject) -> list[tuple[str, str]]:
-    """Return the facts of an install, the weightiest first."""
+def tell_install(asked: JsonObject, *, at: datetime | None = None) -> list[tuple[str, str]]:
+    """Return the facts of an install, the weightiest first; `at` is when it is weighed."""
     facts = _facts(asked)
     integrity, moved, before = (facts.get(key) for key in ("integrity", "first_accepted", "contained_before"))
     told: list[tuple[str, str | None]] = [
@@ -100,7 +102,7 @@ def tell_install(asked: JsonObject) -> list[tuple[str, str]]:
         ("proof", None if integrity is None else visible(str(integrity))),
         ("closure", _closure(facts)),
         ("scripts", _scripts(facts)),
-        ("released", visible(str(facts.get("released_at") or "unknown"))),
+        ("released", _age(facts.get("released_at"), at)),
         ("needs", ", ".join(map(visible, _texts(facts.get("env_required")))) or "no variables"),
         ("from", visible(str(facts.get("source")))),
         ("lock", visible(str(facts.get("lock")))),
@@ -174,6 +176,19 @@ def _containment(facts: JsonObject) -> str:
     ]
     contained = _CONTAINED.get(str(facts.get("containment")), "NOT CONTAINED")
     return f"{contained} ({'; '.join(parts)})"
+
+
+def _age(released: Json, at: datetime | None) -> str:
+    """Return when it was released, and how long ago: what is new has been looked at by few."""
+    try:
+        then = datetime.fromisoformat(str(released))
+    except ValueError:
+        return "unknown"
+    told = then.strftime("%Y-%m-%d")
+    if at is None or then.tzinfo is None:
+        return told
+    days = (at - then).days
+    return f"{told}, {days} day{'' if days == 1 else 's'} ago" + (": NEW" if days < _NEW_DAYS else "")
 
 
 def bytes_text(size: int) -> str:

@@ -28,7 +28,7 @@ def asked_facts(record: Approval) -> list[tuple[str, str]]:
         case Subject.TOOL_CHANGED:
             return [("changes", "\n".join(_texts(asked.get("diff"))))]
         case Subject.DEPENDENCY_INSTALL:
-            return tell_install(asked)
+            return tell_install(asked, at=record.created_at)
         case Subject.API_KEY_REQUIRED:
             return tell_variables(asked)
         case Subject.INTEGRITY_CHANGED:
