@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from pml.core.capability import CapabilityMetadata, CapabilityType, McpDependency
 from pml.core.errors import ArtefactChanged, Changed, PmlError
-from pml.core.loading import Found, Installed, Plan, Progress, Told
+from pml.core.loading import Accepted, Found, Installed, Plan, Progress, Told
 from pml.core.locks import Lock, Locked
 from pml.core.manifests import Manifest
 from pml.core.names import ToolName, parse_fqdn
@@ -121,7 +121,7 @@ class FakeInstaller:
         self.begun = asyncio.Event()
         self.interrupted = 0
         self._installed: dict[str, Installed] = {}
-        self._accepted: dict[str, str] = {}
+        self._accepted: dict[str, Accepted] = {}
         self._changed: dict[str, ArtefactChanged] = {}
         self._one = asyncio.Lock()
 
@@ -132,7 +132,7 @@ class FakeInstaller:
     def all_installed(self) -> Mapping[str, Installed]:
         return dict(self._installed)
 
-    def accepted_lock(self, name: str) -> str | None:
+    def accepted(self, name: str) -> Accepted | None:
         return self._accepted.get(name)
 
     def remove(self, name: str) -> None:
@@ -173,7 +173,7 @@ class FakeInstaller:
     def place(self, plan: Plan) -> None:
         """Make it the version in use without a word."""
         name = plan.dependency.name
-        self._accepted.setdefault(name, plan.lock.digest)
+        self._accepted[name] = Accepted(lock=plan.lock.digest, terms=plan.terms)
         self._installed[name] = Installed(
             dependency=replace(plan.dependency, lock=plan.lock.digest),
             lock=plan.lock.digest,
@@ -181,6 +181,7 @@ class FakeInstaller:
             tree=f"tree of {plan.dependency.title}",
             path=f"/home/servers/{name}/{plan.dependency.version}",
             entry="main.js",
+            runtime="deno",
             containment=plan.containment,
             installed_at=NOW,
         )

@@ -130,8 +130,8 @@ async def open_gateway(
     from pml.core.approvals import SessionId
     from pml.downstream.gateway import Gateway
     from pml.downstream.relay import Relay
+    from pml.service.carrying import stop_installs
     from pml.service.gate import Gate
-    from pml.service.loading import stop_installs
     from pml.service.sessions import agent_above, start_session
     from pml.service.upkeep import end_session, sweep
 
@@ -193,7 +193,7 @@ def open_loader(desk: "Desk", place: Place, fleet: "Fleet", *, warn: Callable[[s
         sources=open_sources(place, desk.clock, warn=warn),
         installer=open_installer(place),
         variables=open_variables(place),
-        containment=fleet.containment,
+        containment=fleet.containment_of,
     )
 
 

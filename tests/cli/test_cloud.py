@@ -99,7 +99,9 @@ def test_requests_are_logged_for_who_debugs(workspace: Path, monkeypatch: pytest
     [
         (["--folder", "none"], 5, "no folder"),
         ([], 2, "--folder"),
-        (["--folder", ".", "--port", "70000"], 2, "--port"),
+        (["--folder", ".", "--port", "70000"], 2, "--port: must be a port number from 0 to 65535"),
+        (["--folder", ".", "--port", "abc"], 2, "--port: must be a port number from 0 to 65535"),
+        (["--folder", ".", "--port", "0", "--host", "a..b"], 1, "cannot listen on `a..b`"),
         (["--folder", ".", "--port", "0", "--host", "192.0.2.1"], 1, "cannot listen"),
     ],
 )

@@ -41,7 +41,14 @@ def test_code_is_published_and_told(pml: Pml, workspace: Path) -> None:
         },
     )
     again = pml("publish", "draft.json", "--to", "registry")
-    assert (again.code, again.out) == (0, f"unchanged registry/{GREET}.json\n")
+    assert (again.code, again.out.splitlines()) == (
+        0,
+        [
+            f"unchanged registry/{GREET}.json",
+            f'use it with "registry": "{workspace / "registry"}" in .pml.json or in the user\'s config.json',
+            "  or serve it: pml cloud --folder registry",
+        ],
+    )
 
 
 def test_other_content_is_refused_with_the_way_to_do_it(pml: Pml, workspace: Path) -> None:

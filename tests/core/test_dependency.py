@@ -17,8 +17,9 @@ from pml.core.dependency import (
     tell_variables,
     variable_names,
 )
-from pml.core.loading import Installed, Plan
+from pml.core.loading import Accepted, Installed, Plan
 from pml.core.locks import Locked
+from pml.core.packages import Ecosystem
 from pml.core.permissions import Access, Containment, Permissions
 from pml.core.telling import asked_facts, why_asked
 from pml.core.values import Json, JsonObject, check
@@ -53,10 +54,12 @@ def asked(
             tree="tree",
             path="/home/servers/memory/1",
             entry="main.js",
+            runtime="deno",
             containment=before,
             installed_at=NOW,
         )
-    return {**install_facts(of, source=source, accepted=accepted, before=installed), **CALL}
+    consented = None if accepted is None else Accepted(lock=accepted, terms="sha256:terms")
+    return {**install_facts(of, source=source, accepted=consented, before=installed), **CALL}
 
 
 def facts(of: JsonObject) -> JsonObject:
@@ -75,9 +78,13 @@ def test_an_install_is_told_with_all_that_a_person_weighs_the_weightiest_first()
 
     assert tell_install(asked(of)) == [
         ("package", "npx @acme/memory@1.2.3"),
-        ("runs", "contained by bubblewrap (network: api.example.com; workspace: read; run: git)"),
+        (
+            "runs",
+            "contained by bubblewrap (network: api.example.com (only Deno holds it to that); "
+            "workspace: read; run: git)",
+        ),
         ("proof", INTEGRITY),
-        ("closure", "2 packages, 3.0 MiB, each checked against its hash"),
+        ("closure", "2 packages, each checked against its hash, 3.0 MiB"),
         ("scripts", "never run; zod carry some"),
         ("released", "2026-01-02"),
         ("needs", "API_KEY, REGION"),
@@ -96,7 +103,7 @@ def test_what_the_registry_does_not_tell_is_said_to_be_unknown() -> None:
         tell_install(asked(replace(of, lock=replace(of.lock, packages=(root,), size=None, released_at=None))))
     )
 
-    assert told["closure"] == "1 package, size not known before the download, each checked against its hash"
+    assert told["closure"] == "1 package, each checked against its hash, size not known before the download"
     assert (told["released"], told["scripts"], told["needs"]) == ("unknown", "none", "no variables")
 
 
@@ -119,8 +126,14 @@ def test_an_install_without_integrity_is_told_with_that_word() -> None:
     ("containment", "said"),
     [
         (Containment.BUBBLEWRAP, "contained by bubblewrap (network: none; workspace: write)"),
-        (Containment.LANDLOCK, "contained by Landlock (network: none; workspace: write)"),
-        (Containment.NONE, "NOT CONTAINED: it can do what you can (network: none; workspace: write)"),
+        (
+            Containment.LANDLOCK,
+            "contained by Landlock (network: no TCP, as far as the kernel can; workspace: write)",
+        ),
+        (
+            Containment.NONE,
+            "NOT CONTAINED: it can do what you can; it says it needs network: none; workspace: write",
+        ),
     ],
 )
 def test_what_holds_the_server_is_told_with_what_it_may_reach(containment: Containment, said: str) -> None:
@@ -137,6 +150,21 @@ def test_a_release_is_told_with_its_age_and_a_young_one_as_new(days: int, said: 
     assert dict(tell_install(asked(plan()), at=at))["released"] == f"2026-01-02, {said}"
 
 
+def test_hosts_that_nothing_holds_a_server_to_are_told_as_an_open_network() -> None:
+    of = plan(permissions=Permissions(net=("api.example.com",)))
+    python = replace(of.dependency.package, ecosystem=Ecosystem.PYPI)
+    of = replace(of, dependency=replace(of.dependency, package=python))
+
+    assert "network: open (it says it needs api.example.com);" in dict(tell_install(asked(of)))["runs"]
+
+
+def test_what_a_registry_claims_is_told_as_its_word() -> None:
+    told = dict(tell_install(asked(plan(), source="https://registry.example")))
+
+    assert told["closure"].endswith(" (says the registry)")
+    assert told["released"].endswith(" (says the registry)")
+
+
 def test_all_of_the_network_is_told_as_all() -> None:
     assert "network: all;" in dict(tell_install(asked(plan(permissions=Permissions(net=True)))))["runs"]
 
@@ -144,7 +172,7 @@ def test_all_of_the_network_is_told_as_all() -> None:
 def test_another_lock_than_the_one_first_accepted_is_told_before_all_that_follows() -> None:
     of = plan()
 
-    assert "first_accepted" not in facts(asked(of, accepted=of.lock.digest))
+    assert "accepted_lock" not in facts(asked(of, accepted=of.lock.digest))
     assert tell_install(asked(of, accepted="sha256:1"))[1] == (
         "moved",
         "another lock was accepted before: sha256:1",

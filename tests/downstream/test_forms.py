@@ -195,9 +195,9 @@ def test_a_form_to_install_a_server_says_what_is_installed_and_what_the_answer_c
     assert message(record).split("\n") == [
         "Install memory@1.2.3?",
         "package: npx @acme/memory@1.2.3",
-        "runs: NOT CONTAINED: it can do what you can (network: none; workspace: write)",
+        "runs: NOT CONTAINED: it can do what you can; it says it needs network: none; workspace: write",
         "proof: sha512-A",
-        "closure: 40 packages, size not known before the download, each checked against its hash",
+        "closure: 40 packages, each checked against its hash, size not known before the download",
         "scripts: none",
         "released: unknown",
         "needs: no variables",

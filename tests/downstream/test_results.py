@@ -231,7 +231,7 @@ def test_an_install_is_told_with_what_is_installed_in_every_place_that_a_client_
         "  package: npx @acme/memory@1.2.3",
         "  runs: contained by bubblewrap (network: all; workspace: write)",
         "  proof: sha512-A",
-        "  closure: 40 packages, 5.0 MiB, each checked against its hash",
+        "  closure: 40 packages, each checked against its hash, 5.0 MiB",
         "  scripts: never run; esbuild carry some",
         "  released: 2026-01-02, 305 days ago",
         "  needs: API_KEY",

@@ -30,14 +30,17 @@ class Served:
     url: str
     lines: list[str]
 
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
     async def get(self, path: str, *, method: str = "GET", **headers: str) -> Got:
         """Send one request for exactly `path`; `_` in the name of a header is a hyphen."""
-        port = int(self.url.rpartition(":")[2])
-        sent = {"host": f"127.0.0.1:{port}", "connection": "close"}
+        sent = {"host": f"127.0.0.1:{self.port}", "connection": "close"}
         sent |= {key.replace("_", "-"): value for key, value in headers.items()}
         lines = "".join(f"{key}: {value}\r\n" for key, value in sent.items())
         async with asyncio.timeout(TIMEOUT_S):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
             writer.write(f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode())
             answer = await reader.read()
             writer.close()
@@ -53,13 +56,15 @@ def _parse(answer: bytes) -> Got:
 
 
 @asynccontextmanager
-async def serving(folder: Path, *, only_local: bool = True) -> AsyncGenerator[Served]:
+async def serving(
+    folder: Path, *, only_local: bool = True, request_s: float = TIMEOUT_S
+) -> AsyncGenerator[Served]:
     """Serve `folder` on a free port of this machine."""
     lines: list[str] = []
     app = registry_app(RegistryFolder(folder), only_local=only_local, debug=lines.append)
     with listen("127.0.0.1", 0) as listening:
         served = Served(url=url_of(listening), lines=lines)
-        task = asyncio.ensure_future(serve(app, listening))
+        task = asyncio.ensure_future(serve(app, listening, request_s=request_s))
         try:
             yield served
         finally:

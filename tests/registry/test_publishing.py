@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from pml.core.capability import McpDependency, parse_metadata
@@ -13,7 +14,7 @@ from pml.core.errors import Conflict, IntegrityFailed, Invalid, NotFound, PmlErr
 from pml.core.integrity import Algorithm, integrity_of
 from pml.core.locks import Ecosystem, Lock, Locked
 from pml.host.locks import open_lock_file, try_lock
-from pml.registry.publishing import Published, Status, publish, read_drafts
+from pml.registry.publishing import Draft, Published, Status, publish, read_drafts
 from tests.registry.places import CODE, GREET, Reader, encoded, hash_of, metadata
 
 MEMORY = "acme.tools.memory"
@@ -133,8 +134,9 @@ async def test_other_content_of_the_same_version_is_refused(
     await publisher.publish(publisher.draft("greet", metadata(), code=CODE))
     path = publisher.draft("greet", {**metadata(), **change})
     before = (publisher.folder / f"{GREET}.json").read_bytes()
-    with pytest.raises(Conflict, match="published already"):
+    with pytest.raises(Conflict, match="published already") as caught:
         await publisher.publish(path)
+    assert caught.value.hint == "use `--replace`"  # code alone has no version
     assert (publisher.folder / f"{GREET}.json").read_bytes() == before
     (done,) = await publisher.publish(path, replace=True)
     assert done.status is Status.REPLACED
@@ -244,6 +246,41 @@ async def test_a_closure_that_cannot_be_found_publishes_nothing(publisher: Publi
     with pytest.raises(Unavailable):
         await publish(read_drafts(publisher.source), publisher.folder, resolve=fail, replace=False)
     assert publisher.files == []
+
+
+async def test_a_failure_of_looking_up_is_not_told_as_one_of_writing(publisher: Publisher) -> None:
+    async def fail(dependency: McpDependency) -> Lock:
+        raise OSError(24, "Too many open files")
+
+    drafts = read_drafts(publisher.draft("memory", server()))
+    with pytest.raises(OSError, match="Too many open files"):
+        await publish(drafts, publisher.folder, resolve=fail, replace=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [({"integrity": sha512("other")}, "integrity"), ({"lock": "sha256:1"}, "lock")]
+)
+async def test_hashes_that_the_package_index_has_otherwise_are_told_to_the_publisher(
+    publisher: Publisher, given: dict[str, str], said: str
+) -> None:
+    async def fail(dependency: McpDependency) -> Lock:
+        raise IntegrityFailed(dependency.title, expected=given[said], got="another")
+
+    drafts = read_drafts(publisher.draft("memory", server()))
+    drafts = [replace_dependency(draft, given) for draft in drafts]
+    with pytest.raises(IntegrityFailed) as caught:
+        await publish(drafts, publisher.folder, resolve=fail, replace=False)
+    assert caught.value.hint == (
+        f"the file's `{said}` says the first, the package index has the second; mend or remove `{said}`"
+    )
+
+
+def replace_dependency(draft: Draft, given: dict[str, str]) -> Draft:
+    (dependency,) = draft.metadata.mcp_deps
+    changed = msgspec.structs.replace(dependency, **given)
+    return msgspec.structs.replace(
+        draft, metadata=msgspec.structs.replace(draft.metadata, mcp_deps=(changed,))
+    )
 
 
 async def test_an_entry_that_is_broken_there_is_replaced_only_on_purpose(publisher: Publisher) -> None:

@@ -1,14 +1,17 @@
 """The registry server: every form under one URL, read-only, and no way to any other file."""
 
+import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
 
 from pml.core.errors import ErrorCode, Unavailable
+from pml.registry import server
 from pml.registry.server import HTTP_STATUS, listen
 from tests.promises import promise
 from tests.registry.places import CODE, GREET, encoded, fill
-from tests.registry.serving import serving
+from tests.registry.serving import TIMEOUT_S, serving
 
 ENTRY = f"/mcp/{GREET}"
 
@@ -171,9 +174,11 @@ async def test_every_answer_has_the_security_headers(folder: Path) -> None:
 
 async def test_a_web_page_cannot_reach_it_under_a_name_of_its_own(folder: Path) -> None:
     async with serving(folder) as served:
-        for host in ("evil.example", "127.0.0.1.evil.example", "[", ""):
+        hosts = ("evil.example", "127.0.0.1.evil.example", "evil.example@localhost", "localhost/a", "[", "")
+        for host in hosts:
             assert (await served.get(ENTRY, host=host)).status in (400, 421)
-        assert (await served.get(ENTRY, host="localhost:1")).status == 200
+        for host in ("localhost:1", "[::1]:80", "127.0.0.1"):
+            assert (await served.get(ENTRY, host=host)).status == 200
     async with serving(folder, only_local=False) as served:
         assert (await served.get(ENTRY, host="registry.example")).status == 200
 
@@ -191,6 +196,51 @@ async def test_requests_can_be_watched(folder: Path) -> None:
         await served.get("/mcp/%1b[31m")
     assert served.lines[0] == f"registry: GET {ENTRY} 200"
     assert "\x1b" not in "".join(served.lines)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: loc", b"POST / HTTP/1.1\r\nHost: a\r\n"])
+async def test_whoever_sends_no_whole_request_is_not_waited_for(folder: Path, sent: bytes) -> None:
+    async with serving(folder, request_s=0.1) as served, asyncio.timeout(TIMEOUT_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        writer.write(sent)
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+
+
+async def test_a_connection_that_served_one_request_is_not_held_for_half_of_the_next(folder: Path) -> None:
+    async with serving(folder, request_s=0.2) as served, asyncio.timeout(TIMEOUT_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /hea")
+        answer = b""
+        with contextlib.suppress(ConnectionError):
+            while more := await reader.read(4096):
+                answer += more
+        writer.close()
+    assert answer.count(b"HTTP/1.1 200") == 1
+
+
+async def test_one_peer_does_not_get_every_connection(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_MAX_CONNECTIONS", 4)
+    async with serving(folder) as served, asyncio.timeout(TIMEOUT_S):
+        held = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(2)]
+        reader, third = await asyncio.open_connection("127.0.0.1", served.port)
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        for writer in (third, *(writer for _, writer in held)):
+            writer.close()
+        for _, writer in held:
+            await writer.wait_closed()
+        while True:  # until the server has seen them go
+            with contextlib.suppress(ConnectionError, IndexError):
+                assert (await served.get("/health")).status == 200
+                break
+
+
+@pytest.mark.parametrize("host", ["a..b", "no.such.host.invalid", "x" * 300])
+def test_a_host_that_cannot_be_listened_on_is_told(host: str) -> None:
+    with pytest.raises(Unavailable, match="cannot listen on"):
+        listen(host, 0)
 
 
 def test_a_port_that_is_taken_is_told() -> None:

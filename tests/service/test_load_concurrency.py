@@ -9,9 +9,9 @@ from pml.core.loading import Plan
 from pml.core.permissions import Containment
 from pml.core.values import JsonObject
 from pml.service import approvals, loading
+from pml.service.carrying import stop_installs
 from pml.service.desk import Desk
 from pml.service.gate import Paused
-from pml.service.loading import stop_installs
 from pml.service.settling import SETTLED
 from tests.fakes import FakeAsking
 from tests.fakes_loading import make_dependency, make_lock

@@ -1,11 +1,12 @@
 """Consent to an install: to exactly one lock and one set of terms, by whom it takes, and what covers it."""
 
 import pytest
+from msgspec.structs import replace
 
-from pml.core.approvals import Approval, Role, SessionId, State, Subject
+from pml.core.approvals import Approval, Role, Scope, SessionId, State, Subject
 from pml.core.capability import McpDependency
 from pml.core.config import FileKind
-from pml.core.errors import IntegrityFailed, MayNotDecide, NotApproved
+from pml.core.errors import IntegrityFailed, MayNotDecide, NotApproved, ServerFailed, ToolDenied
 from pml.core.loading import Plan
 from pml.core.permissions import Containment, Permissions
 from pml.core.telling import asked_facts
@@ -17,6 +18,7 @@ from tests.builders import FORM
 from tests.fakes import FakeAsking
 from tests.fakes_loading import OTHER_INTEGRITY, make_dependency, make_lock
 from tests.promises import promise
+from tests.service.gatehouses import SERVER
 from tests.service.offices import Office, parent
 from tests.service.warehouses import RAN, TOOL, Warehouse, moved
 
@@ -187,7 +189,7 @@ async def test_no_rule_covers_another_lock_than_the_one_first_accepted(
     paused = await other.pause(TOOL)
 
     assert paused.record.subject is Subject.DEPENDENCY_INSTALL
-    assert facts(paused.record)["first_accepted"] == LOCK.digest
+    assert facts(paused.record)["accepted_lock"] == LOCK.digest
     assert f"another lock was accepted before: {LOCK.digest}" in dict(asked_facts(paused.record))["moved"]
     assert (warehouse.installs, other.servers.started) == (["memory@1.2.3"], [])
 
@@ -210,7 +212,7 @@ async def test_the_lock_first_accepted_is_told_only_when_it_is_another(warehouse
 
     paused = await warehouse.pause(TOOL)
 
-    assert "first_accepted" not in facts(paused.record)
+    assert "accepted_lock" not in facts(paused.record)
 
 
 @promise("load:weaker-containment-asks")
@@ -334,7 +336,9 @@ async def test_an_unverified_install_is_asked_with_that_word_and_only_a_person_m
     await warehouse.go_on(paused.workflow.id, tool=TOOL)
 
     assert (warehouse.installs, warehouse.servers.ran) == (["memory@1.2.3"], [RAN])
-    assert warehouse.installer.accepted_lock("memory") == LOCK.digest
+    accepted = warehouse.installer.accepted("memory")
+    assert accepted is not None
+    assert accepted.lock == LOCK.digest
 
 
 @promise("load:nothing-unproven")
@@ -445,3 +449,127 @@ async def test_the_same_lock_in_another_shape_is_not_asked_about(warehouse: Ware
         await other.call(TOOL)
 
     assert (warehouse.installs, await warehouse.states()) == ([], [])
+
+
+@promise("load:rules-cover-only-the-proven")
+@pytest.mark.parametrize(
+    "other",
+    [
+        make_dependency(permissions=Permissions(net=True)),
+        make_dependency(args=("--exfiltrate",)),
+        make_dependency(env_required=("AWS_SECRET_ACCESS_KEY",)),
+    ],
+    ids=["permissions", "arguments", "variables"],
+)
+async def test_no_rule_covers_other_terms_than_those_consented_to_before(
+    warehouse: Warehouse, other: McpDependency
+) -> None:
+    warehouse.configure(allow=["memory:*"])
+    await warehouse.call(TOOL)
+    warehouse.sources.offer("memory", other)
+    restarted = await warehouse.restart()
+
+    paused = await restarted.pause(TOOL)
+
+    assert paused.record.subject is Subject.DEPENDENCY_INSTALL
+    assert warehouse.installs == ["memory@1.2.3"]
+
+
+@promise("load:rules-cover-only-the-proven")
+async def test_no_rule_brings_back_what_a_person_has_replaced(warehouse: Warehouse) -> None:
+    warehouse.configure(allow=["memory:*"])
+    await warehouse.call(TOOL)
+    warehouse.sources.offer("memory", make_dependency(version="1.2.4"))
+    await (await warehouse.restart()).call(TOOL, asking=FakeAsking(warehouse.allowing()))
+    warehouse.sources.offer("memory", make_dependency())
+
+    paused = await (await warehouse.restart("session-3")).pause(TOOL)
+
+    assert paused.record.subject is Subject.DEPENDENCY_INSTALL
+    assert warehouse.installs == ["memory@1.2.3", "memory@1.2.4"]
+
+
+async def test_metadata_that_is_only_spelled_otherwise_asks_nobody(warehouse: Warehouse) -> None:
+    warehouse.place(make_dependency(env_required=("A", "B")))
+    warehouse.variables.known = {"A": "1", "B": "2"}
+    respelled = replace(make_dependency(env_required=("B", "A")), install="npx -y @acme/memory@1.2.3")
+    warehouse.sources.offer("memory", respelled)
+    warehouse.configure(allow=["memory:*"])
+
+    await warehouse.call(TOOL)
+
+    assert (warehouse.installs, warehouse.servers.ran) == ([], [RAN])
+
+
+@promise("load:rules-cover-only-the-proven")
+async def test_a_rule_for_one_server_installs_no_other_that_comes_along(warehouse: Warehouse) -> None:
+    warehouse.sources.offer("memory", make_dependency("helper"), make_dependency())
+    warehouse.configure(allow=["memory:*"])
+
+    paused = await warehouse.pause(TOOL)
+
+    assert facts(paused.record)["name"] == "helper"
+    assert warehouse.installs == []
+
+
+async def test_a_rule_for_all_of_what_comes_along_covers_it(warehouse: Warehouse) -> None:
+    warehouse.sources.offer("memory", make_dependency("helper"), make_dependency())
+    warehouse.configure(allow=["memory:*", "helper:*"])
+
+    await warehouse.call(TOOL)
+
+    assert warehouse.installs == ["helper@1.2.3", "memory@1.2.3"]
+
+
+@promise("load:deny-beats-consent")
+async def test_what_comes_along_is_not_installed_if_rules_deny_all_of_it(warehouse: Warehouse) -> None:
+    warehouse.sources.offer("memory", make_dependency("helper"), make_dependency())
+    warehouse.configure(allow=["memory:*"], deny=["helper:*"])
+
+    with pytest.raises(ToolDenied, match="server `helper` is denied"):
+        await warehouse.call(TOOL)
+
+    assert (warehouse.installer.resolved, await warehouse.questions()) == ([], [])
+
+
+@pytest.mark.parametrize("is_configured", [True, False], ids=["configured", "of the catalog"])
+async def test_nothing_comes_along_under_the_name_of_another_server(
+    warehouse: Warehouse, is_configured: bool
+) -> None:
+    warehouse.sources.offer("memory", make_dependency("notes"), make_dependency())
+    if is_configured:
+        warehouse.configure(servers={"notes": SERVER}, allow=["memory:*"])
+    else:
+        warehouse.sources.offer("notes", make_dependency("notes", version="9.9.9"))
+
+    with pytest.raises(ServerFailed, match="that name means another one"):
+        await warehouse.call(TOOL)
+
+    assert warehouse.installer.resolved == []
+
+
+async def test_an_approved_install_covers_its_call_also_when_another_had_to_come_along(
+    warehouse: Warehouse,
+) -> None:
+    warehouse.sources.offer("memory", make_dependency(), make_dependency("helper"))
+    asking = FakeAsking(warehouse.allowing(), warehouse.allowing())
+
+    await warehouse.call(TOOL, asking=asking, offered=False)
+
+    assert [record.subject for record in asking.asked] == [Subject.DEPENDENCY_INSTALL] * 2
+    assert warehouse.servers.ran == [RAN]
+
+
+@pytest.mark.parametrize("scope", [Scope.ONCE, Scope.ALWAYS])
+async def test_a_call_of_an_installed_server_runs_though_the_files_changed_while_it_was_asked_about(
+    warehouse: Warehouse, scope: Scope
+) -> None:
+    warehouse.place(MEMORY)
+
+    async def answer(record: Approval) -> Approval:
+        warehouse.configure(allow=["elsewhere:*"])
+        return await warehouse.allowing(scope=scope)(record)
+
+    await warehouse.call(TOOL, asking=FakeAsking(answer), offered=False)
+
+    assert warehouse.servers.ran == [RAN]

@@ -67,6 +67,7 @@ async def test_the_question_holds_all_that_a_person_weighs(warehouse: Warehouse)
             "install": "npx @acme/memory@1.2.3",
             "integrity": INTEGRITY,
             "source": "catalog",
+            "ecosystem": "npm",
             "artefact": [INTEGRITY],
             "lock": PLAN.lock.digest,
             "packages": 2,
@@ -333,6 +334,7 @@ async def test_the_steps_of_an_install_reach_whoever_listens(
         {"progress": 0, "total": 2, "message": "downloading"},
         {"progress": 1, "total": 2, "message": "verifying"},
         {"progress": 2, "message": "done"},
+        {"progress": 1, "total": 1, "message": "installed memory@1.2.3"},
     ]
 
 

@@ -50,7 +50,7 @@ class Warehouse(Gatehouse):
             sources=self.sources,
             installer=self.installer,
             variables=self.variables,
-            containment=containment,
+            containment=lambda permissions: containment,
         )
         servers = ProvenServers(self.installer)
         servers.offer("memory", ADD, LIST, RUN)

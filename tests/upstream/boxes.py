@@ -88,3 +88,7 @@ class Prisoner:
     async def connects(self, port: int) -> bool:
         code = f"import socket; socket.create_connection(('127.0.0.1', {port}), timeout=5)"
         return (await self.run(sys.executable, "-c", code))[0]
+
+
+def box(harbour: Harbour, kind: Containment, spec: ServerSpec) -> Prisoner:
+    return Prisoner(harbour.fleet(containment=kind), spec)

@@ -3,6 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from pml.core.permissions import Containment
+from tests.upstream.boxes import need
 from tests.upstream.fleets import Harbour
 
 
@@ -14,3 +16,16 @@ async def harbour(home: Path, tmp_path: Path) -> AsyncGenerator[Harbour]:
         yield made
     finally:
         await made.close()
+
+
+@pytest.fixture(params=[Containment.BUBBLEWRAP, Containment.LANDLOCK])
+def kind(request: pytest.FixtureRequest) -> Containment:
+    """Each containment that this machine has."""
+    need(request.param)
+    return request.param
+
+
+@pytest.fixture
+def boxed() -> Containment:
+    need(Containment.BUBBLEWRAP)
+    return Containment.BUBBLEWRAP

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -41,13 +42,17 @@ class FakeManifests:
 
 
 class FakeVariables:
-    """Values of everywhere and, where it is trusted, of the workspace."""
+    """Values of everywhere and, where it is trusted, of the workspace, once they are unlocked."""
 
     def __init__(self) -> None:
+        self.unlocked = threading.Event()
+        self.unlocked.set()
         self.everywhere: dict[str, str] = {}
         self.in_workspace: dict[str, str] = {}
 
     def values(self, names: Sequence[str], *, workspace: str | None) -> Mapping[str, str]:
+        if not self.unlocked.wait(SOON_S):
+            raise Unavailable("nobody unlocked the values")
         known = {**self.everywhere, **(self.in_workspace if workspace is not None else {})}
         return {name: known[name] for name in names if name in known}
 

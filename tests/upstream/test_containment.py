@@ -18,7 +18,7 @@ from pml.upstream import bubblewrap, containment, landlock
 from pml.upstream.board import list_servers
 from pml.upstream.containment import held, probe
 from tests.promises import promise
-from tests.upstream.boxes import RUNTIME, Prisoner, installed, need
+from tests.upstream.boxes import RUNTIME, Prisoner, box, installed, need
 from tests.upstream.fleets import ODD, Harbour, odd
 
 BUBBLEWRAP, LANDLOCK, NONE = Containment
@@ -40,21 +40,9 @@ def declared(harbour: Harbour) -> ServerSpec:
     return replace(odd(), permissions=Permissions(read=(*RUNTIME, str(ODD.parent))))
 
 
-@pytest.fixture(params=[BUBBLEWRAP, LANDLOCK])
-def kind(request: pytest.FixtureRequest) -> Containment:
-    need(request.param)
-    return request.param
-
-
 @pytest.fixture(params=[narrow, declared, wide])
 def make(request: pytest.FixtureRequest) -> Make:
     return request.param
-
-
-@pytest.fixture
-def boxed() -> Containment:
-    need(BUBBLEWRAP)
-    return BUBBLEWRAP
 
 
 @pytest.fixture
@@ -68,10 +56,6 @@ def keep_secret(harbour: Harbour) -> Path:
     path = harbour.home / "pml.db"
     path.write_text(SECRET, encoding="utf-8")
     return path
-
-
-def box(harbour: Harbour, kind: Containment, spec: ServerSpec) -> Prisoner:
-    return Prisoner(harbour.fleet(containment=kind), spec)
 
 
 # --- PML's own files
@@ -355,10 +339,6 @@ async def test_what_holds_a_server_is_posted(harbour: Harbour, kind: Containment
     no_net = "none" if kind is BUBBLEWRAP else "no TCP" if landlock.abi() >= 4 else "not limited"
     for spec, words in (
         (installed(harbour), f"contained by {kind} (network: {no_net}, workspace: write)"),
-        (
-            installed(harbour, "rich", permissions=Permissions(net=("a.example",), workspace=Access.NONE)),
-            f"contained by {kind} (network: open, for a.example, workspace: none)",
-        ),
         (odd(), f"contained by {kind}: PML's own files {'hidden' if kind is BUBBLEWRAP else 'unreadable'}"),
     ):
         fleet = harbour.fleet(containment=kind)
@@ -367,6 +347,37 @@ async def test_what_holds_a_server_is_posted(harbour: Harbour, kind: Containment
         assert posted.containment is not None
         assert (posted.containment.kind, posted.containment.words) == (kind, words)
         await fleet.close()
+
+
+@pytest.mark.parametrize(
+    ("command", "net", "words"),
+    [
+        ("/opt/deno", ("a.example", "b.example:8080"), "a.example, b.example:8080 (held by Deno only)"),
+        ("/usr/bin/python3", ("a.example",), "open (declared for a.example)"),
+        ("/opt/deno", True, "any"),
+    ],
+)
+def test_what_holds_a_server_to_its_hosts_is_told(
+    harbour: Harbour, home: Path, kind: Containment, command: str, net: bool | tuple[str, ...], words: str
+) -> None:
+    spec = replace(installed(harbour, permissions=Permissions(net=net)), command=command)
+    found = held(kind, spec, home=harbour.home, user_home=home, workspace=str(harbour.workspace))
+    assert found.words == f"contained by {kind} (network: {words}, workspace: write)"
+    configured = replace(spec, artefact=None)  # by whatever it is run, nobody told that to hold it
+    found = held(kind, configured, home=harbour.home, user_home=home, workspace=str(harbour.workspace))
+    assert "Deno" not in found.words
+
+
+def test_a_server_that_node_runs_is_told_to_lack_the_limits_of_deno(
+    harbour: Harbour, home: Path, kind: Containment
+) -> None:
+    permissions = Permissions(net=("a.example",))
+    spec = replace(installed(harbour, permissions=permissions), command="/usr/bin/node")
+    found = held(kind, spec, home=harbour.home, user_home=home, workspace=str(harbour.workspace))
+    assert found.words == (
+        f"contained by {kind} "
+        "(network: open (declared for a.example), workspace: write, run by node: not held by Deno)"
+    )
 
 
 async def test_a_server_that_nothing_contains_runs_and_is_posted_so(harbour: Harbour) -> None:
@@ -383,11 +394,9 @@ async def test_landlock_hides_nothing_in_a_folder_that_it_allows_and_says_so(
 ) -> None:
     need(LANDLOCK)
     harbour.workspace = home
-    found = held(LANDLOCK, installed(harbour), home=harbour.home, workspace=str(home))
+    found = held(LANDLOCK, installed(harbour), home=harbour.home, user_home=home, workspace=str(home))
     assert found.kind is NONE
     assert found.words == f"not contained: Landlock cannot hide PML_HOME inside `{home}`"
-    assert harbour.fleet(containment=LANDLOCK).containment is NONE
-    assert harbour.fleet(containment=BUBBLEWRAP).containment is BUBBLEWRAP
 
 
 @promise("contain:never-weaker-unasked")
@@ -455,6 +464,22 @@ def test_no_variable_switches_containment_off(monkeypatch: pytest.MonkeyPatch, t
         monkeypatch.setenv("PATH", path)
         assert bubblewrap.find_bwrap() != str(fake) or probe().kind is not BUBBLEWRAP
         assert containment.probe.__wrapped__() == probe()
+
+
+def test_no_bwrap_is_taken_from_the_folder_that_pml_is_started_in(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(bubblewrap, "_SYSTEM_PATH", "")
+    (tmp_path / "bin").mkdir()
+    for fake in (tmp_path / "bwrap", tmp_path / "bin" / "bwrap"):
+        fake.write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
+        fake.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    for path in (":", ".", "bin", "./bin::."):
+        monkeypatch.setenv("PATH", path)
+        assert bubblewrap.find_bwrap() is None, path
+    monkeypatch.setenv("PATH", f".:{tmp_path / 'bin'}")
+    assert bubblewrap.find_bwrap() == str(tmp_path / "bin" / "bwrap")
 
 
 def test_why_nothing_stronger_is_to_be_had_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -101,6 +101,18 @@ async def test_values_are_read_anew_at_each_start_and_those_of_a_workspace_only_
     assert (await use(fleet, spec, "env"))["A_KEY"] == "second"
 
 
+async def test_other_servers_answer_while_a_value_is_waited_for(harbour: Harbour) -> None:
+    """A keyring that is locked waits for its user."""
+    fleet, spec = harbour.fleet(), installed(harbour, env_required=["A_KEY"])
+    harbour.variables.everywhere = {"A_KEY": SECRET}
+    harbour.variables.unlocked.clear()
+    starting = asyncio.ensure_future(use(fleet, spec, "env"))
+    assert await use(fleet, odd(name="configured"), "echo", a=1) == {"a": 1}
+    assert not starting.done()
+    harbour.variables.unlocked.set()
+    assert (await starting)["A_KEY"] == SECRET
+
+
 @promise("env:values-never-shown")
 @pytest.mark.parametrize("secret", [SECRET, "7f", "-----BEGIN KEY-----\nabcdefgh\n-----END KEY-----"])
 async def test_a_value_is_in_no_log_error_list_of_processes_or_file(harbour: Harbour, secret: str) -> None:

@@ -62,8 +62,8 @@ async def run(args: argparse.Namespace) -> int:
     from pml.app import find_place, open_fleet, open_loader
     from pml.downstream.offering import CONTINUE
     from pml.service.calls import call_tool
+    from pml.service.carrying import stop_installs
     from pml.service.gate import Gate, Paused
-    from pml.service.loading import stop_installs
 
     arguments = read_object(args.arguments, what="the input")
     if CONTINUE in arguments:

@@ -86,7 +86,7 @@ def show_server(args: argparse.Namespace) -> int:
     """Raises: NotFound."""
     from pml.app import find_place
     from pml.registry.catalog import Catalog
-    from pml.upstream.containment import available, usual
+    from pml.upstream.containment import available, containment_of
 
     place, name = find_place(args.workspace), str(args.name)
     found = Catalog().find(name)
@@ -100,7 +100,13 @@ def show_server(args: argparse.Namespace) -> int:
     if args.json:
         print_json(_whole_json(found, dependency, dependency.lock, installed))
         return Exit.OK
-    kind = usual(available(), home=place.home, workspace=str(place.workspace))
+    kind = containment_of(
+        available(),
+        dependency.permissions,
+        home=place.home,
+        user_home=place.user_home,
+        workspace=str(place.workspace),
+    )
     facts = _facts(found, dependency, dependency.lock, installed, kind)
     print_facts(dependency.title, facts)
     return Exit.OK

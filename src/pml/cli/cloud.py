@@ -98,10 +98,9 @@ def _tell(url: str, folder: Path, served: int, *, is_local: bool) -> None:
 
 
 def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port <= 65535:
-        raise argparse.ArgumentTypeError("must be from 0 to 65535")
-    return port
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
+        raise argparse.ArgumentTypeError("must be a port number from 0 to 65535")
+    return int(text)
 
 
 def _nothing(line: str) -> None:

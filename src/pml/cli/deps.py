@@ -58,7 +58,8 @@ examples:
   pml deps verify                    ~ modified, + added, - removed
   pml deps verify memory --json"""
 _REMOVE: Final = """A server that runs from these files is stopped first, in every workspace. What it keeps in
-its own folder, such as the memory of `memory`, stays.
+its own folder, such as the memory of `memory`, stays. While another server of that name runs, the files stay
+too: it may have been started from an older version.
 
 examples:
   pml deps remove memory"""
@@ -121,23 +122,29 @@ async def verify_installed(args: argparse.Namespace) -> int:
 async def remove_installed(args: argparse.Namespace) -> int:
     """Raises: NotFound, MayNotDecide, Unavailable."""
     from pml.app import find_place, open_installer
-    from pml.core.manifests import launch_digest
     from pml.service.sessions import guard_person
 
-    place = find_place(args.workspace)
+    place, name = find_place(args.workspace), str(args.name)
     installer = open_installer(place)
     async with opened(args) as desk:
         await guard_person(desk)
-        installed = _named(installer.all_installed(), args.name)[args.name]
-        launch = launch_digest(installer.launch(installed, workspace=str(place.workspace)))
-        stopped = await _stop(place.home, args.name, launch)
-        await installer.remove(args.name)
+        installed = _named(installer.all_installed(), name)[name]
+        stopped = await _stop(place.home, name, installer.launch_digest(installed))
+        kept = await installer.remove(name, _Trees(_running(place.home)))
     if args.json:
-        print_json({"removed": installed_json(installed), "stopped": [_run_json(each) for each in stopped]})
+        print_json(
+            {
+                "removed": installed_json(installed),
+                "stopped": [_run_json(each) for each in stopped],
+                "kept": kept,
+            }
+        )
         return Exit.OK
     for each in stopped:
-        say(f"stopped {visible(args.name)} in {visible(each.workspace)}")
+        say(f"stopped {visible(name)} in {visible(each.workspace)}")
     say(f"removed {visible(installed.dependency.title)}")
+    if kept:
+        say("  its files were kept: another server of that name runs; then `pml deps gc` removes them")
     return Exit.OK
 
 
@@ -145,13 +152,13 @@ async def collect_garbage(args: argparse.Namespace) -> int:
     """Raises: Invalid, MayNotDecide, Unavailable."""
     from pml.app import find_place, open_installer
     from pml.service.sessions import guard_person
-    from pml.upstream.board import end_orphans, list_servers
+    from pml.upstream.board import end_orphans
 
     place = find_place(args.workspace)
     async with opened(args) as desk:
         await guard_person(desk)
         end_orphans(place.home)
-        running = sorted({each.name for each in list_servers(place.home) if each.process is not None})
+        running = _running(place.home)
         freed = await open_installer(place).gc(_Trees(running))
     if args.json:
         print_json({"freed": freed, "running": running})
@@ -170,6 +177,13 @@ class _Trees:
 
     def __contains__(self, path: object) -> bool:
         return isinstance(path, str) and Path(path).parent.name in self._names
+
+
+def _running(home: Path) -> Sequence[str]:
+    """Return the names of all servers that run, of any gateway."""
+    from pml.upstream.board import list_servers
+
+    return sorted({each.name for each in list_servers(home) if each.process is not None})
 
 
 async def _stop(home: Path, name: str, launch: str) -> "Sequence[Posted]":

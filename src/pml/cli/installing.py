@@ -18,9 +18,10 @@ from pml.cli.prompts import confirm, is_interactive
 from pml.core.approvals import instant
 from pml.core.audit import dependency_installed
 from pml.core.dependency import install_facts, tell_install
-from pml.core.errors import ArtefactChanged, Conflict, IntegrityFailed, NotFound
+from pml.core.errors import ArtefactChanged, Conflict, IntegrityFailed, NotFound, PmlError
 from pml.core.loading import Found, Installed, Plan
 from pml.core.names import FALLBACK_EXPORT, ToolName, parse_tool
+from pml.core.permissions import Containment, Permissions
 from pml.core.rules import Call, VerdictKind
 from pml.core.text import quote, visible
 from pml.core.values import Json, JsonObject
@@ -105,19 +106,20 @@ class _Installing:
     async def install(self, name: str) -> None:
         from pml.service.loading import in_use
 
-        found = await self._find(name)
+        is_tool = ":" in name
+        tool = parse_tool(name) if is_tool else ToolName(namespace=name, action=FALLBACK_EXPORT)
+        found = await self._find(name, tool, is_tool=is_tool)
+        await self._refuse(found, tool)
         for dependency in found.metadata.mcp_deps:
             before = in_use(self._loader, dependency)
             if before is not None and await self._is_sound(before):
                 self._tell(before, f"{before.dependency.title} is installed already")
             else:
-                await self._install(found, dependency)
+                await self._install(found, tool, dependency)
 
-    async def _find(self, name: str) -> Found:
+    async def _find(self, name: str, tool: ToolName, *, is_tool: bool) -> Found:
         from pml.service.loading import find
 
-        is_tool = ":" in name
-        tool = parse_tool(name) if is_tool else ToolName(namespace=name, action=FALLBACK_EXPORT)
         _refuse_configured(self._policy, tool.namespace or "")
         settings = self._policy.settings
         policy = self._policy
@@ -127,8 +129,25 @@ class _Installing:
         if found is None:
             where = "in the catalog" if settings.registry is None else "in the catalog or in the registry"
             raise NotFound(f"no server {quote(name)} {where}", hint="`pml catalog list` shows the catalog")
-        await self._refuse_denied(found, tool)
         return found
+
+    async def _refuse(self, found: Found, tool: ToolName) -> None:
+        """Refuse what the files as they are now do not let be installed. Raises: as `install_servers`."""
+        from pml.service.policy import current_policy
+
+        self._policy = await current_policy(self._desk, str(self._place.workspace))
+        for error in self._policy.broken:
+            raise error
+        _refuse_configured(self._policy, tool.namespace or "")
+        await self._refuse_denied(found, tool)
+        for dependency in found.metadata.mcp_deps:
+            if dependency.integrity is None and not self._policy.settings.allow_unverified:
+                raise IntegrityFailed(
+                    dependency.title,
+                    expected="the integrity of its artefact",
+                    got="none",
+                    hint="`install.allow_unverified` in the user's config.json lets you decide",
+                )
 
     async def _refuse_denied(self, found: Found, tool: ToolName) -> None:
         """Refuse a server of which a deny leaves no tool. Raises: ToolDenied."""
@@ -148,11 +167,11 @@ class _Installing:
             refuse_denied(judged[0], f"{tool.namespace}:*")
 
     async def _is_sound(self, installed: Installed) -> bool:
-        """Tell whether its files are as they were, and it is held as strongly as was agreed."""
+        """Tell whether it can be started as it is, its files as they were, held as strongly as was agreed."""
         loader = self._loader
-        if loader.containment.is_weaker_than(installed.containment):
-            return False
         try:
+            if loader.containment(installed.dependency.permissions).is_weaker_than(installed.containment):
+                return False
             await loader.installer.prove(
                 loader.installer.launch(installed, workspace=str(self._place.workspace))
             )
@@ -163,24 +182,22 @@ class _Installing:
             if len(exc.files) > _SHOWN_FILES:
                 complain(f"  and {len(exc.files) - _SHOWN_FILES} more")
             return False
+        except PmlError as exc:
+            complain(exc.message)
+            return False
         return True
 
-    async def _install(self, found: Found, dependency: "McpDependency") -> None:
+    async def _install(self, found: Found, tool: ToolName, dependency: "McpDependency") -> None:
         from pml.service.sessions import guard_person
 
-        if dependency.integrity is None and not self._policy.settings.allow_unverified:
-            raise IntegrityFailed(
-                dependency.title,
-                expected="the integrity of its artefact",
-                got="none",
-                hint="`install.allow_unverified` in the user's config.json lets you decide",
-            )
         with InstallBar() as bar:
             lock = await self._loader.installer.resolve(dependency, told=bar)
-        plan = Plan(dependency=dependency, lock=lock, containment=self._loader.containment)
+        held = self._loader.containment(dependency.permissions)
+        plan = Plan(dependency=dependency, lock=lock, containment=held)
         if not await self._agrees(plan, source=found.source):
             return
         await guard_person(self._desk)  # an agent may have come while the question was open
+        await self._refuse(found, tool)  # and so may a rule
         with InstallBar() as bar:
             installed = await self._loader.installer.install(plan, told=bar)
         await self._desk.store.audit.record(
@@ -198,8 +215,9 @@ class _Installing:
 
     async def _agrees(self, plan: Plan, *, source: str) -> bool:
         """Show the facts, and ask unless that was done by `--yes`."""
-        accepted = self._loader.installer.accepted_lock(plan.dependency.name)
-        asked = install_facts(plan, source=source, accepted=accepted)
+        installer, name = self._loader.installer, plan.dependency.name
+        accepted, before = installer.accepted(name), installer.installed(name)
+        asked = install_facts(plan, source=source, accepted=accepted, before=before)
         title = plan.dependency.title
         if not self._as_json:
             print_facts(title, tell_install(asked, at=self._desk.clock.now()))
@@ -213,7 +231,7 @@ class _Installing:
         if confirm(f"\nInstall {visible(title)}{word}?"):
             return True
         say(f"{visible(title)} is not installed")
-        self.declined.append(plan.dependency.name)
+        self.declined.append(name)
         return False
 
     def _tell(self, installed: Installed, words: str) -> None:
@@ -234,13 +252,22 @@ class _Installing:
 def _loader(desk: "Desk", place: "Place") -> "Loader":
     from pml.app import open_installer, open_sources, open_variables
     from pml.service.gate import Loader
-    from pml.upstream.containment import available, usual
+    from pml.upstream.containment import available, containment_of
+
+    def containment(permissions: Permissions) -> Containment:
+        return containment_of(
+            available(),
+            permissions,
+            home=place.home,
+            user_home=place.user_home,
+            workspace=str(place.workspace),
+        )
 
     return Loader(
         sources=open_sources(place, desk.clock, warn=complain),
         installer=open_installer(place),
         variables=open_variables(place),
-        containment=usual(available(), home=place.home, workspace=str(place.workspace)),
+        containment=containment,
     )
 
 

@@ -1,6 +1,7 @@
 """`pml publish`: checks capabilities and servers, adds hashes and locks, and fills a registry's folder."""
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from pml.cli.output import count, print_json, say
 from pml.cli.verbs import add_common
 from pml.core.errors import Invalid
 from pml.core.locks import Lock
-from pml.core.text import visible
+from pml.core.text import visible, visible_json
 from pml.core.values import JsonObject
 
 if TYPE_CHECKING:
@@ -74,7 +75,15 @@ async def publish_with(args: argparse.Namespace, resolve: "Resolve") -> int:
         say(f"{each.status.value} {visible(str(each.path))}")
         for dependency in each.metadata.mcp_deps:
             say(f"  {visible(dependency.title)}: {_closure(dependency)}")
+    _tell_next(Path(target))
     return Exit.OK
+
+
+def _tell_next(folder: Path) -> None:
+    """Say how what was published comes into use."""
+    where = visible_json(str(folder.resolve()), indent=None)
+    say(f'use it with "registry": {where} in .pml.json or in the user\'s config.json')
+    say(f"  or serve it: {shlex.join(['pml', 'cloud', '--folder', visible(str(folder))])}")
 
 
 def _print_checked(drafts: "Sequence[Draft]", *, as_json: bool) -> None:

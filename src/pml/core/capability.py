@@ -83,15 +83,17 @@ class McpDependency(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         """What its server is started with: the arguments of the install line, then `args`."""
         return (*self.package.args, *self.args)
 
-    def terms(self, lock: Lock) -> str:
+    def terms(self, lock: str) -> str:
         """Return the digest of all that an approval to install it with `lock` binds."""
         return digest(
             {
                 "name": self.name,
-                "lock": lock.digest,
+                "lock": lock,
                 "integrity": self.integrity,
                 "env_required": sorted(self.env_required),
                 "env": dict(self.env),
+                "package": self.package.spec,
+                "ecosystem": self.package.ecosystem,
                 "tool": self.package.tool,
                 "args": self.argv,
                 "permissions": permissions_json(self.permissions),

@@ -14,24 +14,21 @@ from pml.core.text import visible, visible_json
 from pml.core.values import Json, JsonObject
 
 if TYPE_CHECKING:
-    from pml.core.loading import Installed, Plan
+    from pml.core.loading import Accepted, Installed, Plan
 
 _UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _SHOWN_FILES: Final = 20
 _NEW_DAYS: Final = 7  # most bad releases are found, and taken back, sooner
-_CONTAINED: Final[Mapping[str, str]] = {
-    "bubblewrap": "contained by bubblewrap",
-    "landlock": "contained by Landlock",
-    "none": "NOT CONTAINED: it can do what you can",
-}
+NOT_CONTAINED: Final = "NOT CONTAINED: it can do what you can"
+_CONTAINED: Final[Mapping[str, str]] = {"bubblewrap": "bubblewrap", "landlock": "Landlock"}
 
 
 def install_facts(
-    plan: "Plan", *, source: str, accepted: str | None, before: "Installed | None" = None
+    plan: "Plan", *, source: str, accepted: "Accepted | None", before: "Installed | None" = None
 ) -> JsonObject:
     """Return all that an approval to install binds.
 
-    `accepted` is the lock first accepted by that name, `before` the version that is in use so far.
+    `accepted` is what was consented to under that name before, `before` the version that is in use so far.
     """
     dependency, lock = plan.dependency, plan.lock
     permissions: Json = msgspec.to_builtins(dependency.permissions)
@@ -41,6 +38,7 @@ def install_facts(
         "install": dependency.install,
         "integrity": dependency.integrity,
         "source": source,
+        "ecosystem": dependency.package.ecosystem,
         "artefact": lock.artefact if len(lock.artefact) == 1 else f"{len(lock.artefact)} wheels, each hashed",
         "lock": lock.digest,
         "packages": len(lock.packages),
@@ -54,8 +52,8 @@ def install_facts(
         "permissions": permissions,
         "containment": plan.containment,
     }
-    if accepted is not None and accepted != lock.digest:
-        facts["first_accepted"] = accepted
+    if accepted is not None and accepted.lock != lock.digest:
+        facts["accepted_lock"] = accepted.lock
     if before is not None:
         facts["in_use"] = before.dependency.version
     if before is not None and plan.containment.is_weaker_than(before.containment):
@@ -92,17 +90,18 @@ def variable_names(asked: JsonObject) -> str:
 def tell_install(asked: JsonObject, *, at: datetime | None = None) -> list[tuple[str, str]]:
     """Return the facts of an install, the weightiest first; `at` is when it is weighed."""
     facts = _facts(asked)
-    integrity, moved, before = (facts.get(key) for key in ("integrity", "first_accepted", "contained_before"))
+    told_by = "" if facts.get("source") == "catalog" else " (says the registry)"
+    integrity, moved, before = (facts.get(key) for key in ("integrity", "accepted_lock", "contained_before"))
     told: list[tuple[str, str | None]] = [
         ("package", visible(str(facts.get("install")))),
         ("proof", "UNVERIFIED: no integrity is given" if integrity is None else None),
         ("moved", None if moved is None else f"another lock was accepted before: {visible(str(moved))}"),
         ("runs", _containment(facts)),
-        ("weaker", None if before is None else f"so far it ran {_CONTAINED.get(str(before))}"),
+        ("weaker", None if before is None else f"so far it ran contained by {_CONTAINED.get(str(before))}"),
         ("proof", None if integrity is None else visible(str(integrity))),
-        ("closure", _closure(facts)),
+        ("closure", _closure(facts) + told_by),
         ("scripts", _scripts(facts)),
-        ("released", _age(facts.get("released_at"), at)),
+        ("released", _age(facts.get("released_at"), at) + told_by),
         ("needs", ", ".join(map(visible, _texts(facts.get("env_required")))) or "no variables"),
         ("from", visible(str(facts.get("source")))),
         ("lock", visible(str(facts.get("lock")))),
@@ -131,6 +130,10 @@ def tell_changed(asked: JsonObject) -> list[tuple[str, str]]:
     return [
         ("server", server_name(asked)),
         ("changed", "\n".join(shown)),
+        (
+            "safest",
+            f"deny it, then `pml deps install {server_name(asked).partition('@')[0]}` installs it anew",
+        ),
         ("was", visible(str(asked.get("was")))),
         ("now", visible(str(asked.get("now")))),
         ("call", _call(asked)),
@@ -155,7 +158,8 @@ def _call(asked: JsonObject) -> str:
 def _closure(facts: JsonObject) -> str:
     size, count = facts.get("size"), facts.get("packages")
     told = bytes_text(size) if isinstance(size, int) else "size not known before the download"
-    return f"{visible(str(count))} package{'' if count == 1 else 's'}, {told}, each checked against its hash"
+    packages = f"{visible(str(count))} package{'' if count == 1 else 's'}"
+    return f"{packages}, each checked against its hash, {told}"
 
 
 def _scripts(facts: JsonObject) -> str:
@@ -164,18 +168,33 @@ def _scripts(facts: JsonObject) -> str:
 
 
 def _containment(facts: JsonObject) -> str:
+    """Return what the server will reach and what holds it to that, claiming no more than is so."""
     given = facts.get("permissions")
     permissions: JsonObject = given if isinstance(given, Mapping) else {}
-    net = permissions.get("net", False)
-    network = "all" if net is True else ", ".join(map(visible, _texts(net))) or "none"
-    parts = [f"network: {network}", f"workspace: {visible(str(permissions.get('workspace', 'write')))}"]
+    kind = str(facts.get("containment"))
+    parts = [
+        f"network: {_network(permissions.get('net', False), kind, facts.get('ecosystem'))}",
+        f"workspace: {visible(str(permissions.get('workspace', 'write')))}",
+    ]
     parts += [
         f"{key}: {', '.join(map(visible, _texts(permissions.get(key))))}"
         for key in ("read", "write", "run")
         if permissions.get(key)
     ]
-    contained = _CONTAINED.get(str(facts.get("containment")), "NOT CONTAINED")
-    return f"{contained} ({'; '.join(parts)})"
+    if kind in _CONTAINED:
+        return f"contained by {_CONTAINED[kind]} ({'; '.join(parts)})"
+    return f"{NOT_CONTAINED}; it says it needs {'; '.join(parts)}"
+
+
+def _network(net: Json, kind: str, ecosystem: Json) -> str:
+    if net is True:
+        return "all"
+    hosts = ", ".join(map(visible, _texts(net)))
+    if hosts and ecosystem == "npm":
+        return f"{hosts} (only Deno holds it to that)"
+    if hosts:
+        return f"open (it says it needs {hosts})"
+    return "no TCP, as far as the kernel can" if kind == "landlock" else "none"
 
 
 def _age(released: Json, at: datetime | None) -> str:

@@ -23,8 +23,11 @@ PmlError
 └── ServerRefused       an MCP server answered with a JSON-RPC error, passed on as it is
 """
 
+import re
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Final
+
+_SERVER: Final = re.compile(r"server `([A-Za-z0-9_-]+)`")
 
 
 class ErrorCode(StrEnum):
@@ -156,7 +159,9 @@ class ServerFailed(Unavailable):
     """An MCP server did not start, died, or did not answer; names the server and its last words."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(message, hint=hint or "`pml servers logs NAME` shows what it wrote")
+        named = _SERVER.search(message)
+        name = "NAME" if named is None else named[1]
+        super().__init__(message, hint=hint or f"`pml servers logs {name}` shows what it wrote")
 
 
 class EnvMissing(Unavailable):

@@ -55,13 +55,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def terms(self) -> str:
-        return self.dependency.terms(self.lock)
+        return self.dependency.terms(self.lock.digest)
 
 
 class Installed(msgspec.Struct, frozen=True, kw_only=True):
     """A server in its place on disk. `tree` is the hash of all its files, as installed or as accepted since.
 
-    `accepted`: a person accepted files that are not those of the lock.
+    `accepted`: a person accepted files that are not those of the lock. `entry` is the file that is started,
+    and `runtime` what runs it: that is settled when it is installed, and reads no file of it later.
     """
 
     dependency: McpDependency
@@ -70,9 +71,17 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
     tree: str
     path: str
     entry: str
+    runtime: str
     containment: Containment
     installed_at: datetime
     accepted: bool = False
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody, or a rule at the very first, consented to install: a lock, and all the terms."""
+
+    lock: str
+    terms: str
 
 
 class Installer(Protocol):
@@ -86,8 +95,8 @@ class Installer(Protocol):
         """Return the versions in use, by name. Raises: as `installed`."""
         ...
 
-    def accepted_lock(self, name: str) -> str | None:
-        """Return the digest of the lock that was first accepted under this name, also after its removal."""
+    def accepted(self, name: str) -> Accepted | None:
+        """Return what was last consented to under this name, also after its removal."""
         ...
 
     async def resolve(self, dependency: McpDependency, *, told: Told) -> Lock:

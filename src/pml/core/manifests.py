@@ -77,6 +77,24 @@ def definition_of(tool: JsonObject) -> JsonObject:
     return {key: tool[key] for key in DEFINING if key in tool}
 
 
+def arguments_text(tool: JsonObject) -> str:
+    """Return what a tool takes, in a line: `timezone (string), format (string, optional)`."""
+    schema = tool.get("inputSchema")
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    if not isinstance(properties, Mapping) or not properties:
+        return "none"
+    required = _required(schema)
+    return ", ".join(
+        f"{visible(name)} ({_kind(shape)}{'' if name in required else ', optional'})"
+        for name, shape in properties.items()
+    )
+
+
+def _kind(shape: Json) -> str:
+    kind = shape.get("type") if isinstance(shape, Mapping) else None
+    return visible(kind) if isinstance(kind, str) else "any"
+
+
 def _required(schema: Json) -> tuple[str, ...]:
     names = schema.get("required") if isinstance(schema, Mapping) else None
     return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list | tuple) else ()

@@ -15,11 +15,14 @@ from pml.core.text import has_hidden
 from pml.core.values import Json, JsonObject
 
 HOST_RULE: Final = "a host, such as `api.example.com` or `127.0.0.1:8080`"
-FOLDER_RULE: Final = "an absolute folder or one like `~/notes`, with no `..` and not all of `/` or `~`"
+FOLDER_RULE: Final = (
+    "an absolute folder or one like `~/notes`, without `..`, and not `/`, `~` or the system's own"
+)
 PROGRAM_RULE: Final = "the name of a program, such as `git`"
 NET_RULE: Final = "true, false or an array of hosts"
 
 _KEYS: Final = ("net", "workspace", "read", "write", "run")
+_SYSTEM: Final = frozenset({"proc", "sys", "dev", "run"})  # ways to other processes and to what listens
 _MAX_ITEMS: Final = 100
 _MAX_CHARS: Final = 1024
 _HOST_CHARS: Final = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9.:\]-]{0,252}")
@@ -114,5 +117,6 @@ def _is_folder(text: str) -> bool:
         and not has_hidden(text)
         and ".." not in below.split("/")
         and normal(below) != "/"
+        and (text.startswith("~/") or normal(below).split("/")[1] not in _SYSTEM)
         and len(text) <= _MAX_CHARS
     )

@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from pml.core.errors import IntegrityFailed, Invalid, NotFound, PmlError, Unavailable
 from pml.core.text import quote, visible
+from pml.install.disk_failures import full_disk
 from pml.install.tools import Output
 
 NOT_THERE: Final = "Could not find npm package tarball at"
@@ -13,8 +15,10 @@ _TRY_AGAIN: Final = "check the network, the proxy and the registry in your `.npm
 _LAST_WORDS_CHARS: Final = 500
 
 
-def complaint(output: Output, title: str) -> PmlError:
-    """Return the error that Deno, asked for `title` (`name@1.2.3`), ended with."""
+def complaint(output: Output, title: str, *, at: Path) -> PmlError:
+    """Return the error that Deno, asked for `title` (`name@1.2.3`) in the folder `at`, ended with."""
+    if full := full_disk(output.errors, f"install {quote(title)}", at=at):
+        return full
     for pattern, error in _COMPLAINTS:
         if found := pattern.search(output.errors):
             return error(found, title)

@@ -1,13 +1,11 @@
-"""`PML_HOME/deps.json`: what is installed, and which lock was first accepted under each name.
+"""`PML_HOME/deps.json`: what is installed, and what was last consented to under each name.
 
 A file that cannot be understood is located and never written over; keys of others are kept; a path outside
 `PML_HOME/servers` is refused. Whether the files it names are there, or are right, is not known here.
 """
 
-import errno
 import json
 import os
-import re
 import stat
 import time
 from collections.abc import Callable, Mapping
@@ -18,9 +16,9 @@ from typing import Final, NamedTuple, NoReturn, TypeAlias
 import msgspec
 
 from pml.core.capability import McpDependency, Package
-from pml.core.errors import Changed, ConfigInvalid, Invalid, Unavailable
+from pml.core.errors import Changed, ConfigInvalid
 from pml.core.jsontext import parse
-from pml.core.loading import Installed
+from pml.core.loading import Accepted, Installed
 from pml.core.located import Section
 from pml.core.permissions import Containment, Permissions
 from pml.core.text import quote
@@ -28,6 +26,8 @@ from pml.core.values import Json
 from pml.host.locks import locked
 from pml.host.private import private_directory
 from pml.host.replacing import replace_file
+from pml.install.disk_failures import unavailable
+from pml.install.names import RULE, check_new, is_name
 
 FILE: Final = "deps.json"
 SERVERS: Final = "servers"
@@ -37,24 +37,16 @@ _MAX_BYTES: Final = 16 * 1024 * 1024
 _RACY_NS: Final = (
     2_000_000_000  # a file that changed this lately may change again within one tick of its clock
 )
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_HINTS: Final = {
-    errno.ENOSPC: "free some space on that disk, then try again",
-    errno.EDQUOT: "free some of your quota on that disk, then try again",
-    errno.EROFS: "set `PML_HOME` to a folder that can be written",
-    errno.EACCES: "make it accessible to you",
-    errno.EPERM: "make it accessible to you",
-}
 
 Change: TypeAlias = Callable[[dict[str, Json], dict[str, Json]], None]
-"""Changes the entries and the accepted locks, both by name."""
+"""Changes the entries and what was accepted, both by name."""
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
-    """The file as it was read; `accepted` are digests of locks, also of what is no longer installed."""
+    """The file as it was read; `accepted` is there also for what is no longer installed."""
 
     installed: Mapping[str, Installed]
-    accepted: Mapping[str, str]
+    accepted: Mapping[str, Accepted]
 
 
 class _Dependency(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,17 +95,22 @@ class Deps:
         return ledger
 
     def record(self, installed: Installed, *, last_check: Callable[[], None] = lambda: None) -> None:
-        """Make `installed` the version in use of its name, unless `last_check` raises. Raises: as `read`."""
+        """Make `installed` the version in use of its name, unless `last_check` raises.
+
+        Raises: as `read`; Invalid for a name that is another's on some system.
+        """
         name, entry = installed.dependency.name, _entry(installed)
+        consented: dict[str, Json] = {"lock": installed.lock, "terms": installed.terms}
 
         def change(entries: dict[str, Json], accepted: dict[str, Json]) -> None:
+            check_new(name, entries)
             entries[name] = {**_object(entries.get(name)), **entry}
-            accepted.setdefault(name, installed.lock)
+            accepted[name] = {**_object(accepted.get(name)), **consented}
 
         self._edit(change, last_check)
 
     def forget(self, name: str) -> None:
-        """Remove `name`; the lock first accepted under it is remembered. Raises: as `read`."""
+        """Remove `name`; what was consented to under it is remembered. Raises: as `read`."""
 
         def change(entries: dict[str, Json], accepted: dict[str, Json]) -> None:
             entries.pop(name, None)
@@ -168,19 +165,6 @@ class Deps:
         return _object(node.value), _ledger(Section(path=path, node=node, notices=[]), self.servers)
 
 
-def unavailable(what: str, exc: OSError, *, at: str) -> Unavailable:
-    """Return what to tell people when the disk does not let us do `what`, beneath `at` if it is not said."""
-    place = exc.filename if isinstance(exc.filename, str) else at
-    hint = _HINTS.get(exc.errno or 0)
-    return Unavailable(f"cannot {what}: {quote(place, limit=200)}: {exc.strerror}", hint=hint)
-
-
-def check_name(name: str) -> None:
-    """Refuse a name that could not be that of a folder and of a namespace. Raises: Invalid."""
-    if not _NAME.fullmatch(name):
-        raise Invalid(f"{quote(name)} is no name for a server: 1 to 64 of `A-Z a-z 0-9 _ -`")
-
-
 def is_within(entry: str) -> bool:
     """Tell whether the relative path `entry` names something beneath the folder it begins in."""
     return bool(entry) and not os.path.isabs(entry) and os.path.normpath(entry) == entry and entry[:2] != ".."
@@ -201,13 +185,19 @@ def _ledger(top: Section, servers: Path) -> Ledger:
             name: _installed(name, entries.within(name, node), servers)
             for name, node in entries.node.members.items()
         },
-        accepted={name: accepted.as_text(name, node) for name, node in accepted.node.members.items()},
+        accepted={
+            name: _accepted(accepted.within(name, node)) for name, node in accepted.node.members.items()
+        },
     )
 
 
+def _accepted(entry: Section) -> Accepted:
+    return Accepted(lock=_text(entry, "lock"), terms=_text(entry, "terms"))
+
+
 def _installed(name: str, entry: Section, servers: Path) -> Installed:
-    if not _NAME.fullmatch(name):
-        entry.refuse("", entry.node, "is no name for a server: 1 to 64 of `A-Z a-z 0-9 _ -`")
+    if not is_name(name):
+        entry.refuse("", entry.node, RULE)
     return Installed(
         dependency=_dependency(name, entry),
         lock=_text(entry, "lock"),
@@ -215,6 +205,7 @@ def _installed(name: str, entry: Section, servers: Path) -> Installed:
         tree=_text(entry, "tree"),
         path=_path(name, entry, servers),
         entry=_within(entry),
+        runtime=_text(entry, "runtime"),
         containment=entry.choice("containment", Containment) or _lacks(entry, "containment"),
         installed_at=_instant(entry),
         accepted=entry.boolean("accepted") or False,
@@ -284,6 +275,7 @@ def _entry(installed: Installed) -> dict[str, Json]:
         "path": installed.path,
         "terms": installed.terms,
         "entry": installed.entry,
+        "runtime": installed.runtime,
         "containment": installed.containment.value,
         "accepted": installed.accepted,
         "dependency": dependency,

@@ -12,7 +12,6 @@ import msgspec
 from pml.core.capability import McpDependency, Package
 from pml.core.loading import Told
 from pml.core.locks import Lock
-from pml.core.permissions import Permissions
 
 _PLACE: Final = re.compile(r"\$\{(workspace|state)\}")
 
@@ -23,6 +22,13 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     command: str
     args: tuple[str, ...]
     needs: tuple[str, ...]
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """The file that is started, relative to the tree, and what runs it: `deno`, `node` or `python3.11`."""
+
+    path: str
+    runtime: str
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,8 +52,8 @@ class EcosystemInstaller(Protocol):
         """
         ...
 
-    async def install(self, lock: Lock, scratch: Path, tree: Path, *, told: Told) -> str:
-        """Fill the empty folder `tree` with exactly what `lock` names; return the entry, relative to it.
+    async def install(self, lock: Lock, package: Package, scratch: Path, tree: Path, *, told: Told) -> Entry:
+        """Fill the empty folder `tree` with exactly what `lock` names; return what `package` starts of it.
 
         Downloads go into a cache within `scratch`. No script of a package is run.
         Raises: IntegrityFailed, Invalid, Unavailable; `tree` is then worthless.
@@ -58,6 +64,13 @@ class EcosystemInstaller(Protocol):
         """Return the artefact of the package itself, to be hashed otherwise than its registry does."""
         ...
 
-    def command(self, entry: str, dependency: McpDependency, room: Room, permissions: Permissions) -> Command:
-        """Return how the installed server is started, held to `permissions` as far as its runtime can."""
+    def command(self, entry: Entry, dependency: McpDependency, room: Room) -> Command:
+        """Return how the installed server is started, held to its permissions as far as its runtime can.
+
+        Reads no file of the tree: it is not proven yet. Raises: Invalid, Unavailable.
+        """
+        ...
+
+    def is_outdated(self, entry: Entry) -> bool:
+        """Tell whether only a new install brings it to the runtime that is here now."""
         ...

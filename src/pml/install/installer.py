@@ -8,7 +8,7 @@ import asyncio
 import os
 import random
 import threading
-from collections.abc import AsyncGenerator, Container, Generator, Mapping
+from collections.abc import AsyncGenerator, Container, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
@@ -16,18 +16,21 @@ from typing import Final
 import msgspec
 
 from pml.core.capability import McpDependency
-from pml.core.errors import ArtefactChanged, Changed, IntegrityFailed, Invalid, NotFound, Unavailable
-from pml.core.loading import Installed, Plan, Progress, Told
+from pml.core.errors import ArtefactChanged, Changed, Invalid, NotFound, Unavailable
+from pml.core.loading import Accepted, Installed, Plan, Progress, Told
 from pml.core.locks import Ecosystem, Lock, check_lock
 from pml.core.ports import Clock
 from pml.core.servers import ServerSpec
 from pml.core.text import quote
 from pml.host.locks import open_lock_file, try_lock
 from pml.host.private import private_directory
-from pml.install.deps import Deps, check_name, is_within, unavailable
-from pml.install.ecosystems import EcosystemInstaller
+from pml.install.closures import Closures
+from pml.install.deps import Deps, is_within
+from pml.install.disk_failures import unavailable
+from pml.install.ecosystems import EcosystemInstaller, Entry
 from pml.install.launching import Launches
-from pml.install.proofs import check_artefact, check_given, check_named, is_proven_by_lock
+from pml.install.names import check_name, check_new
+from pml.install.proofs import check_given, check_named
 from pml.install.resolved import ResolvedLocks
 from pml.install.shelf import Shelf
 from pml.install.staging import Staging, to_the_end
@@ -43,15 +46,15 @@ class _GivenUp(Exception):
 
 class DiskInstaller:
     def __init__(self, home: Path, ecosystems: Mapping[Ecosystem, EcosystemInstaller], clock: Clock) -> None:
-        self._home = Path(os.path.abspath(home))
+        self._home = Path(os.path.realpath(home))  # else one place would have as many names as links to it
         self._ecosystems = ecosystems
         self._clock = clock
         self._deps = Deps(self._home)
         self._shelf = Shelf(self._deps.servers)
         self._staging = Staging(self._deps.servers / ".staging")
         self._resolved = ResolvedLocks(self._home, clock)
+        self._closures = Closures(ecosystems, self._staging, self._resolved)
         self._launches = Launches(self._home, ecosystems, recorded_in=self._deps.path)
-        self._proven: set[tuple[str, str | None]] = set()
 
     def installed(self, name: str) -> Installed | None:
         """Return the version in use. Raises: Invalid if `deps.json` cannot be understood."""
@@ -61,24 +64,19 @@ class DiskInstaller:
         """Return the versions in use, by name. Raises: Invalid."""
         return self._deps.read().installed
 
-    def accepted_lock(self, name: str) -> str | None:
-        """Return the digest of the lock that was first accepted under this name, also after its removal."""
+    def accepted(self, name: str) -> Accepted | None:
+        """Return what was last consented to under this name, also after its removal. Raises: Invalid."""
         return self._deps.read().accepted.get(name)
 
     async def resolve(self, dependency: McpDependency, *, told: Told) -> Lock:
         """Return the lock: the given one, or the closure as the package registry has it now or had it lately.
 
+        Unless a lock or its digest is given, of the package itself it has the one artefact that is named.
         Raises: IntegrityFailed if it is not what the metadata says; Invalid for an entry without a hash.
         """
-        check_name(dependency.name)
+        check_new(dependency.name, self.all_installed())
         with self._failures(f"install `{dependency.title}`"):
-            if isinstance(dependency.lock, Lock):
-                lock = check_lock(dependency.lock)
-                check_named(dependency, lock)
-            else:
-                lock = await self._closure(dependency, dependency.lock, told)
-            await self._check_integrity(dependency, lock)
-        return lock
+            return await self._closures.resolve(dependency, told=told)
 
     async def install(self, plan: Plan, *, told: Told) -> Installed:
         """Install it, once however many ask, and make it the version in use.
@@ -86,7 +84,7 @@ class DiskInstaller:
         Raises: IntegrityFailed, and nothing of it stays; Changed if the lock is not the plan's.
         """
         dependency, lock = plan.dependency, check_lock(plan.lock)
-        check_name(dependency.name)
+        check_new(dependency.name, self.all_installed())
         check_named(dependency, lock)
         check_given(dependency, lock)
         with self._failures(f"install `{dependency.title}`"):
@@ -94,15 +92,22 @@ class DiskInstaller:
                 found = await to_the_end(lambda _: self._proven_already(plan))
                 if found is not None and (found.terms, found.containment) == (plan.terms, plan.containment):
                     return found
-                await self._check_integrity(dependency, lock)
+                await self._closures.find_artefact(dependency, lock)
                 if found is not None:
                     return await to_the_end(lambda _: self._move_terms(found, plan))
                 await to_the_end(lambda _: self._staging.sweep())
                 return await self._build(plan, lock, told)
 
     def launch(self, installed: Installed, *, workspace: str) -> ServerSpec:
-        """Return how the server is started in `workspace`; for equal arguments the same object."""
+        """Return how the server is started in `workspace`; for equal arguments the same object.
+
+        Reads no file of it. Raises: Unavailable, Invalid: this server cannot be started, others can.
+        """
         return self._launches.spec(installed, workspace)
+
+    def launch_digest(self, installed: Installed) -> str:
+        """Return the digest of how the server is started, also of one that cannot be."""
+        return self._launches.digest(installed)
 
     async def prove(self, spec: ServerSpec) -> None:
         """Return if the files of an installed server are those that were installed or accepted.
@@ -122,16 +127,22 @@ class DiskInstaller:
             raise ArtefactChanged(spec.name, files=difference.files, tree=difference.tree)
 
     async def accept(self, name: str, *, tree: str) -> Installed:
-        """Take the files as they are now for those of the server. Raises: Changed if they hash otherwise."""
+        """Take the files as they are now for those of the server.
+
+        Raises: Changed if they hash otherwise; Invalid for what no package may bring, or without a folder.
+        """
         with self._failures(f"accept the files of {quote(name)}"):
             async with self._alone(name):
                 return await to_the_end(lambda _: self._accept(name, tree))
 
-    async def remove(self, name: str) -> None:
-        """Remove what is installed under `name`; its state stays. Raises: NotFound."""
+    async def remove(self, name: str, keep_in_use: Container[str] = ()) -> Sequence[str]:
+        """Remove what is installed under `name`; its state stays. Raises: NotFound.
+
+        Trees whose path is in `keep_in_use` stay until `gc`, and are returned.
+        """
         with self._failures(f"remove {quote(name)}"):
             async with self._alone(name):
-                await to_the_end(lambda _: self._remove(name))
+                return await to_the_end(lambda _: self._remove(name, keep_in_use))
 
     async def gc(self, keep_in_use: Container[str] = ()) -> int:
         """Remove trees that neither are installed nor have their path in `keep_in_use`, and what was left.
@@ -159,33 +170,15 @@ class DiskInstaller:
             for name, each in found.items()
         }
 
-    async def _closure(self, dependency: McpDependency, wanted: str | None, told: Told) -> Lock:
-        kept = self._resolved.find(dependency.package)
-        if kept is not None and wanted in (None, kept.digest):
-            return kept
-        ecosystem = self._ecosystems[dependency.package.ecosystem]
-        async with self._staging.room() as room:
-            lock = check_lock(await ecosystem.resolve(dependency.package, room, told=told))
-        check_named(dependency, lock)
-        if wanted not in (None, lock.digest):
-            raise IntegrityFailed(dependency.title, expected=wanted or "", got=lock.digest)
-        self._resolved.keep(dependency.package, lock)
-        return lock
-
-    async def _check_integrity(self, dependency: McpDependency, lock: Lock) -> None:
-        """Refuse an artefact that is not the one the metadata names. Raises: IntegrityFailed."""
-        proof = (lock.digest, dependency.integrity)
-        if proof in self._proven or is_proven_by_lock(dependency, lock):
-            return
-        async with self._staging.room() as room:
-            data = await self._ecosystems[lock.ecosystem].fetch(lock, room)
-        await to_the_end(lambda _: check_artefact(dependency, lock, data))
-        self._proven.add(proof)
-
     def _proven_already(self, plan: Plan) -> Installed | None:
         """Return what is installed, if it is what the plan would bring and its files are proven."""
         found = self.installed(plan.dependency.name)
         if found is None or found.lock != plan.lock.digest or (found.accepted and found.terms != plan.terms):
+            return None
+        package, entry = plan.dependency.package, Entry(path=found.entry, runtime=found.runtime)
+        if found.dependency.package.tool != package.tool:
+            return None  # another program of it is started, and only an install chooses one
+        if self._ecosystems[package.ecosystem].is_outdated(entry):
             return None
         return None if self._shelf.verify(found) else found
 
@@ -200,14 +193,15 @@ class DiskInstaller:
     async def _build(self, plan: Plan, lock: Lock, told: Told) -> Installed:
         async with self._staging.room() as room:
             scratch, tree = private_directory(room / "scratch"), private_directory(room / "tree")
-            entry = await self._ecosystems[lock.ecosystem].install(lock, scratch, tree, told=told)
+            ecosystem, package = self._ecosystems[lock.ecosystem], plan.dependency.package
+            entry = await ecosystem.install(lock, package, scratch, tree, told=told)
             return await to_the_end(lambda given_up: self._commit(plan, tree, entry, given_up))
 
-    def _commit(self, plan: Plan, tree: Path, entry: str, given_up: threading.Event) -> Installed:
+    def _commit(self, plan: Plan, tree: Path, entry: Entry, given_up: threading.Event) -> Installed:
         """Give the tree its place, then let `deps.json` say so: only that makes it installed."""
         title = plan.dependency.title
-        if not is_within(entry) or not (tree / entry).is_file():
-            raise Invalid(f"`{title}` has no file {quote(entry)} to start")
+        if not is_within(entry.path) or not (tree / entry.path).is_file():
+            raise Invalid(f"`{title}` has no file {quote(entry.path)} to start")
         make_read_only(tree)
         hashed = hash_tree(tree)
         place = self._shelf.place(plan.dependency.name, plan.dependency.version, tree, hashed)
@@ -217,7 +211,8 @@ class DiskInstaller:
             terms=plan.terms,
             tree=hashed.digest,
             path=str(place),
-            entry=entry,
+            entry=entry.path,
+            runtime=entry.runtime,
             containment=plan.containment,
             installed_at=self._clock.now(),
         )
@@ -241,6 +236,11 @@ class DiskInstaller:
         difference = self._shelf.verify(found, read_all=True)
         if difference is None:
             return found
+        if not difference.tree:
+            raise Invalid(
+                f"the files of `{name}` cannot be accepted: {difference.files[0]}",
+                hint=f"install it anew with `pml deps install {name}`",
+            )
         place = Path(found.path)
         if difference.tree != tree or (hashed := hash_tree(place)).digest != tree:
             raise Changed(f"the files of `{name}` have changed again", hint="look at them once more")
@@ -249,11 +249,13 @@ class DiskInstaller:
         keep_list(place, hashed)  # after the record: a list that is not the record's is made anew
         return accepted
 
-    def _remove(self, name: str) -> None:
+    def _remove(self, name: str, keep_in_use: Container[str]) -> Sequence[str]:
         if self.installed(name) is None:
             raise NotFound(f"{quote(name)} is not installed")
         self._deps.forget(name)
-        self._shelf.clear(name, keep=())
+        kept = [path for path in self._shelf.paths(name) if path in keep_in_use]
+        self._shelf.clear(name, keep=kept)
+        return kept
 
     def _clear(self, name: str, keep_in_use: Container[str]) -> int:
         found = self.installed(name)

@@ -11,6 +11,11 @@ def base_python() -> str:
     return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
 
 
+def runtime() -> str:
+    """Return what packages are installed for: `python3.11`. The minor version decides what of them runs."""
+    return f"python{sys.version_info[0]}.{sys.version_info[1]}"
+
+
 def runtime_folders() -> tuple[str, ...]:
     """Return the files and folders that the interpreter is made of, none of them within another."""
     shared = sysconfig.get_config_var("LIBDIR") if sysconfig.get_config_var("Py_ENABLE_SHARED") else None

@@ -1,16 +1,20 @@
-"""How an installed server is started: its command, its own folder, and the variables it always gets."""
+"""How an installed server is started: its command, its own folder, and the variables it always gets.
+
+No file of the server is read: a start is put together before its files are proven.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from pml.core.errors import Unavailable
 from pml.core.loading import Installed
 from pml.core.locks import Ecosystem
+from pml.core.manifests import launch_digest
 from pml.core.rules import Source
 from pml.core.servers import Artefact, ServerSpec
 from pml.host.private import private_directory
-from pml.install.ecosystems import EcosystemInstaller, Room
+from pml.install.disk_failures import unavailable
+from pml.install.ecosystems import EcosystemInstaller, Entry, Room
 
 # Neither Deno nor Python may take code from, or leave code in, places that nobody proves.
 _RUNTIME: Final[Mapping[Ecosystem, Mapping[str, str]]] = {
@@ -31,25 +35,37 @@ class Launches:
         self._specs: dict[tuple[str, str], tuple[Installed, ServerSpec]] = {}
 
     def spec(self, installed: Installed, workspace: str) -> ServerSpec:
-        """Return how `installed` is started in `workspace`; its own folder exists. Raises: Unavailable."""
+        """Return how `installed` is started in `workspace`; its own folder exists.
+
+        Raises: Unavailable without its runtime; Invalid if it cannot be held to this workspace.
+        """
         name = installed.dependency.name
         state = self._states / name
         try:
             private_directory(state)
         except OSError as exc:
-            raise Unavailable(f"cannot create `{state}`: {exc.strerror}") from exc
+            raise unavailable(f"start `{name}`", exc, at=str(state)) from exc
         found = self._specs.get((name, workspace))
         if found is None or found[0] != installed:
             room = Room(tree=installed.path, state=str(state), workspace=workspace)
             found = self._specs[name, workspace] = (installed, self._new(installed, room))
         return found[1]
 
+    def digest(self, installed: Installed) -> str:
+        """Return the digest of how `installed` is started, also where it cannot be."""
+        spec = ServerSpec(
+            name=installed.dependency.name,
+            command=installed.entry,
+            source=self._source,
+            artefact=self._artefact(installed, needs=()),
+        )
+        return launch_digest(spec)
+
     def _new(self, installed: Installed, room: Room) -> ServerSpec:
         dependency = installed.dependency
         ecosystem = dependency.package.ecosystem
-        command = self._ecosystems[ecosystem].command(
-            installed.entry, dependency, room, dependency.permissions
-        )
+        entry = Entry(path=installed.entry, runtime=installed.runtime)
+        command = self._ecosystems[ecosystem].command(entry, dependency, room)
         env = {**dependency.env, **_RUNTIME[ecosystem], "HOME": "${state}"}
         return ServerSpec(
             name=dependency.name,
@@ -58,15 +74,19 @@ class Launches:
             env={name: room.fill(value) for name, value in env.items()},
             permissions=dependency.permissions,
             source=self._source,
-            artefact=Artefact(
-                version=dependency.version,
-                terms=installed.terms,
-                path=installed.path,
-                tree=installed.tree,
-                state=room.state,
-                needs=command.needs,
-                env_required=dependency.env_required,
-                containment=installed.containment,
-                is_accepted=installed.accepted,
-            ),
+            artefact=self._artefact(installed, needs=command.needs),
+        )
+
+    def _artefact(self, installed: Installed, *, needs: tuple[str, ...]) -> Artefact:
+        dependency = installed.dependency
+        return Artefact(
+            version=dependency.version,
+            terms=installed.terms,
+            path=installed.path,
+            tree=installed.tree,
+            state=str(self._states / dependency.name),
+            needs=needs,
+            env_required=dependency.env_required,
+            containment=installed.containment,
+            is_accepted=installed.accepted,
         )

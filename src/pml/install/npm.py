@@ -21,21 +21,21 @@ from pml.core.integrity import Algorithm, integrity_of, parse_integrity
 from pml.core.loading import Progress, Told
 from pml.core.locks import Lock
 from pml.core.packages import Package
-from pml.core.permissions import Permissions
 from pml.core.text import quote
 from pml.core.values import Json, JsonObject, loads_object
 from pml.install.complaints import NOT_THERE, complaint
 from pml.install.denolock import check_npm_lock, origin_of, read_lock, tarballs_in, write_lock
 from pml.install.downloads import download
-from pml.install.ecosystems import Command, Room
+from pml.install.ecosystems import Command, Entry, Room
 from pml.install.npmrc import authorization_for, network_of, read_npmrc, registry_for
 from pml.install.npmstart import (
     NOTE,
-    default_program,
+    choose_program,
     note_of,
     package_folder,
     programs_of,
     read_manifest,
+    runtime_of,
     start_command,
 )
 from pml.install.soundness import make_sound
@@ -80,14 +80,14 @@ class NpmInstaller:
             lock, released_at=_released_at(packuments.get(lock.name), lock.version)
         )
 
-    async def install(self, lock: Lock, scratch: Path, tree: Path, *, told: Told) -> str:
-        """Fill `tree` with exactly what `lock` names; return the default program, relative to it.
+    async def install(self, lock: Lock, package: Package, scratch: Path, tree: Path, *, told: Told) -> Entry:
+        """Fill `tree` with exactly what `lock` names; return the program that `package` means.
 
         Raises: IntegrityFailed, Invalid, Unavailable; `tree` is then worthless.
         """
         lock = check_npm_lock(lock)
         project = await self._download(lock, scratch, told=told)
-        entry = await to_the_end(lambda _: _settle(project, lock, tree, self._disk(tree)))
+        entry = await to_the_end(lambda _: _settle(project, lock, package, tree, self._disk(tree)))
         total = len(lock.packages)
         told(Progress(done=total, total=total, message=f"unpacked {lock.name}@{lock.version}"))
         return entry
@@ -120,16 +120,21 @@ class NpmInstaller:
             raise IntegrityFailed(title, expected=str(expected), got=str(got))
         return body
 
-    def command(self, entry: str, dependency: McpDependency, room: Room, permissions: Permissions) -> Command:
+    def command(self, entry: Entry, dependency: McpDependency, room: Room) -> Command:
         """Return how the installed server is started. Raises: Invalid, Unavailable."""
-        return start_command(entry, dependency, room, permissions, path=self._environ.get("PATH"))
+        home = self._environ.get("HOME") or str(Path.home())
+        return start_command(entry, dependency, room, path=self._environ.get("PATH", ""), user_home=home)
+
+    def is_outdated(self, entry: Entry) -> bool:
+        """Deno and node run what was installed for any of their versions."""
+        return False
 
     async def _look_up(self, wanted: Mapping[str, str], scratch: Path, *, title: str) -> "_Project":
         project = _Project(scratch, self._environ)
         project.write(wanted)
         output = await self._run(project, ("--lockfile-only",), timeout_s=self._limits.resolve_s)
         if output.code != 0 or not project.lock.is_file():
-            raise complaint(output, title)
+            raise complaint(output, title, at=project.top)
         return project
 
     async def _download(self, lock: Lock, scratch: Path, *, told: Told) -> "_Project":
@@ -141,7 +146,7 @@ class NpmInstaller:
             project = _Project(scratch / "second", self._environ)
             output = await self._install(lock, project, tarballs=tarballs, told=told)
         if output.code != 0 or "Ignoring npm tarball entry" in output.errors:
-            raise complaint(output, title)
+            raise complaint(output, title, at=project.top)
         return project
 
     async def _install(
@@ -236,7 +241,7 @@ def _counting(total: int, told: Told) -> Callable[[str], None]:
     return tell
 
 
-def _settle(project: _Project, lock: Lock, tree: Path, disk: Disk) -> str:
+def _settle(project: _Project, lock: Lock, package: Package, tree: Path, disk: Disk) -> Entry:
     """Move what Deno installed into `tree`, if it is sound and the package asked for; return its program."""
     modules = project.folder / "node_modules"
     if not modules.is_dir():
@@ -250,9 +255,9 @@ def _settle(project: _Project, lock: Lock, tree: Path, disk: Disk) -> str:
     if (manifest.get("name"), manifest.get("version")) != (lock.name, lock.version):
         title = quote(f"{lock.name}@{lock.version}")
         raise Invalid(f"what the registry has as {title} says that it is another package")
-    programs = programs_of(tree, lock.name)
-    (tree / NOTE).write_bytes(note_of(tree, lock.name, lock.version))
-    return default_program(programs, lock.name) or min(programs.values())
+    program = choose_program(programs_of(tree, lock.name), package)
+    (tree / NOTE).write_bytes(note_of(lock.name, lock.version))
+    return Entry(path=program, runtime=runtime_of(tree))
 
 
 def _clean(store: Path) -> None:

@@ -1,25 +1,29 @@
 """How an installed npm server is started: by Deno, held to its permissions, or by node where it must be.
 
-Deno's permissions follow links out of a folder, so they are the second wall and never the only one.
+What is started is settled when the server is installed: a start reads no file that is not proven yet. Deno's
+permissions follow links out of a folder, so they are the second wall and never the only one.
 """
 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from shutil import which
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 
 from pml.core.capability import McpDependency
 from pml.core.errors import Invalid, Unavailable
+from pml.core.packages import Package
 from pml.core.permissions import Access, Permissions
 from pml.core.text import quote
 from pml.core.values import Json, JsonObject, loads_object
-from pml.install.ecosystems import Command, Room
-from pml.install.tools import find_deno
+from pml.host.folders import expand_folder
+from pml.install.ecosystems import Command, Entry, Room
+from pml.install.tools import find_deno, find_program
 
-NOTE: Final = "package.json"  # of the tree; says which runtime the packages need
+NOTE: Final = "package.json"  # of the tree; by it Deno finds the packages beside it
+DENO: Final = "deno"
+NODE: Final = "node"
 _NATIVE: Final = ".node"
 # No code cache: it would be bytecode that nobody proved, in a folder that the server may write.
 _DENO: Final = (
@@ -28,15 +32,16 @@ _DENO: Final = (
 )
 
 
-def note_of(tree: Path, name: str, version: str) -> bytes:
-    """Return what is written down of the packages in `tree`; the same packages give the same note."""
-    is_native = any(path.is_file() for path in (tree / "node_modules").rglob(f"*{_NATIVE}"))
-    note: Json = {
-        "private": True,
-        "dependencies": {name: version},
-        "pml": {"runtime": "node" if is_native else "deno"},
-    }
+def note_of(name: str, version: str) -> bytes:
+    """Return what is written down of the packages in a tree; the same packages give the same note."""
+    note: Json = {"private": True, "dependencies": {name: version}}
     return msgspec.json.encode(note)
+
+
+def runtime_of(tree: Path) -> str:
+    """Return what the packages in `tree` must be run by."""
+    is_native = any(path.is_file() for path in (tree / "node_modules").rglob(f"*{_NATIVE}"))
+    return NODE if is_native else DENO
 
 
 def package_folder(tree: Path, name: str) -> Path:
@@ -61,11 +66,25 @@ def programs_of(tree: Path, name: str) -> dict[str, str]:
     return found
 
 
-def default_program(programs: Mapping[str, str], name: str) -> str | None:
-    """Return the entry that is meant if none is named: the only one, or the one called like the package."""
+def choose_program(programs: Mapping[str, str], package: Package) -> str:
+    """Return the path of the program that `package` means: the one it names, the only one, or its namesake.
+
+    Raises: Invalid with the programs that there are.
+    """
+    names = ", ".join(quote(program) for program in sorted(programs))
+    if package.tool is not None and package.tool not in programs:
+        raise Invalid(f"{quote(package.spec)} has no program {quote(package.tool)}: it has {names}")
+    if package.tool is not None:
+        return programs[package.tool]
     if len(set(programs.values())) == 1:
         return next(iter(programs.values()))
-    return programs.get(name.rpartition("/")[2])
+    namesake = programs.get(package.name.rpartition("/")[2])
+    if namesake is None:
+        raise Invalid(
+            f"{quote(package.spec)} has several programs: {names}",
+            hint="name one: `npx -p PACKAGE PROGRAM`",
+        )
+    return namesake
 
 
 def read_manifest(folder: Path, name: str) -> JsonObject:
@@ -77,59 +96,35 @@ def read_manifest(folder: Path, name: str) -> JsonObject:
 
 
 def start_command(
-    entry: str,
-    dependency: McpDependency,
-    room: Room,
-    permissions: Permissions,
-    *,
-    path: str | None,
+    entry: Entry, dependency: McpDependency, room: Room, *, path: str, user_home: str
 ) -> Command:
-    """Return how the server is started; `path` is where node is looked for. Raises: Invalid, Unavailable."""
-    tree = Path(room.tree)
-    chosen = os.path.join(room.tree, _entry(entry, dependency, tree))
+    """Return how the server is started; node is looked for in `path`, and `~` is `user_home`.
+
+    Raises: Invalid, Unavailable.
+    """
+    chosen = os.path.join(room.tree, entry.path)
     args = tuple(room.fill(argument) for argument in dependency.argv)
-    if _runtime(tree, dependency.name) == "node":
-        node = which("node", path=path)
+    if entry.runtime == NODE:
+        node = find_program("node", path=path)
         if node is None:
             raise Unavailable(
                 f"server `{dependency.name}` has native parts, which need node", hint="install Node.js"
             )
         return Command(command=os.path.realpath(node), args=(chosen, *args), needs=(os.path.realpath(node),))
+    if entry.runtime != DENO:
+        raise Invalid(f"server `{dependency.name}` cannot be started by {quote(entry.runtime)}")
     deno = os.path.realpath(find_deno())
-    return Command(command=deno, args=(*_DENO, *_flags(room, permissions), chosen, *args), needs=(deno,))
+    flags = _flags(room, dependency.permissions, user_home=user_home)
+    return Command(command=deno, args=(*_DENO, *flags, chosen, *args), needs=(deno,))
 
 
-def _entry(entry: str, dependency: McpDependency, tree: Path) -> str:
-    package = dependency.package
-    programs = programs_of(tree, package.name)
-    if package.tool is not None and package.tool not in programs:
-        names = ", ".join(quote(program) for program in sorted(programs))
-        raise Invalid(f"{quote(package.spec)} has no program {quote(package.tool)}: it has {names}")
-    if package.tool is not None:
-        return programs[package.tool]
-    if default_program(programs, package.name) is None:
-        names = ", ".join(quote(program) for program in sorted(programs))
-        raise Invalid(
-            f"{quote(package.spec)} has several programs: {names}",
-            hint="name one: `npx -p PACKAGE PROGRAM`",
-        )
-    return entry
-
-
-def _runtime(tree: Path, server: str) -> str:
-    try:
-        note = loads_object((tree / NOTE).read_bytes(), what=f"package.json of server `{server}`")
-    except OSError as exc:
-        raise Unavailable(
-            f"the files of server `{server}` are not there", hint="install it anew with `pml deps install`"
-        ) from exc
-    said = note.get("pml")
-    return str(cast(JsonObject, said).get("runtime")) if isinstance(said, Mapping) else "deno"
-
-
-def _flags(room: Room, permissions: Permissions) -> list[str]:
-    writes = [room.state, *permissions.write]
-    reads = [room.tree, room.state, *permissions.read, *permissions.write]
+def _flags(room: Room, permissions: Permissions, *, user_home: str) -> list[str]:
+    read, write = (
+        [expand_folder(folder, home=user_home) for folder in folders]
+        for folders in (permissions.read, permissions.write)
+    )
+    writes = [room.state, *write]
+    reads = [room.tree, room.state, *read, *write]
     if permissions.workspace is not Access.NONE:
         reads.append(room.workspace)
     if permissions.workspace is Access.WRITE:

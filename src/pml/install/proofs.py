@@ -1,5 +1,7 @@
 """Whether a lock is what the metadata says: its closure by digest, its artefact by hash, in any spelling."""
 
+import msgspec
+
 from pml.core.capability import McpDependency
 from pml.core.errors import Changed, IntegrityFailed
 from pml.core.integrity import Integrity, integrity_of, parse_integrity
@@ -13,28 +15,37 @@ def check_named(dependency: McpDependency, lock: Lock) -> None:
 
 
 def check_given(dependency: McpDependency, lock: Lock) -> None:
-    """Refuse a lock that is not the one the metadata gives. Raises: Changed."""
+    """Refuse a lock that is not the one the metadata gives, or leaves open what it names. Raises: Changed."""
     given = check_lock(dependency.lock).digest if isinstance(dependency.lock, Lock) else dependency.lock
     if given is not None and given != lock.digest:
         raise Changed(f"the lock of `{dependency.title}` is not the one its metadata gives", hint="try again")
+    if given is None and dependency.integrity is not None and len(lock.artefact) > 1:
+        raise Changed(
+            f"the lock of `{dependency.title}` has more artefacts than the one its metadata names",
+            hint="try again",
+        )
 
 
-def is_proven_by_lock(dependency: McpDependency, lock: Lock) -> bool:
-    """Tell whether the lock settles it; if not, the artefact must be hashed. Raises: IntegrityFailed."""
+def named_artefact(dependency: McpDependency, lock: Lock) -> str | None:
+    """Return the hash in the lock that is the metadata's `integrity`; None: the artefact must be hashed.
+
+    Raises: IntegrityFailed if the lock has others of that algorithm.
+    """
     if dependency.integrity is None:
-        return True
+        return None
     expected = parse_integrity(dependency.integrity, what="`integrity`")
     same = [named for named in _artefact(lock) if named.algorithm is expected.algorithm]
     if same and expected not in same:
         more = f" and {len(same) - 1} more" if len(same) > 1 else ""
         raise _failed(dependency, expected, _like(dependency.integrity, same[0]) + more)
-    return bool(same)
+    return str(expected) if same else None
 
 
-def check_artefact(dependency: McpDependency, lock: Lock, data: bytes) -> None:
-    """Refuse what is not both the lock's artefact and the metadata's. Raises: IntegrityFailed."""
+def check_artefact(dependency: McpDependency, lock: Lock, data: bytes) -> str:
+    """Return which hash of the lock `data` has. Raises: IntegrityFailed if it is not the metadata's too."""
     named = _artefact(lock)
-    if not any(each.matches(data) for each in named):
+    found = next((each for each in named if each.matches(data)), None)
+    if found is None:
         got = integrity_of(data, named[0].algorithm)
         raise IntegrityFailed(dependency.title, expected=str(named[0]), got=str(got))
     if dependency.integrity is not None:
@@ -42,6 +53,16 @@ def check_artefact(dependency: McpDependency, lock: Lock, data: bytes) -> None:
         if not expected.matches(data):
             got = integrity_of(data, expected.algorithm)
             raise _failed(dependency, expected, _like(dependency.integrity, got))
+    return str(found)
+
+
+def with_one_artefact(lock: Lock, integrity: str) -> Lock:
+    """Return `lock` with this as the only artefact of the package itself: no other of it can be installed."""
+    packages = tuple(
+        msgspec.structs.replace(package, integrity=(integrity,)) if package.key == lock.root else package
+        for package in lock.packages
+    )
+    return msgspec.structs.replace(lock, packages=packages)
 
 
 def _artefact(lock: Lock) -> list[Integrity]:

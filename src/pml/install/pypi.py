@@ -6,6 +6,7 @@ user, never those of a workspace, and a cache of its own that nobody else can ha
 
 import asyncio
 import base64
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,17 +17,17 @@ from urllib.request import url2pathname
 import msgspec
 
 from pml.core.capability import McpDependency
-from pml.core.errors import IntegrityFailed, Invalid, Unavailable
+from pml.core.errors import IntegrityFailed, Invalid, PmlError, Unavailable
 from pml.core.integrity import Algorithm, integrity_of
 from pml.core.loading import Progress, Told
 from pml.core.locks import Lock, Locked, check_lock
 from pml.core.packages import Ecosystem, Package, normal_name, same_version
-from pml.core.permissions import Permissions
 from pml.core.text import quote, visible
 from pml.install import pylock, python_site
+from pml.install.disk_failures import full_disk
 from pml.install.downloads import download
-from pml.install.ecosystems import Command, Room
-from pml.install.interpreter import base_python, runtime_folders
+from pml.install.ecosystems import Command, Entry, Room
+from pml.install.interpreter import base_python, runtime, runtime_folders
 from pml.install.pip_settings import uv_settings
 from pml.install.soundness import make_sound
 from pml.install.surroundings import pypi_surroundings
@@ -34,6 +35,7 @@ from pml.install.tools import DISK_BYTES, Disk, Output, find_uv, run_tool
 from pml.install.uv_failures import failure
 
 OLDEST_PYTHON: Final = "3.11"  # what PML itself runs on; a closure is for this one and all newer
+_EVERYWHERE: Final = ("--universal", "--python-version", OLDEST_PYTHON)
 _INDEXES: Final = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL")
 _INDEX_NAME: Final = re.compile(r"^[\w.-]+=(?=\w+://)")  # uv lets an index be named: `name=https://…`
 _PHASES: Final = ("finding the packages", "downloading", "unpacking", "compiling")
@@ -57,36 +59,24 @@ class PypiInstaller:
 
     async def resolve(self, package: Package, scratch: Path, *, told: Told) -> Lock:
         told(Progress(done=0, total=1, message=f"looking up {package.spec}"))
-        content = await self._lock_file(package, scratch, ("--universal", "--python-version", OLDEST_PYTHON))
+        content = await self._lock_file(package, scratch, _EVERYWHERE)
         lock = pylock.read_closure(content, package)
         told(Progress(done=1, total=1, message=f"looked up {package.spec}"))
         return lock
 
-    async def install(self, lock: Lock, scratch: Path, tree: Path, *, told: Told) -> str:
+    async def install(self, lock: Lock, package: Package, scratch: Path, tree: Path, *, told: Told) -> Entry:
         lock = check_lock(lock)
         site = tree / python_site.SITE
         await self._fill(lock, scratch, site, told)
         await self._check_installed(lock, scratch, site)
-        root = next(package for package in lock.packages if package.key == lock.root)
+        root = next(one for one in lock.packages if one.key == lock.root)
         scripts = await asyncio.to_thread(_arrange, tree, root.name)
-        if not scripts:
-            raise Invalid(f"{quote(lock.name)} has no program, so it is no server")
+        script = python_site.choose_script(scripts, package=package.name, tool=package.tool)
         _tell(told, 3)
-        output = await run_tool(
-            [base_python(), *python_site.compile_arguments(tree)],
-            cwd=scratch,
-            env={name: self._environ[name] for name in ("SYSTEMROOT",) if name in self._environ},
-            timeout_s=self._limits.compile_s,
-            disk=self._disk(scratch, tree),
-        )
-        if output.code not in (0, 1):  # 1: some file is not Python, as templates and old test data are
-            raise Unavailable(
-                f"the files of {quote(lock.name)} cannot be compiled: {visible(output.last_words)}"
-            )
+        await self._compile(lock, scratch, tree)
         await asyncio.to_thread(make_sound, tree)
         told(Progress(done=len(_PHASES), total=len(_PHASES), message="installed"))
-        default = next((one for one in scripts if python_site.is_called(one, lock.name)), scripts[0])
-        return f"{python_site.STARTERS}/{default}.py"
+        return Entry(path=f"{python_site.STARTERS}/{script}.py", runtime=runtime())
 
     async def fetch(self, lock: Lock, scratch: Path) -> bytes:
         lock = check_lock(lock)
@@ -99,18 +89,24 @@ class PypiInstaller:
             raise IntegrityFailed(f"{lock.name}@{lock.version}", expected=" or ".join(lock.artefact), got=got)
         return data
 
-    def command(self, entry: str, dependency: McpDependency, room: Room, permissions: Permissions) -> Command:
-        """Return how the installed server is started. Raises: Invalid with its programs if none is meant."""
-        starters = Path(room.tree, entry).parent
-        scripts = sorted(path.name.removesuffix(".py") for path in starters.glob("*.py"))
-        package = dependency.package
-        script = python_site.choose_script(scripts, package=package.name, tool=package.tool)
+    def command(self, entry: Entry, dependency: McpDependency, room: Room) -> Command:
+        """Return how the installed server is started. Raises: Unavailable if it is for another Python."""
+        if self.is_outdated(entry):
+            raise Unavailable(
+                f"server `{dependency.name}` was installed for {visible(entry.runtime)}, and PML runs on "
+                f"{runtime()} now",
+                hint=f"`pml deps install {dependency.name}` installs it for {runtime()}",
+            )
         given = tuple(room.fill(argument) for argument in dependency.argv)
         return Command(
             command=base_python(),
-            args=("-I", "-S", "-B", str(starters / f"{script}.py"), *given),
+            args=("-I", "-S", "-B", os.path.join(room.tree, entry.path), *given),
             needs=runtime_folders(),
         )
+
+    def is_outdated(self, entry: Entry) -> bool:
+        """Tell whether it was installed for another Python than PML runs on."""
+        return entry.runtime != runtime()
 
     async def _lock_file(self, package: Package, scratch: Path, options: tuple[str, ...]) -> bytes:
         """Return the lock file that uv writes for `package`. Raises: NotFound, Invalid, Unavailable."""
@@ -125,7 +121,7 @@ class PypiInstaller:
             disk=self._disk(scratch),
         )
         if output.code != 0:
-            raise failure(output, package=pinned, task=f"look up {quote(pinned)}")
+            raise failure(output, package=pinned, task=f"look up {quote(pinned)}", at=scratch)
         return written.read_bytes()
 
     async def _fill(self, lock: Lock, scratch: Path, site: Path, told: Told) -> None:
@@ -144,8 +140,41 @@ class PypiInstaller:
             disk=self._disk(scratch, site),
             told=told,
         )
-        if output.code != 0:
-            raise failure(output, package=pinned, task=f"install {quote(pinned)}")
+        if output.code == 0:
+            return
+        error = failure(output, package=pinned, task=f"install {quote(pinned)}", at=scratch)
+        if isinstance(error, IntegrityFailed) and await self._is_elsewhere(lock, scratch):
+            raise Invalid(
+                f"the wheel of {quote(pinned)} that is named is not for this machine: {error.message}",
+                hint="nothing was installed; its metadata must name a wheel for this machine, or a lock",
+            ) from error
+        raise error
+
+    async def _is_elsewhere(self, lock: Lock, scratch: Path) -> bool:
+        """Tell whether the index has what `lock` names of the package itself, and it was not what uv took."""
+        package = Package(ecosystem=lock.ecosystem, name=lock.name, version=lock.version)
+        try:
+            content = await self._lock_file(package, scratch, ("--no-deps", *_EVERYWHERE))
+            return not set(lock.artefact).isdisjoint(pylock.read_closure(content, package).artefact)
+        except PmlError:
+            return False
+
+    async def _compile(self, lock: Lock, scratch: Path, tree: Path) -> None:
+        """Compile the files, which runs none of them. Raises: Unavailable."""
+        output = await run_tool(
+            [base_python(), *python_site.compile_arguments(tree)],
+            cwd=scratch,
+            env={name: self._environ[name] for name in ("SYSTEMROOT",) if name in self._environ},
+            timeout_s=self._limits.compile_s,
+            disk=self._disk(scratch, tree),
+        )
+        said = output.stdout.decode(errors="replace") + output.errors
+        if full := full_disk(said, f"install {quote(lock.name)}", at=tree):
+            raise full
+        if output.code not in (0, 1):  # 1: some file is not Python, as templates and old test data are
+            raise Unavailable(
+                f"the files of {quote(lock.name)} cannot be compiled: {visible(output.last_words)}"
+            )
 
     async def _check_installed(self, lock: Lock, scratch: Path, site: Path) -> None:
         """Refuse what the lock does not name, although uv was given nothing else to install."""
@@ -155,7 +184,7 @@ class PypiInstaller:
             timeout_s=self._limits.resolve_s,
         )
         if output.code != 0:
-            raise failure(output, package=lock.name, task="list what was installed")
+            raise failure(output, package=lock.name, task="list what was installed", at=scratch)
         found = msgspec.json.decode(output.stdout, type=list[_Listed])
         for one in found:
             if not any(one.is_of(package) for package in lock.packages):
@@ -231,10 +260,12 @@ class _Listed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _arrange(tree: Path, name: str) -> list[str]:
-    """Leave in `tree` what is proven and started; return the programs of the package `name`."""
+    """Leave in `tree` what is proven and started; return the programs of package `name`. Raises: Invalid."""
     site = tree / python_site.SITE
     python_site.tidy(site)
     scripts = python_site.console_scripts(python_site.distribution(site, name))
+    if not scripts:
+        raise Invalid(f"{quote(name)} has no program, so it is no server")
     python_site.write_starters(tree, scripts)
     return sorted(scripts)
 

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from pml.core.loading import Installed
+from pml.core.text import visible
 from pml.host.private import private_directory
 from pml.host.replacing import sync_directory
+from pml.install.names import is_name
 from pml.install.staging import remove_tree
 from pml.install.trees import CACHE, LIST, Difference, TreeHash, keep_list, verify
 
@@ -32,7 +34,10 @@ class Shelf:
         The list of files is durable before the tree bears its name, and the name before this returns. The
         files themselves are not synced: after a loss of power all of them are read before they are used.
         """
-        home = private_directory(self._servers / name)
+        home = self._servers / name
+        if home.is_symlink():  # none of ours, and what lies behind it would never be proven
+            home.unlink()
+        private_directory(home)
         title = f"{_UNSAFE.sub('_', version)[:64]}-{hashed.digest.removeprefix('sha256:')[:12]}"
         for n in itertools.count():
             place = home / (f"{title}.{n}" if n else title)
@@ -55,12 +60,13 @@ class Shelf:
         place = Path(installed.path)
         real = os.path.join(os.path.realpath(self._servers), installed.dependency.name, place.name)
         if os.path.realpath(place) != real:
-            return Difference(files=("its folder is reached through a link",), tree="")
+            link = next((path for path in (place.parent, place) if path.is_symlink()), place)
+            return Difference(files=(f"its folder {visible(str(link))} is a link",), tree="")
         return verify(place, installed.tree, read_all=read_all)
 
     def names(self) -> list[str]:
-        """Return the names under which something stands here."""
-        return sorted(entry.name for entry in _entries(self._servers) if entry.name[0] != ".")
+        """Return the names under which something stands here; folders of others have none."""
+        return sorted(entry.name for entry in _entries(self._servers) if is_name(entry.name))
 
     def paths(self, name: str) -> list[str]:
         """Return the trees that stand under `name`."""
@@ -69,6 +75,9 @@ class Shelf:
     def clear(self, name: str, *, keep: Collection[str]) -> int:
         """Remove all that stands under `name` but the trees in `keep`; return how many bytes that frees."""
         home, freed = self._servers / name, 0
+        if home.is_symlink():  # what lies behind it is not ours to remove
+            home.unlink()
+            return 0
         for entry in _entries(home):
             if _tree_of(entry.path) not in keep:
                 freed += _size(entry)

@@ -78,8 +78,11 @@ class Staging:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove all that lies at `path`, as far as can be; folders of packages may have come read-only."""
-    for folder, names, _ in os.walk(path):
+    """Remove all that lies at `path`, as far as can be; folders of packages may have come read-only.
+
+    Nothing behind a link is touched, also if `path` itself is one.
+    """
+    for folder, names, _ in () if os.path.islink(path) else os.walk(path):
         for name in names:
             below = os.path.join(folder, name)
             with suppress(OSError):

@@ -1,11 +1,14 @@
 """The programs that install: where they are, and running one so that it ends, whole, within its bounds.
 
 A program gets a process group of its own, no input, an environment that is handed in, and limits on time,
-output, the size of a file and the size of what it unpacks. What it installs is not known here.
+output, the size of a file and the size of what it unpacks. On Linux it ends with us, also when we are killed.
+What it installs is not known here.
 """
 
 import asyncio
 import contextlib
+import ctypes
+import functools
 import os
 import signal
 import sys
@@ -29,6 +32,7 @@ LAST_WORDS_BYTES: Final = 64 * 1024  # of what it complains about, the end tells
 LINE_BYTES: Final = 64 * 1024  # a line that never ends is no progress
 _LOOK_S: Final = 0.25  # between two looks at the disk: what fits in between is bounded by its speed
 _END_S: Final = 5.0  # for the system to end what was killed
+_SET_END_SIGNAL: Final = 1  # PR_SET_PDEATHSIG, of <sys/prctl.h>
 _DRAIN_S: Final = 2.0  # for the last output of a program that has ended, if another holds its pipes
 
 
@@ -77,6 +81,13 @@ def find_uv() -> str:
     return _find("uv")
 
 
+def find_program(name: str, *, path: str) -> str | None:
+    """Return the program in the folders of `path` that are absolute: others lie where the user works."""
+    folders = [folder for folder in path.split(os.pathsep) if os.path.isabs(folder)]
+    found = which(name, path=os.pathsep.join(folders))
+    return found if found is not None and os.path.isabs(found) else None
+
+
 async def run_tool(
     argv: Sequence[str],
     *,
@@ -122,11 +133,32 @@ async def _spawn(
             cwd=cwd,
             env=dict(env),
             start_new_session=True,
+            preexec_fn=_ending_with_us(),
         )
     except OSError as exc:
         reason = (exc.strerror or "it cannot be executed").lower()
         raise Unavailable(f"{quote(argv[0])} cannot be started: {reason}") from exc
     return transport
+
+
+def _ending_with_us() -> Callable[[], None] | None:
+    """Return what has the kernel kill a child when this process, or the loop's thread, ends (Linux)."""
+    if sys.platform != "linux":
+        return None
+    libc, parent = _libc(), os.getpid()
+
+    def be_ended() -> None:
+        libc.prctl(_SET_END_SIGNAL, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended before that took hold
+            os._exit(1)
+
+    return be_ended
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    """Return the C library, loaded here: in a forked child no lock of another thread is ever let go."""
+    return ctypes.CDLL(None)
 
 
 async def _wait(hearing: "_Hearing", disk: Disk | None) -> None:
@@ -243,7 +275,8 @@ def _measure(folders: Iterable[Path], most: Disk) -> tuple[int, int]:
 
 def _find(name: str) -> str:
     beside = Path(sys.executable).parent / (f"{name}.exe" if sys.platform == "win32" else name)
-    found = str(beside) if beside.is_file() else _from_wheel(name) or which(name)
+    found = str(beside) if beside.is_file() else _from_wheel(name)
+    found = found or find_program(name, path=os.environ.get("PATH", ""))
     if found is None:
         raise Unavailable(f"the program `{name}` was not found", hint=f"install it with `pip install {name}`")
     return found

@@ -5,6 +5,7 @@ list can take its place. Files whose status is that of the last look are not rea
 means is not known here.
 """
 
+import errno
 import hashlib
 import os
 import stat
@@ -46,7 +47,10 @@ class TreeHash(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """What is not as expected: `+` added, `-` removed, `~` modified. `tree` is the hash of what is there."""
+    """What is not as expected: `+` added, `-` removed, `~` modified.
+
+    `tree` is the hash of what is there; empty if there is no folder that could be hashed, and `files` say so.
+    """
 
     files: tuple[str, ...]
     tree: str
@@ -122,7 +126,7 @@ def make_read_only(tree: Path) -> None:
 def _scan(top: bytes) -> dict[bytes, Stamp]:
     """Return the stamp of everything beneath `top`, no link followed. Raises: OSError if it is no folder."""
     if not stat.S_ISDIR(os.lstat(top).st_mode):
-        raise NotADirectoryError(top)
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fsdecode(top))
     found: dict[bytes, Stamp] = {}
     folders = [b""]
     while folders:

@@ -4,11 +4,13 @@ A text that is not known is told as it is. Whether something failed is never jud
 """
 
 import re
+from pathlib import Path
 from typing import Final
 
 from pml.core.errors import IntegrityFailed, Invalid, NotFound, PmlError, Unavailable
 from pml.core.integrity import parse_integrity
 from pml.core.text import quote, visible
+from pml.install.disk_failures import full_disk
 from pml.install.pylock import NO_SOURCE
 from pml.install.tools import Output
 
@@ -30,9 +32,11 @@ _MOST_SHOWN: Final = 3
 _MOST_REASON: Final = 400  # why a closure cannot be met is told step by step, and the first steps matter
 
 
-def failure(output: Output, *, package: str, task: str) -> PmlError:
-    """Return the error for a run of uv that failed at `task` for `package`, such as `name==1.2.3`."""
+def failure(output: Output, *, package: str, task: str, at: Path) -> PmlError:
+    """Return the error for a run of uv in `at` that failed at `task` for `package`, such as `name==1.2.3`."""
     text = " ".join(output.errors.split())
+    if full := full_disk(text, task, at=at):
+        return full
     if "Hash mismatch" in text:
         return _mismatch(text, package)
     if wheelless := _NO_WHEEL.search(text):

@@ -1,15 +1,18 @@
 """What registries answered, on disk: one index file per entry, and beside it the body under its hash.
 
-A body is hashed again whenever it is read; what is not as it was stored counts for nothing and is removed.
-A cache that cannot be written is no failure: the next lookup asks again. What an answer means, and how long
-it is fresh, is not known here.
+A body is hashed again whenever it is read; what is not as it was stored counts for nothing and is removed, and
+so is what nobody used for long. Misses stay in memory: names that do not exist have no end. A cache that
+cannot be written is no failure: the next lookup asks again. How long an answer is fresh is not known here.
 """
 
 import hashlib
-from collections.abc import Callable
+import os
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -18,7 +21,12 @@ from pml.host.private import private_directory
 from pml.registry.entries import MAX_BYTES, EntryName, Form
 from pml.registry.files import read_plain, write_whole
 
-_MAX_INDEX = 16 * 1024
+UNUSED_S: Final = 30 * 86400.0  # a project laid aside for a holiday finds its answers again
+MAX_ENTRIES: Final = 1000  # many times what one person's workspaces use
+MAX_MISSES: Final = 1000
+_MAX_INDEX: Final = 16 * 1024
+_USED_S: Final = 86400.0  # a use is noted once a day
+_WRITING_S: Final = 60.0  # a body is written before its index
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,9 +58,14 @@ class Cache:
         self._home = home
         self._place = home / "cache" / "registry"
         self._debug = debug
+        self._misses: dict[Key, Answered] = {}
+        self._is_pruned = False
 
     def load(self, key: Key) -> tuple[Answered, bytes] | None:
         """Return the last answer and its body, which is empty where there is no entry; None if unknown."""
+        miss = self._misses.get(key)
+        if miss is not None:
+            return miss, b""
         index = self._read(self._index(key), limit=_MAX_INDEX)
         if index is None:
             return None
@@ -62,24 +75,28 @@ class Cache:
             return self._drop(key, "its index cannot be read")
         if answered.key != key or answered.fetched_at.tzinfo is None:
             return self._drop(key, "its index is another entry's")
-        if answered.sha256 is None:
-            return answered, b""
-        if not _is_hash(answered.sha256):
+        if answered.sha256 is None or not _is_hash(answered.sha256):
             return self._drop(key, "its index cannot be read")
         body = self._read(self._body(key, answered.sha256), limit=MAX_BYTES[key.form])
         if body is None or hashlib.sha256(body).hexdigest() != answered.sha256:
             return self._drop(key, "its body is not the one that was stored")
+        self._note_use(key)
         return answered, body
 
     def store(self, answered: Answered, body: bytes) -> None:
         """Keep an answer in the place of the one before it."""
         key = answered.key
+        if answered.sha256 is None:
+            self._keep_miss(answered)
+            return
+        self._misses.pop(key, None)
+        kept = self._body(key, answered.sha256)
         try:
             private_directory(self._place)
-            if answered.sha256 is not None:
-                write_whole(self._body(key, answered.sha256), body, mode=0o600)
+            write_whole(kept, body, mode=0o600)
             write_whole(self._index(key), msgspec.json.encode(answered), mode=0o600)
-            self._remove_bodies(key, but=answered.sha256)
+            _unlink(*(path for path in self._bodies(key.file) if path != kept))
+            self._prune()
         except OSError as exc:
             self._debug(f"registry cache: cannot keep {key.name}: {exc.strerror}")
 
@@ -92,9 +109,8 @@ class Cache:
 
     def forget(self, key: Key) -> None:
         """Remove what is kept for `key`."""
-        with suppress(OSError):
-            self._index(key).unlink()
-        self._remove_bodies(key, but=None)
+        self._misses.pop(key, None)
+        self._remove(key.file)
 
     def _drop(self, key: Key, why: str) -> None:
         self._debug(f"registry cache: dropped {key.name}: {why}")
@@ -107,17 +123,58 @@ class Cache:
             self._debug(f"registry cache: {exc.message}")
             return None
 
-    def _remove_bodies(self, key: Key, *, but: str | None) -> None:
-        for path in self._place.glob(f"{key.file}.*.body"):
-            if but is None or path != self._body(key, but):
-                with suppress(OSError):
-                    path.unlink()
+    def _keep_miss(self, answered: Answered) -> None:
+        self.forget(answered.key)
+        self._misses[answered.key] = answered
+        if len(self._misses) > MAX_MISSES:
+            del self._misses[next(iter(self._misses))]
+
+    def _note_use(self, key: Key) -> None:
+        with suppress(OSError):  # one that cannot be noted is asked for again some day
+            if _age_s(self._index(key)) > _USED_S:
+                os.utime(self._index(key))
+
+    def _prune(self) -> None:
+        """Remove what nobody used for long, and the oldest beyond the most that are kept; once a process."""
+        if self._is_pruned:
+            return
+        self._is_pruned = True
+        used = sorted(self._ages(".json"))
+        for age_s, stem in [*used[MAX_ENTRIES:], *(each for each in used if each[0] > UNUSED_S)]:
+            self._debug(f"registry cache: removed what was not used for {age_s / 86400:.0f} days")
+            self._remove(stem)
+        known = {stem for _, stem in used}
+        for age_s, stem in self._ages(".body"):
+            if stem not in known and age_s > _WRITING_S:
+                self._remove(stem)
+
+    def _ages(self, suffix: str) -> Iterator[tuple[float, str]]:
+        for path in self._place.glob(f"*{suffix}"):
+            with suppress(OSError):  # another process removes as well
+                yield _age_s(path), path.name.partition(".")[0]
+
+    def _remove(self, stem: str) -> None:
+        """Remove the index first: a body without one counts for nothing."""
+        _unlink(self._place / f"{stem}.json", *self._bodies(stem))
+
+    def _bodies(self, stem: str) -> Iterator[Path]:
+        return self._place.glob(f"{stem}.*.body")
 
     def _index(self, key: Key) -> Path:
         return self._place / f"{key.file}.json"
 
     def _body(self, key: Key, sha256: str) -> Path:
         return self._place / f"{key.file}.{sha256}.body"
+
+
+def _unlink(*paths: Path) -> None:
+    for path in paths:
+        with suppress(OSError):  # gone already, or in nobody's way
+            path.unlink()
+
+
+def _age_s(path: Path) -> float:
+    return time.time() - path.lstat().st_mtime
 
 
 def _is_hash(text: str) -> bool:

@@ -7,7 +7,7 @@ or a person allows that, is not known here.
 from pathlib import Path
 
 from pml.core.capability import CapabilityMetadata
-from pml.core.errors import IntegrityFailed, Invalid, NotFound
+from pml.core.errors import IntegrityFailed, Invalid, NotFound, Unavailable
 from pml.core.integrity import integrity_of, parse_integrity
 from pml.core.loading import Found
 from pml.core.names import ToolName
@@ -38,9 +38,14 @@ class RegistryClient:
 
         Raises: Invalid for an answer that is not sound; Unavailable if the registry cannot be asked.
         """
-        names = names_of(tool, prefix)
+        names, spelt = names_of(tool, prefix), _spelt(registry)
         for name in names:
-            metadata = await self._metadata(name, _spelt(registry), last=names[-1])
+            try:
+                metadata = await self._metadata(name, spelt, last=names[-1])
+            except Unavailable:
+                if name == names[-1] or not self._lookups.has(_metadata_key(spelt, names[-1])):
+                    raise
+                continue  # misses are not kept between processes: out of reach, what is known must do
             if metadata is not None:
                 return Found(metadata=metadata, source=registry)
         return None
@@ -73,14 +78,14 @@ class RegistryClient:
         if _is_folder(registry):
             body = RegistryFolder(Path(registry)).read(name, Form.METADATA)
             return None if body is None else read(body)
-        key = Key(registry=registry, name=name, form=Form.METADATA)
+        key = _metadata_key(registry, name)
         question = Question(key=key, url=_entry_url(key), read=read, absent_s=lambda: self._miss_s(key, last))
         return await self._lookups.answer(question)
 
     def _miss_s(self, key: Key, last: EntryName) -> float:
         """Return how long a miss is believed: as long as a hit, where a hit on the last name stands in."""
-        fallback = Key(registry=key.registry, name=last, form=key.form)
-        return FRESH_S if last != key.name and self._lookups.has(fallback) else ABSENT_S
+        is_fallback = last != key.name and self._lookups.has(_metadata_key(key.registry, last))
+        return FRESH_S if is_fallback else ABSENT_S
 
     async def _code(self, metadata: CapabilityMetadata, registry: str, form: Form) -> bytes | None:
         name = EntryName(str(metadata.fqdn))
@@ -119,7 +124,11 @@ class RegistryClient:
         """Have the metadata asked for anew: code and hash may both have been published since."""
         for name in (str(metadata.fqdn), metadata.fqdn.namespace, metadata.fqdn.action):
             if name is not None:
-                self._lookups.forget(Key(registry=key.registry, name=EntryName(name), form=Form.METADATA))
+                self._lookups.forget(_metadata_key(key.registry, EntryName(name)))
+
+
+def _metadata_key(registry: str, name: EntryName) -> Key:
+    return Key(registry=registry, name=name, form=Form.METADATA)
 
 
 def _is_folder(registry: str) -> bool:

@@ -88,8 +88,11 @@ async def publish(
         there = RegistryFolder(folder)
         ready = [await _prepare(draft, there, resolve, replace=replace) for draft in drafts]
         bodies = [_encode(published) for published, _ in ready]
-        for (published, draft), body in zip(ready, bodies, strict=True):
-            _write(published, body, draft.code)
+        try:
+            for (published, draft), body in zip(ready, bodies, strict=True):
+                _write(published, body, draft.code)
+        except OSError as exc:
+            raise _cannot_write(folder, exc) from exc
     return [published for published, _ in ready]
 
 
@@ -120,7 +123,8 @@ def _with_code_hash(metadata: CapabilityMetadata, code: bytes | None) -> Capabil
         given = parse_integrity(metadata.code_integrity, what="`code_integrity`")
         if not given.matches(code):
             got = integrity_of(code, given.algorithm)
-            raise IntegrityFailed(str(metadata.fqdn), expected=str(given), got=str(got))
+            hint = "the file's `code_integrity` is of other code; remove it, and it is computed"
+            raise IntegrityFailed(str(metadata.fqdn), expected=str(given), got=str(got), hint=hint)
         return metadata
     return msgspec.structs.replace(metadata, code_integrity=str(integrity_of(code, Algorithm.SHA256)))
 
@@ -141,8 +145,9 @@ async def _prepare(
     may_differ = replace or before is None or _versions(before) != _versions(metadata)
     if not is_same and not may_differ and not draft.path.samefile(path):
         raise Conflict(
-            f"{quote(draft.name)} is published already with other content and the same version",
-            hint="give it another version, or use `--replace`",
+            f"{quote(draft.name)} is published already with other content"
+            + (" and the same version" if _versions(metadata) else ""),
+            hint="give it another version, or use `--replace`" if _versions(metadata) else "use `--replace`",
         )
     is_new = before is None and not path.exists()
     status = Status.UNCHANGED if is_same else Status.CREATED if is_new else Status.REPLACED
@@ -170,11 +175,22 @@ async def _complete(
     old = None if before is None else before.dependency(dependency.name)
     if old is not None and _is_draft_of(dependency, old):
         return old
-    lock = await resolve(dependency)
+    lock = await _resolved(dependency, resolve)
     if not lock.artefact:
         raise Invalid(f"the lock of {quote(dependency.title)} has no hash of the package itself")
     integrity = dependency.integrity or lock.artefact[0]
     return msgspec.structs.replace(dependency, lock=lock, integrity=integrity)
+
+
+async def _resolved(dependency: McpDependency, resolve: Resolve) -> Lock:
+    """Raises: IntegrityFailed, told to whoever can mend the file."""
+    try:
+        return await resolve(dependency)
+    except IntegrityFailed as exc:
+        said = "lock" if exc.expected == dependency.lock else "integrity"
+        has = "its `lock` or the package index" if isinstance(dependency.lock, Lock) else "the package index"
+        hint = f"the file's `{said}` says the first, {has} has the second; mend or remove `{said}`"
+        raise IntegrityFailed(exc.title, expected=exc.expected, got=exc.got, hint=hint) from exc
 
 
 def _is_draft_of(draft: McpDependency, old: McpDependency) -> bool:
@@ -215,14 +231,16 @@ def _writing(folder: Path) -> Generator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = open_lock_file(str(folder / _LOCK_FILE), create=True)
     except OSError as exc:
-        raise Unavailable(f"cannot write to {quote(str(folder))}: {exc.strerror}") from exc
+        raise _cannot_write(folder, exc) from exc
     try:
         if not try_lock(descriptor):
             raise Unavailable(
                 f"another `pml publish` writes to {quote(str(folder))}", hint="wait for it, then try again"
             )
         yield
-    except OSError as exc:
-        raise Unavailable(f"cannot write to {quote(str(folder))}: {exc.strerror}") from exc
     finally:
         os.close(descriptor)
+
+
+def _cannot_write(folder: Path, exc: OSError) -> Unavailable:
+    return Unavailable(f"cannot write to {quote(str(folder))}: {exc.strerror}")

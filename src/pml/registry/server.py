@@ -6,11 +6,11 @@ folder, no list, nothing through a link. Imported by the command that serves: it
 
 import asyncio
 import hashlib
+import re
 import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
-from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
@@ -24,6 +24,7 @@ from pml.core.errors import ErrorCode, Invalid, NotFound, PmlError, Unavailable
 from pml.core.text import quote, visible
 from pml.core.wire import error_json
 from pml.registry.addresses import is_loopback
+from pml.registry.connections import REQUEST_S, impatient
 from pml.registry.entries import EntryName, Form, MetadataReader, code_form, entry_name
 from pml.registry.folder import RegistryFolder
 from pml.registry.negotiation import has_already, negotiate
@@ -45,6 +46,7 @@ _HEADERS: Final = {
 }
 _GRACE_S: Final = 2  # an answer is a file: one that takes longer has no reader
 _MAX_CONNECTIONS: Final = 512
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 
 Say = Callable[[str], None]
 
@@ -68,9 +70,10 @@ def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens; port 0 is any. Raises: Unavailable."""
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError as exc:
+    except (OSError, UnicodeError) as exc:  # UnicodeError: a name that cannot be one, such as `a..b`
+        reason = exc.strerror if isinstance(exc, OSError) else "that is no name of a host"
         raise Unavailable(
-            f"cannot listen on {visible(host)} port {port}: {exc.strerror}",
+            f"cannot listen on {quote(host)} port {port}: {reason}",
             hint="give another with `--host` or `--port`; port 0 takes any that is free",
         ) from exc
 
@@ -81,10 +84,11 @@ def url_of(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-async def serve(app: ASGIApp, listening: socket.socket) -> None:
+async def serve(app: ASGIApp, listening: socket.socket, *, request_s: float = REQUEST_S) -> None:
     """Serve until cancelled; what is being answered is answered to its end, within bounds."""
     config = uvicorn.Config(
         app,
+        http=impatient(request_s=request_s, max_per_peer=_MAX_CONNECTIONS // 2),
         lifespan="off",
         log_config=None,
         log_level="critical",
@@ -189,7 +193,6 @@ class _Guard:
 
 
 def _host(header: str) -> str:
-    try:
-        return urlsplit(f"//{header}").hostname or ""
-    except ValueError:
-        return ""
+    """Return the host that the header names, without its port; nothing for what is no plain host."""
+    found = _HOST.fullmatch(header)
+    return "" if found is None else found[1].strip("[]")

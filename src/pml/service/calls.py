@@ -22,7 +22,7 @@ from pml.core.errors import (
     PmlError,
 )
 from pml.core.loading import Progress, Told
-from pml.core.manifests import Manifest
+from pml.core.manifests import Manifest, arguments_text
 from pml.core.rules import Call, VerdictKind
 from pml.core.text import quote
 from pml.core.values import JsonObject
@@ -42,7 +42,7 @@ from pml.service.readiness import (
 from pml.service.settling import answers, settle, settle_trust
 
 # Trust, each install, its variables, start and pin take one each; what changes more often is not relied on.
-_TRIES: Final = 24
+_TRIES: Final = 128
 
 
 class Admitted(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,6 +209,11 @@ async def _claim(gate: Gate, attempt: Attempt, record: Approval) -> Admitted:
     launch = current_launch(gate, policy, attempt)
     if launch is None and is_untrusted(policy, attempt.tool.namespace):
         raise untrusted(policy, attempt, outcome=State.CANCELLED)
+    if launch is None and attempt.tool.namespace in gate.loaded:
+        gone = f"server `{attempt.tool.namespace}` is no longer the one that was asked about"
+        with contextlib.suppress(PmlError):
+            await cancel(gate.desk, record.id, reason=gone)
+        raise Changed(gone, hint="call the tool again")
     if launch is None:
         raise no_server(gate, policy, attempt)
     manifest = gate.servers.live(launch.spec) or await gate.servers.manifest(launch.spec)
@@ -375,6 +380,5 @@ def _check_tool(manifest: Manifest, attempt: Attempt) -> None:
     missing = [name for name in manifest.required[attempt.tool.action] if name not in attempt.arguments]
     if missing:
         names = ", ".join(quote(name) for name in missing)
-        raise Invalid(
-            f"`{attempt.tool}` needs {names}", hint="call it again with all that its schema requires"
-        )
+        tool = manifest.tool(attempt.tool.action) or {}
+        raise Invalid(f"`{attempt.tool}` needs {names}", hint=f"its arguments: {arguments_text(tool)}")

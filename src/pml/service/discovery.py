@@ -5,6 +5,7 @@ the catalog offers is known without being installed.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -13,11 +14,10 @@ from pml.core.errors import Invalid, PmlError
 from pml.core.globs import Glob
 from pml.core.manifests import Manifest, launch_digest
 from pml.core.names import ToolName, wire_of
-from pml.core.rules import Effect
 from pml.core.search import find_tools
 from pml.core.values import JsonObject
-from pml.service.gate import Gate, Launch, find_launch
-from pml.service.policy import Policy
+from pml.service.gate import Gate, Launch, Loader, find_launch
+from pml.service.policy import Policy, is_denied_whole
 
 FOUND: Final = 25  # more than this tells a model nothing; it should ask for less
 
@@ -53,7 +53,7 @@ async def known_tools(gate: Gate, policy: Policy, *, problems: Mapping[str, str]
     for name in sorted(policy.settings.servers):
         launch = find_launch(gate, policy, name)
         manifest = None if launch is None else await _known(gate, launch)
-        if manifest is None and not _all_denied(policy, name):
+        if manifest is None and not is_denied_whole(policy, name):
             missing[name] = problems.get(name, "starting")
         elif manifest is not None:
             manifests.append(manifest)
@@ -109,14 +109,9 @@ def search(tools: Tools, query: str) -> list[Known]:
 def _startable(gate: Gate, policy: Policy) -> list[Launch]:
     """Return the servers that may be started: configured where it counts, and not denied as a whole."""
     found = (find_launch(gate, policy, name) for name in sorted(policy.settings.servers))
-    return [launch for launch in found if launch is not None and not _all_denied(policy, launch.spec.name)]
-
-
-def _all_denied(policy: Policy, namespace: str) -> bool:
-    whole = {"*", "*:*", f"{namespace}:*"}
-    return any(
-        rule.effect is Effect.DENY and not rule.args and rule.tool in whole for rule in policy.settings.rules
-    )
+    return [
+        launch for launch in found if launch is not None and not is_denied_whole(policy, launch.spec.name)
+    ]
 
 
 async def _known(gate: Gate, launch: Launch) -> Manifest | None:
@@ -134,17 +129,28 @@ async def _loadable(gate: Gate, policy: Policy) -> list[tuple[Manifest, str | No
             tools = tuple(bundled.metadata.tools)
             manifest = Manifest(server=dependency.name, launch="", capabilities={}, tools=tools)
             found[dependency.name] = manifest, dependency.title
-    for installed in gate.loader.installer.all_installed().values():
-        name = installed.dependency.name
-        spec = gate.loader.installer.launch(installed, workspace=gate.session.workspace)
-        manifest = await _known(gate, Launch(spec=spec, digest=launch_digest(spec)))
+    for name, launch in _installed(gate, gate.loader):
+        manifest = await _known(gate, launch)
         if manifest is not None:
             found[name] = manifest, None
     config = policy.loaded.workspace.config
     taken = {*policy.settings.servers, *(() if config is None else config.servers)}
     return [
-        entry for name, entry in sorted(found.items()) if name not in taken and not _all_denied(policy, name)
+        entry
+        for name, entry in sorted(found.items())
+        if name not in taken and not is_denied_whole(policy, name)
     ]
+
+
+def _installed(gate: Gate, loader: Loader) -> list[tuple[str, Launch]]:
+    """Return how installed servers are started; what one of them lacks is told when it is called."""
+    launches: list[tuple[str, Launch]] = []
+    with contextlib.suppress(Invalid):  # a broken deps.json: every call of an installed server tells
+        for name, installed in loader.installer.all_installed().items():
+            with contextlib.suppress(PmlError):
+                spec = loader.installer.launch(installed, workspace=gate.session.workspace)
+                launches.append((name, Launch(spec=spec, digest=launch_digest(spec))))
+    return launches
 
 
 def _entries(manifest: Manifest, policy: Policy, *, installs: str | None = None) -> list[Known]:

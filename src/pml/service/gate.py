@@ -1,6 +1,7 @@
 """One agent's connection at work: whose session it is, which servers stand behind it, how it is asked."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -13,7 +14,7 @@ from pml.core.globs import Glob
 from pml.core.loading import Installed, Installer, Sources, Variables
 from pml.core.manifests import launch_digest
 from pml.core.names import ToolName
-from pml.core.permissions import Containment
+from pml.core.permissions import Containment, Permissions
 from pml.core.ports import Session, Workflow
 from pml.core.servers import ServerSpec
 from pml.core.serving import Servers
@@ -36,17 +37,18 @@ class Loader:
     sources: Sources
     installer: Installer
     variables: Variables
-    containment: Containment
+    containment: Callable[[Permissions], Containment]  # what will hold a server that may reach this much
     installing: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """A server that was found installed and ready, under these settings."""
+    """A server that was found installed and ready, in this registry and beneath this prefix."""
 
     launch: Launch
     installed: Installed
-    settings: Settings
+    registry: str | None
+    prefix: str | None
 
 
 @dataclass(frozen=True, kw_only=True)

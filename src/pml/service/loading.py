@@ -6,19 +6,15 @@ bytes are named in advance, and never another lock than the one first accepted.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Coroutine, Generator
-from typing import Any, Final
-
-from msgspec.structs import replace
+from collections.abc import Generator
 
 from pml.core.approvals import Approval, State, Subject, call_facts
-from pml.core.audit import dependency_accepted, dependency_installed
+from pml.core.audit import dependency_installed
 from pml.core.capability import CapabilityType, McpDependency
 from pml.core.dependency import install_facts
 from pml.core.digest import digest
 from pml.core.errors import (
     AlreadyClaimed,
-    ArtefactChanged,
     Changed,
     ConfigInvalid,
     Conflict,
@@ -26,21 +22,27 @@ from pml.core.errors import (
     IntegrityFailed,
     Invalid,
     NotApproved,
-    NotFound,
-    PmlError,
+    ToolDenied,
     Unavailable,
 )
-from pml.core.loading import Found, Installed, Plan, Told
+from pml.core.loading import Found, Installed, Plan, Progress, Told
 from pml.core.manifests import launch_digest
 from pml.core.names import ToolName
 from pml.core.rules import VerdictKind, runs_code
 from pml.core.values import JsonObject
-from pml.service.approvals import Question, all_pending, cancel, claim, finish, wait
+from pml.service.approvals import Question, claim, finish, wait
+from pml.service.carrying import INSTALL_S, finishing, in_background, withdraw_same
 from pml.service.gate import Asking, Attempt, Gate, Launch, Loaded, Loader, deciders
-from pml.service.policy import Judged, Policy, current_policy, matched_rule, why
-from pml.service.settling import CARRIED_OUT, SETTLED, settle, settle_trust
-
-INSTALL_S: Final = 900.0  # for another call, or process, that carries the same install out
+from pml.service.policy import (
+    Judged,
+    Policy,
+    current_policy,
+    is_allowed_whole,
+    is_denied_whole,
+    matched_rule,
+    why,
+)
+from pml.service.settling import CARRIED_OUT, settle, settle_trust
 
 
 async def load_server(
@@ -71,7 +73,7 @@ async def load_server(
     )
     for dependency in found.metadata.mcp_deps:
         installed = in_use(loader, dependency)
-        if installed is None or loader.containment.is_weaker_than(installed.containment):
+        if installed is None or _is_held_less(loader, installed):
             await step.install(found, dependency)
             return None
         if await step.ask_for_variables(installed):
@@ -97,16 +99,23 @@ async def find(loader: Loader, policy: Policy, tool: ToolName) -> Found | None:
 def in_use(loader: Loader, dependency: McpDependency) -> Installed | None:
     """Return the server as installed, if it is what `dependency` says it should be."""
     installed = loader.installer.installed(dependency.name)
-    if installed is None or replace(installed.dependency, lock=None) != replace(dependency, lock=None):
+    if installed is None:
         return None
     given = dependency.lock if isinstance(dependency.lock, str | None) else dependency.lock.digest
-    return installed if given in (None, installed.lock) else None
+    return installed if installed.terms == dependency.terms(given or installed.lock) else None
+
+
+def _is_held_less(loader: Loader, installed: Installed) -> bool:
+    """Tell whether less would hold the server now than what was consented to."""
+    return loader.containment(installed.dependency.permissions).is_weaker_than(installed.containment)
 
 
 def loaded_launch(gate: Gate, policy: Policy, namespace: str | None) -> Launch | None:
     """Return how a server that was loaded before is started, while nothing has changed since."""
     loaded = None if namespace is None else gate.loaded.get(namespace)
-    if loaded is None or gate.loader is None or loaded.settings is not policy.settings:
+    if loaded is None or gate.loader is None:
+        return None
+    if (loaded.registry, loaded.prefix) != (policy.settings.registry, policy.settings.registry_prefix):
         return None
     installed = gate.loader.installer.installed(loaded.launch.spec.name)
     return loaded.launch if installed is loaded.installed or installed == loaded.installed else None
@@ -118,71 +127,18 @@ def _remember(gate: Gate, loader: Loader, policy: Policy, tool: ToolName) -> Lau
         return None
     spec = loader.installer.launch(installed, workspace=gate.session.workspace)
     launch = Launch(spec=spec, digest=launch_digest(spec))
-    gate.loaded[spec.name] = Loaded(launch=launch, installed=installed, settings=policy.settings)
-    return launch
-
-
-async def start_proven(
-    gate: Gate, launch: Launch, *, attempt: Attempt, asking: Asking, settled: Approval | None, policy: Policy
-) -> None:
-    """Start the server; files that are not as they were are asked about, and only a person can accept them.
-
-    Raises: NotApproved, Paused, ServerFailed.
-    """
-    try:
-        await gate.servers.manifest(launch.spec)
-        return
-    except ArtefactChanged as exc:
-        changed, loader = exc, gate.loader
-    if loader is None or launch.spec.artefact is None:
-        raise changed
-    name, tool = launch.spec.name, str(attempt.tool)
-    question = Question(
-        session=gate.session,
-        tool=tool,
-        arguments={
-            "server": f"{name}@{launch.spec.artefact.version}",
-            "files": changed.files,
-            "was": launch.spec.artefact.tree,
-            "now": changed.tree,
-            **call_facts(tool, attempt.arguments),
-        },
-        subject=Subject.INTEGRITY_CHANGED,
-        artefact=changed.tree,
-        deciders=deciders(gate, policy.settings, Subject.INTEGRITY_CHANGED, tool, asking),
+    gate.loaded[spec.name] = Loaded(
+        launch=launch,
+        installed=installed,
+        registry=policy.settings.registry,
+        prefix=policy.settings.registry_prefix,
     )
-    try:
-        record = await settle(gate, question, None, attempt=attempt, asking=asking, settled=settled)
-    except NotApproved as exc:
-        installed = loader.installer.installed(name)
-        if exc.outcome == State.CANCELLED and installed is not None and installed.tree == changed.tree:
-            return  # a person accepted it meanwhile, for another call
-        raise
-    with contextlib.suppress(AlreadyClaimed):
-        await _in_background(loader, _accept(gate, loader, name, changed.tree, record))
-    await wait(gate.desk, record.id, timeout_s=INSTALL_S, during=CARRIED_OUT)
-
-
-async def _accept(gate: Gate, loader: Loader, name: str, tree: str, record: Approval) -> None:
-    """Take the changed files for those of the server, as was allowed. Raises: AlreadyClaimed, Changed."""
-    claimed = await claim(gate.desk, record.id, artefact=tree)
-    async with _finishing(gate, claimed):
-        await loader.installer.accept(name, tree=tree)
-        entry = dependency_accepted(name, tree, at=gate.desk.clock.now(), by=claimed.decided_by)
-        await gate.desk.store.audit.record(entry)
-    await _withdraw_same(gate, record.subject, tree)
+    return launch
 
 
 def coverage(tool: str, arguments: JsonObject) -> tuple[str, str]:
     """Return which calls the approval of an install covers: of this tool, or exactly this if it runs code."""
     return tool, digest(arguments) if runs_code(tool, arguments) else ""
-
-
-async def stop_installs(loader: Loader) -> None:
-    """Give up what is being installed; nothing of it stays."""
-    for task in loader.installing:
-        task.cancel()
-    await asyncio.gather(*loader.installing, return_exceptions=True)
 
 
 class _Step:
@@ -213,6 +169,7 @@ class _Step:
     async def install(self, found: Found, dependency: McpDependency) -> None:
         """Install the server if a rule covers it or somebody consents."""
         loader = self._loader
+        self._check_name(dependency)
         if dependency.integrity is None and not self._policy.settings.allow_unverified:
             raise IntegrityFailed(
                 dependency.title,
@@ -222,27 +179,46 @@ class _Step:
             )
         with _unsound_is_unavailable():
             lock = await loader.installer.resolve(dependency, told=self._told)
-        plan = Plan(dependency=dependency, lock=lock, containment=loader.containment)
+        plan = Plan(dependency=dependency, lock=lock, containment=loader.containment(dependency.permissions))
         if await current_policy(self._gate.desk, self._gate.session.workspace) is not self._policy:
             return  # resolving took time, and the rules are others now
         if self._is_covered(plan):
-            await _in_background(loader, self._carry_out(plan, None))
+            await in_background(loader, self._carry_out(plan, None))
             return
         if self._judged.needs_trust and await self._is_trusted_now():
             return
         await self._ask(found, plan)
 
+    def _check_name(self, dependency: McpDependency) -> None:
+        """Refuse what comes along under a name that means another server, or that rules deny as a whole."""
+        name, policy = dependency.name, self._policy
+        if name == self._attempt.tool.namespace:
+            return
+        if is_denied_whole(policy, name):
+            raise ToolDenied(f"server `{name}` is denied by user config", tool=f"{name}:*")
+        bundled = (each.metadata.dependency(name) for each in self._loader.sources.bundled())
+        taken = [each for each in bundled if each is not None and each.package != dependency.package]
+        if taken or name in policy.settings.servers:
+            raise Unavailable(
+                f"`{self._tool}` wants to bring a server `{name}` along, but that name means another one",
+                hint="tell whoever published it to use a name of its own",
+            )
+
     def _is_covered(self, plan: Plan) -> bool:
-        """Tell whether a rule that allows the tool covers this install."""
-        name = plan.dependency.name
-        before = self._loader.installer.installed(name)
+        """Tell whether a rule covers this install: it allows the tool, or all tools of what comes along.
+
+        Never on other terms than those consented to before, nor held by less.
+        """
+        dependency = plan.dependency
+        before = self._loader.installer.installed(dependency.name)
         if before is not None and plan.containment.is_weaker_than(before.containment):
             return False
-        return (
-            self._judged.kind is VerdictKind.ALLOW
-            and plan.dependency.integrity is not None
-            and self._loader.installer.accepted_lock(name) in (None, plan.lock.digest)
-        )
+        accepted = self._loader.installer.accepted(dependency.name)
+        if dependency.integrity is None or (accepted is not None and accepted.terms != plan.terms):
+            return False
+        if dependency.name != self._attempt.tool.namespace:
+            return is_allowed_whole(self._policy, dependency.name)
+        return self._judged.kind is VerdictKind.ALLOW
 
     async def _is_trusted_now(self) -> bool:
         refused = await settle_trust(
@@ -259,7 +235,7 @@ class _Step:
         gate, attempt = self._gate, self._attempt
         name = plan.dependency.name
         verified = plan.dependency.integrity is not None
-        accepted, before = self._loader.installer.accepted_lock(name), self._loader.installer.installed(name)
+        accepted, before = self._loader.installer.accepted(name), self._loader.installer.installed(name)
         question = Question(
             session=gate.session,
             tool=self._tool,
@@ -288,7 +264,7 @@ class _Step:
                 return  # another call had it installed meanwhile
             raise
         with contextlib.suppress(AlreadyClaimed):
-            await _in_background(self._loader, self._carry_out(plan, record))
+            await in_background(self._loader, self._carry_out(plan, record))
             return
         await wait(gate.desk, record.id, timeout_s=INSTALL_S, during=CARRIED_OUT)
 
@@ -300,10 +276,12 @@ class _Step:
         gate = self._gate
         if record is not None:
             record = await claim(gate.desk, record.id, artefact=plan.terms)
-        async with _finishing(gate, record):
+        async with finishing(gate, record):
             with _unsound_is_unavailable():
                 await self._loader.installer.install(plan, told=self._told)
-            if record is not None:  # before anybody learns that it is done
+            self._told(Progress(done=1, total=1, message=f"installed {plan.dependency.title}"))
+            if record is not None and plan.dependency.name == self._attempt.tool.namespace:
+                # before anybody learns that it is done
                 gate.covered[coverage(self._tool, self._attempt.arguments)] = record
         entry = dependency_installed(
             plan.dependency.name,
@@ -317,7 +295,7 @@ class _Step:
             approval_id=None if record is None else record.id,
         )
         await gate.desk.store.audit.record(entry)
-        await _withdraw_same(gate, Subject.DEPENDENCY_INSTALL, plan.terms)
+        await withdraw_same(gate, Subject.DEPENDENCY_INSTALL, plan.terms)
 
     async def ask_for_variables(self, installed: Installed) -> bool:
         """Ask for variables that are not set; tell whether somebody was asked. Raises: EnvMissing."""
@@ -366,22 +344,6 @@ async def missing_variables(
     return tuple(name for name in names if name not in known)
 
 
-async def _withdraw_same(gate: Gate, subject: Subject, artefact: str) -> None:
-    """Withdraw what other calls of the session still ask about the same: it is settled, and they go on."""
-    async for other in all_pending(gate.desk, session_id=gate.session.id):
-        if (other.subject, other.artefact) == (subject, artefact):
-            with contextlib.suppress(Conflict, NotFound):
-                await cancel(gate.desk, other.id, reason=SETTLED)
-
-
-async def _in_background(loader: Loader, work: Coroutine[Any, Any, None]) -> None:
-    """Do the work to its end also if the call is given up: the next one finds it done."""
-    task = asyncio.create_task(work)
-    loader.installing.add(task)
-    task.add_done_callback(loader.installing.discard)
-    await asyncio.shield(task)
-
-
 @contextlib.contextmanager
 def _unsound_is_unavailable() -> Generator[None]:
     """Let what a registry said wrongly be nobody's fault here: the call and the files of PML are sound."""
@@ -391,17 +353,3 @@ def _unsound_is_unavailable() -> Generator[None]:
         raise
     except (Invalid, Conflict) as exc:
         raise Unavailable(exc.message, hint=exc.hint) from exc
-
-
-@contextlib.asynccontextmanager
-async def _finishing(gate: Gate, record: Approval | None) -> AsyncGenerator[None]:
-    """Record how the deed that `record` approved ended."""
-    try:
-        yield
-    except BaseException as exc:
-        if record is not None:
-            said = exc.message if isinstance(exc, PmlError) else "interrupted"
-            await finish(gate.desk, record.id, error=said)
-        raise
-    if record is not None:
-        await finish(gate.desk, record.id)

@@ -15,7 +15,7 @@ from pml.core.errors import ConfigInvalid, ToolDenied
 from pml.core.matchers import Paths
 from pml.core.memory import META_TOOLS
 from pml.core.ports import Grant, Loaded, Session
-from pml.core.rules import Call, Rule, RuleSet, Verdict, VerdictKind, rule_text, runs_code
+from pml.core.rules import Call, Effect, Rule, RuleSet, Verdict, VerdictKind, rule_text, runs_code
 from pml.core.values import canonical
 from pml.service.desk import Desk
 
@@ -118,6 +118,23 @@ def refuse_denied(judged: Judged, tool: str) -> None:
             rule=rule,
             hint="no approval lifts a deny; `pml rules explain` shows the rule",
         )
+
+
+def is_denied_whole(policy: Policy, namespace: str) -> bool:
+    """Tell whether rules deny every tool of a server, whatever it is called with."""
+    return _names_whole(policy, namespace, Effect.DENY)
+
+
+def is_allowed_whole(policy: Policy, namespace: str) -> bool:
+    """Tell whether rules allow every tool of a server, and deny none of them as a whole."""
+    return _names_whole(policy, namespace, Effect.ALLOW) and not is_denied_whole(policy, namespace)
+
+
+def _names_whole(policy: Policy, namespace: str, effect: Effect) -> bool:
+    whole = {"*", "*:*", f"{namespace}:*"}
+    return any(
+        rule.effect is effect and not rule.args and rule.tool in whole for rule in policy.settings.rules
+    )
 
 
 def why(judged: Judged) -> str:

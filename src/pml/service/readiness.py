@@ -15,8 +15,9 @@ from pml.core.ports import Grant
 from pml.core.rules import VerdictKind, runs_code
 from pml.core.text import quote
 from pml.service.gate import Asking, Attempt, Gate, Launch, Loader, find_launch
-from pml.service.loading import coverage, find, in_use, load_server, loaded_launch, start_proven
+from pml.service.loading import coverage, find, in_use, load_server, loaded_launch
 from pml.service.policy import Judged, Policy
+from pml.service.proving import start_proven
 from pml.service.settling import settle_trust
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pml.core.text import visible
+from pml.upstream.environment import absolute_only
 from pml.upstream.reach import CONFIG, SYSTEM, SYSTEM_FILES, Reach, within, within_any
 
 # In front of the user's own search path, so that no variable leads to another bwrap, or to none.
@@ -33,7 +34,8 @@ _Mount = tuple[str, tuple[str, ...]]
 def find_bwrap() -> str | None:
     import shutil
 
-    return shutil.which("bwrap", path=_SYSTEM_PATH) or shutil.which("bwrap")
+    users = absolute_only(os.environ.get("PATH", ""))
+    return shutil.which("bwrap", path=_SYSTEM_PATH) or shutil.which("bwrap", path=users)
 
 
 def why_not(program: str) -> str | None:
@@ -56,8 +58,10 @@ def why_not(program: str) -> str | None:
     return visible(said[-1]) if said else f"exit code {tried.returncode}"
 
 
-def narrow(reach: Reach, *, home: str, workspace: str, has_net: bool) -> tuple[str, ...]:
-    """Return the arguments for a box with the system, what is within reach, and nothing else."""
+def narrow(
+    reach: Reach, *, home: str, workspace: str, masked: tuple[str, ...], has_net: bool
+) -> tuple[str, ...]:
+    """Return the arguments for a box with the system, what is within reach but not `masked`, and no more."""
     hidden = os.path.realpath(home)
     own = [
         *(("--ro-bind", path) for path in reach.own_read),
@@ -71,6 +75,7 @@ def narrow(reach: Reach, *, home: str, workspace: str, has_net: bool) -> tuple[s
         *(_bind("--bind", path) for path in reach.write),
         *(_bind(how, path) for how, path in own if not within(path, hidden)),
         *_config(workspace, seen=reach.folders),
+        *((path, ("--tmpfs", path)) for path in masked),
     ]
     mounts.sort(key=lambda mount: len(mount[0].rstrip("/").split("/")))  # a folder, then what lies in it
     return (
@@ -80,7 +85,7 @@ def narrow(reach: Reach, *, home: str, workspace: str, has_net: bool) -> tuple[s
         *_links(reach, (*reach.folders, *SYSTEM)),
         *("--tmpfs", hidden),
         *(word for how, path in own if within(path, hidden) for word in _bind(how, path)[1]),
-        *("--remount-ro", hidden),
+        *(word for path in (hidden, *masked) for word in ("--remount-ro", path)),
         # Else what is written where nothing is shown would seem to be kept, and be lost.
         *(() if "/" in reach.folders else ("--remount-ro", "/")),
     )

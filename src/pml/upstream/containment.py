@@ -13,13 +13,14 @@ from typing import Final
 
 import msgspec
 
-from pml.core.errors import ServerFailed
+from pml.core.errors import Invalid, ServerFailed
 from pml.core.permissions import Containment, Permissions
 from pml.core.servers import ServerSpec
 from pml.core.text import quote, visible
 from pml.upstream import bubblewrap
 from pml.upstream.process import Launch, find_program
 from pml.upstream.reach import SYSTEM, SYSTEM_FILES, Reach, is_narrow, reach_of, within
+from pml.upstream.strays import refuse_strays, strays_of, strays_to_mask
 
 _ABI_WITH_TCP: Final = 4  # of Landlock; it knows nothing of UDP
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
@@ -62,19 +63,22 @@ def available() -> Containment:
     return probe().kind
 
 
-def usual(kind: Containment, *, home: Path, workspace: str) -> Containment:
-    """Return what holds a server that is given the workspace and nothing else, where `kind` is to be had."""
-    can_hide = (
-        kind is not Containment.LANDLOCK or _around(os.path.realpath(home), (workspace, *SYSTEM)) is None
-    )
-    return kind if can_hide else Containment.NONE
+def containment_of(
+    kind: Containment, permissions: Permissions, *, home: Path, user_home: Path, workspace: str
+) -> Containment:
+    """Return what will hold a server with these permissions, once installed, where `kind` is to be had.
+
+    Raises: Invalid if they name a folder that is relative.
+    """
+    reach = reach_of(permissions, None, home=str(home), user_home=str(user_home), workspace=workspace)
+    return kind if _shown_by(kind, reach, home=home) is None else Containment.NONE
 
 
-def held(kind: Containment, spec: ServerSpec, *, home: Path, workspace: str) -> Held:
-    """Return what will hold this server where `kind` is to be had."""
-    if kind is Containment.LANDLOCK and is_narrow(spec):
-        reach = reach_of(spec, home=str(home), workspace=workspace)
-        around = _around(os.path.realpath(home), (*reach.folders, *SYSTEM))
+def held(kind: Containment, spec: ServerSpec, *, home: Path, user_home: Path, workspace: str) -> Held:
+    """Return what will hold this server where `kind` is to be had. Raises: as `contain`."""
+    if is_narrow(spec):
+        reach = _reach(spec, home=home, user_home=user_home, workspace=workspace)
+        around = _shown_by(kind, reach, home=home)
         if around is not None:
             why = f"Landlock cannot hide PML_HOME inside {quote(around)}"
             return Held(kind=Containment.NONE, words=f"not contained: {why}")
@@ -85,8 +89,13 @@ def held(kind: Containment, spec: ServerSpec, *, home: Path, workspace: str) -> 
     return Held(kind=kind, words=f"contained by {kind}{what}")
 
 
-def contain(launch: Launch, spec: ServerSpec, *, home: Path, workspace: str, kind: Containment) -> Launch:
+def contain(
+    launch: Launch, spec: ServerSpec, *, home: Path, user_home: Path, workspace: str, kind: Containment
+) -> Launch:
     """Return what is really executed; `kind` is that of `held`. Raises: ServerFailed."""
+    strays = strays_of(spec.artefact)
+    if kind is not Containment.BUBBLEWRAP:
+        refuse_strays(spec.name, strays)
     if kind is Containment.NONE:
         return launch
     launch = replace(launch, command=find_program(launch))
@@ -95,7 +104,7 @@ def contain(launch: Launch, spec: ServerSpec, *, home: Path, workspace: str, kin
         if kind is Containment.LANDLOCK:
             return _landlocked(launch, read=(), write=(), hidden=os.path.realpath(home), net=True)
         return _boxed(launch, bubblewrap.wide(home=str(home), workspace=workspace), ends_whole=False)
-    reach = reach_of(spec, home=str(home), workspace=workspace)
+    reach = _reach(spec, home=home, user_home=user_home, workspace=workspace)
     launch = replace(launch, cwd=_cwd(launch, spec, reach))
     _check_reached(launch, spec, reach)
     net = bool((spec.permissions or Permissions()).net)
@@ -105,7 +114,8 @@ def contain(launch: Launch, spec: ServerSpec, *, home: Path, workspace: str, kin
         launch = replace(launch, environment={**launch.environment, **_own_tmp(reach)})
         return _landlocked(launch, read=_real(read), write=write, hidden=None, net=net)
     launch = replace(launch, environment={**launch.environment, "TMPDIR": "/tmp"})
-    box = bubblewrap.narrow(reach, home=str(home), workspace=workspace, has_net=net)
+    masked = strays_to_mask(spec.name, strays, reach, hidden=os.path.realpath(home))
+    box = bubblewrap.narrow(reach, home=str(home), workspace=workspace, masked=masked, has_net=net)
     return _boxed(launch, box, ends_whole=True)
 
 
@@ -117,15 +127,31 @@ _WIDE_WORDS: Final = {
 
 def _narrow_words(spec: ServerSpec, kind: Containment) -> str:
     permissions = spec.permissions or Permissions()
+    runtime = os.path.basename(spec.command) if spec.artefact is not None else None
     if permissions.net is True:
         net = "any"
     elif permissions.net:  # a box is open or closed: only a runtime that knows hosts can hold it to them
-        net = f"open, for {visible(', '.join(permissions.net))}"
+        hosts = visible(", ".join(permissions.net))
+        net = f"{hosts} (held by Deno only)" if runtime == "deno" else f"open (declared for {hosts})"
     elif kind is Containment.BUBBLEWRAP:
         net = "none"
     else:
         net = "no TCP" if _landlock_abi() >= _ABI_WITH_TCP else "not limited"
-    return f" (network: {net}, workspace: {permissions.workspace})"
+    more = ", run by node: not held by Deno" if runtime == "node" else ""
+    return f" (network: {net}, workspace: {permissions.workspace}{more})"
+
+
+def _reach(spec: ServerSpec, *, home: Path, user_home: Path, workspace: str) -> Reach:
+    permissions = spec.permissions or Permissions()
+    try:
+        return reach_of(
+            permissions, spec.artefact, home=str(home), user_home=str(user_home), workspace=workspace
+        )
+    except Invalid as exc:
+        raise ServerFailed(
+            f"server `{spec.name}` cannot be started: {exc.message}",
+            hint="name folders by an absolute path, or one that begins with `~/`",
+        ) from exc
 
 
 def _landlock_abi() -> int:
@@ -134,7 +160,12 @@ def _landlock_abi() -> int:
     return abi()
 
 
-def _around(hidden: str, folders: tuple[str, ...]) -> str | None:
+def _shown_by(kind: Containment, reach: Reach, *, home: Path) -> str | None:
+    """Return the folder within reach that has PML_HOME in it, if `kind` cannot hide that."""
+    if kind is not Containment.LANDLOCK:
+        return None
+    hidden = os.path.realpath(home)
+    folders = (*reach.folders, *SYSTEM)
     return next((folder for folder in folders if within(hidden, os.path.realpath(folder))), None)
 
 

@@ -38,7 +38,7 @@ def environment_of(
         declared = {name: value for name, value in (values or {}).items() if name in required}
         return {**passed, **declared, **spec.env}
     if "PATH" in passed:
-        passed["PATH"] = _absolute_only(passed["PATH"])
+        passed["PATH"] = absolute_only(passed["PATH"])
     return {**passed, **spec.env}
 
 
@@ -52,6 +52,6 @@ def _is_passed_to_installed(name: str) -> bool:
     return name in _PASSED_TO_INSTALLED or name.startswith("LC_")
 
 
-def _absolute_only(path: str) -> str:
+def absolute_only(path: str) -> str:
     """Return the search path without relative entries: those would find programs in the workspace."""
     return os.pathsep.join(entry for entry in path.split(os.pathsep) if os.path.isabs(entry))

@@ -8,13 +8,13 @@ from pml.core.approvals import OwnerId
 from pml.core.errors import Changed, ServerFailed
 from pml.core.loading import Variables
 from pml.core.manifests import Manifest, launch_digest
-from pml.core.permissions import Containment
+from pml.core.permissions import Containment, Permissions
 from pml.core.ports import Manifests
 from pml.core.servers import ServerSpec
 from pml.core.serving import Client
 from pml.core.values import JsonObject
 from pml.upstream.board import Board, end_orphans
-from pml.upstream.containment import available, usual
+from pml.upstream.containment import available, containment_of
 from pml.upstream.limits import Limits
 from pml.upstream.server import Server
 from pml.upstream.starting import Surroundings
@@ -46,6 +46,7 @@ class Fleet:
             manifests=manifests,
             idle_s=idle_s,
             home=home,
+            user_home=Path(environ.get("HOME") or Path.home()),
             board=Board(home, workspace=workspace, owner=owner),
             environ=environ,
             limits=limits or Limits(),
@@ -57,11 +58,16 @@ class Fleet:
         self._servers: dict[str, Server] = {}
         self._is_closed = False
 
-    @property
-    def containment(self) -> Containment:
-        """What an installed server of this workspace is held by, if it is given the workspace."""
+    def containment_of(self, permissions: Permissions) -> Containment:
+        """Return what will hold an installed server with these permissions. Raises: as `containment_of`."""
         around = self._around
-        return usual(around.containment(), home=around.home, workspace=around.workspace)
+        return containment_of(
+            around.containment(),
+            permissions,
+            home=around.home,
+            user_home=around.user_home,
+            workspace=around.workspace,
+        )
 
     def live(self, spec: ServerSpec) -> Manifest | None:
         """As `Servers.live`."""

@@ -5,12 +5,13 @@ lead. How anything else is kept away from the server is not known here.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from pml.core.permissions import Access, Permissions
-from pml.core.servers import ServerSpec
+from pml.core.servers import Artefact, ServerSpec
+from pml.host.folders import expand_folder
 
 CONFIG: Final = ".pml.json"
 
@@ -22,6 +23,10 @@ SYSTEM_FILES: Final = (
     *("/etc/services", "/etc/protocols", "/etc/passwd", "/etc/group", "/etc/mime.types", "/etc/gitconfig"),
     *("/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/openssl.cnf", "/etc/ca-certificates"),
     *("/etc/pki/tls", "/etc/pki/ca-trust", "/etc/crypto-policies"),
+)
+
+_MOST_STEPS: Final = (
+    4096  # no path has more parts; one whose links lead in a circle ends here, and leads nowhere
 )
 
 
@@ -50,12 +55,16 @@ def is_narrow(spec: ServerSpec) -> bool:
     return spec.artefact is not None or spec.permissions is not None
 
 
-def reach_of(spec: ServerSpec, *, home: str, workspace: str) -> Reach:
-    permissions = spec.permissions or Permissions()
+def reach_of(
+    permissions: Permissions, artefact: Artefact | None, *, home: str, user_home: str, workspace: str
+) -> Reach:
+    """Return the reach of a server, also before it is installed; `user_home` is what `~` stands for.
+
+    Raises: Invalid for a declared folder that is relative.
+    """
     is_given = {permissions.workspace: (workspace,)}
-    write = (*permissions.write, *is_given.get(Access.WRITE, ()))
-    read = (*permissions.read, *is_given.get(Access.READ, ()))
-    artefact = spec.artefact
+    write = (*_expanded(permissions.write, user_home), *is_given.get(Access.WRITE, ()))
+    read = (*_expanded(permissions.read, user_home), *is_given.get(Access.READ, ()))
     own_read = () if artefact is None else (artefact.path, *artefact.needs)
     own_write = () if artefact is None else (artefact.state,)
     kept_write = _sound(write, workspace=workspace, home=home, writable=write)
@@ -78,20 +87,45 @@ def within_any(path: str, folders: Iterable[str]) -> bool:
     return any(within(path, folder) for folder in folders)
 
 
-def _sound(declared: Iterable[str], *, workspace: str, home: str, writable: Iterable[str]) -> list[str]:
+def _expanded(folders: Iterable[str], user_home: str) -> tuple[str, ...]:
+    return tuple(expand_folder(folder, home=user_home) for folder in folders)
+
+
+def _sound(
+    declared: Iterable[str], *, workspace: str, home: str, writable: tuple[str, ...]
+) -> tuple[str, ...]:
     """Return what of `declared` adds something, and leads neither into `home` nor out of the workspace.
 
     What lies beneath a writable folder is reached with it, and could be a link that the server itself made.
     """
     hidden, real_workspace = os.path.realpath(home), os.path.realpath(workspace)
+    folders = tuple(map(os.path.normpath, writable))
     kept: list[str] = []
     for path in map(os.path.normpath, declared):
-        real = os.path.realpath(path)
-        is_added = not any(within(path, other) for other in map(os.path.normpath, writable) if other != path)
-        leaves = within(path, workspace) and not within(real, real_workspace)
-        if is_added and not leaves and not within(real, hidden) and os.path.exists(real):
+        real, others = os.path.realpath(path), tuple(folder for folder in folders if folder != path)
+        where_servers_write = (real_workspace, *_real(others))
+        is_led = any(within_any(link, where_servers_write) for link in _links_on_the_way(path))
+        leaves = is_led and not within(real, real_workspace)
+        if not within_any(path, others) and not leaves and not within(real, hidden) and os.path.exists(real):
             kept.append(path)
-    return kept
+    return tuple(kept)
+
+
+def _links_on_the_way(path: str) -> Iterator[str]:
+    """Yield where each link lies that is followed to reach `path`, by its real place."""
+    here, parts = "/", path.strip("/").split("/")
+    for _ in range(_MOST_STEPS):
+        if not parts:
+            return
+        step = os.path.normpath(os.path.join(here, parts.pop(0)))
+        try:
+            target = os.readlink(step)
+        except OSError:  # it is no link
+            here = step
+            continue
+        yield step
+        here = "/" if target.startswith("/") else here
+        parts[:0] = filter(None, target.split("/"))
 
 
 def _real(paths: Iterable[str]) -> tuple[str, ...]:

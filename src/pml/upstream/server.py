@@ -13,10 +13,10 @@ from pml.core.errors import Changed, PmlError, ServerFailed
 from pml.core.manifests import Manifest
 from pml.core.servers import ServerSpec
 from pml.core.values import JsonObject
-from pml.upstream.containment import Held, held
+from pml.upstream.containment import Held
 from pml.upstream.log import ServerLog, log_path
 from pml.upstream.run import CALM_S, Ending, Run
-from pml.upstream.starting import Surroundings, launch_of, prepare
+from pml.upstream.starting import Surroundings, launch_of, prepare, what_holds
 
 
 class State(StrEnum):
@@ -135,7 +135,7 @@ class Server:
 
     async def _start(self) -> Manifest:
         spec, around = self.spec, self._around
-        self._held = now = held(around.containment(), spec, home=around.home, workspace=around.workspace)
+        self._held = now = what_holds(spec, around)
         values = await prepare(spec, around, now)
         log = ServerLog(
             log_path(around.home, spec.name, self.launch),

@@ -4,6 +4,7 @@ An installed server is contained as was approved, has the values it requires, an
 last, so that little can change after. Where one of these fails nothing is spawned, and that is no crash.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from pml.core.ports import Manifests
 from pml.core.servers import ServerSpec
 from pml.core.serving import Client
 from pml.upstream.board import Board
-from pml.upstream.containment import Held, contain
+from pml.upstream.containment import Held, contain, held
 from pml.upstream.environment import environment_of
 from pml.upstream.limits import Limits
 from pml.upstream.process import Launch
@@ -30,6 +31,7 @@ class Surroundings:
     manifests: Manifests
     idle_s: Callable[[], float]
     home: Path
+    user_home: Path
     board: Board
     environ: Mapping[str, str]
     limits: Limits
@@ -37,6 +39,17 @@ class Surroundings:
     variables: Variables
     env_workspace: Callable[[], str | None]
     containment: Callable[[], Containment]
+
+
+def what_holds(spec: ServerSpec, around: Surroundings) -> Held:
+    """Return what will hold the server. Raises: ServerFailed if its permissions cannot be held to."""
+    return held(
+        around.containment(),
+        spec,
+        home=around.home,
+        user_home=around.user_home,
+        workspace=around.workspace,
+    )
 
 
 async def prepare(spec: ServerSpec, around: Surroundings, now: Held) -> Mapping[str, str]:
@@ -54,7 +67,9 @@ async def prepare(spec: ServerSpec, around: Surroundings, now: Held) -> Mapping[
             hint="`pml doctor` says why; or approve it as it would run now",
         )
     names = artefact.env_required
-    values = around.variables.values(names, workspace=around.env_workspace())
+    workspace = around.env_workspace()
+    # in a thread: a keyring may wait for its user
+    values = await asyncio.to_thread(around.variables.values, names, workspace=workspace)
     missing = tuple(name for name in names if name not in values)
     if missing:
         raise EnvMissing(spec.name, missing)
@@ -71,4 +86,11 @@ def launch_of(spec: ServerSpec, around: Surroundings, values: Mapping[str, str],
         cwd=spec.cwd or around.workspace,
         environment=environment_of(spec, around.environ, values=values),
     )
-    return contain(launch, spec, home=around.home, workspace=around.workspace, kind=kind)
+    return contain(
+        launch,
+        spec,
+        home=around.home,
+        user_home=around.user_home,
+        workspace=around.workspace,
+        kind=kind,
+    )

@@ -1,0 +1,37 @@
+"""What a disk does not let us do, told with the place and the next step, whichever program met it."""
+
+import errno
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from pml.core.errors import Unavailable
+from pml.core.text import quote
+
+_HINTS: Final = {
+    errno.ENOSPC: "free some space on that disk, then try again",
+    errno.EDQUOT: "free some of your quota on that disk, then try again",
+    errno.EROFS: "set `PML_HOME` to a folder that can be written",
+    errno.EACCES: "make it accessible to you",
+    errno.EPERM: "make it accessible to you",
+}
+_FULL: Final = (
+    (re.compile(r"[Nn]o space left on device|not enough space on the disk"), errno.ENOSPC),
+    (re.compile(r"[Dd]isk quota exceeded"), errno.EDQUOT),
+)
+
+
+def unavailable(what: str, exc: OSError, *, at: str) -> Unavailable:
+    """Return what to tell people when the disk does not let us do `what`, beneath `at` if it is not said."""
+    place = exc.filename if isinstance(exc.filename, str) else at
+    reason = exc.strerror or str(exc) or type(exc).__name__
+    return Unavailable(f"cannot {what}: {quote(place, limit=200)}: {reason}", hint=_HINTS.get(exc.errno or 0))
+
+
+def full_disk(said: str, what: str, *, at: Path) -> Unavailable | None:
+    """Return the error if a program that filled `at` said that the disk is full, whatever else it said."""
+    for pattern, number in _FULL:
+        if pattern.search(said):
+            return unavailable(what, OSError(number, os.strerror(number)), at=str(at))
+    return None

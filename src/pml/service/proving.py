@@ -1,0 +1,63 @@
+"""Starting a server whose files must be proven: what is not as it was is asked about, of a person."""
+
+import contextlib
+
+from pml.core.approvals import Approval, State, Subject, call_facts
+from pml.core.audit import dependency_accepted
+from pml.core.errors import AlreadyClaimed, ArtefactChanged, NotApproved
+from pml.service.approvals import Question, claim, wait
+from pml.service.carrying import INSTALL_S, finishing, in_background, withdraw_same
+from pml.service.gate import Asking, Attempt, Gate, Launch, Loader, deciders
+from pml.service.policy import Policy
+from pml.service.settling import CARRIED_OUT, settle
+
+
+async def start_proven(
+    gate: Gate, launch: Launch, *, attempt: Attempt, asking: Asking, settled: Approval | None, policy: Policy
+) -> None:
+    """Start the server; files that are not as they were are asked about, and only a person can accept them.
+
+    Raises: NotApproved, Paused, ServerFailed.
+    """
+    try:
+        await gate.servers.manifest(launch.spec)
+        return
+    except ArtefactChanged as exc:
+        changed, loader = exc, gate.loader
+    if loader is None or launch.spec.artefact is None:
+        raise changed
+    name, tool = launch.spec.name, str(attempt.tool)
+    question = Question(
+        session=gate.session,
+        tool=tool,
+        arguments={
+            "server": f"{name}@{launch.spec.artefact.version}",
+            "files": changed.files,
+            "was": launch.spec.artefact.tree,
+            "now": changed.tree,
+            **call_facts(tool, attempt.arguments),
+        },
+        subject=Subject.INTEGRITY_CHANGED,
+        artefact=changed.tree,
+        deciders=deciders(gate, policy.settings, Subject.INTEGRITY_CHANGED, tool, asking),
+    )
+    try:
+        record = await settle(gate, question, None, attempt=attempt, asking=asking, settled=settled)
+    except NotApproved as exc:
+        installed = loader.installer.installed(name)
+        if exc.outcome == State.CANCELLED and installed is not None and installed.tree == changed.tree:
+            return  # a person accepted it meanwhile, for another call
+        raise
+    with contextlib.suppress(AlreadyClaimed):
+        await in_background(loader, _accept(gate, loader, name, changed.tree, record))
+    await wait(gate.desk, record.id, timeout_s=INSTALL_S, during=CARRIED_OUT)
+
+
+async def _accept(gate: Gate, loader: Loader, name: str, tree: str, record: Approval) -> None:
+    """Take the changed files for those of the server, as was allowed. Raises: AlreadyClaimed, Changed."""
+    claimed = await claim(gate.desk, record.id, artefact=tree)
+    async with finishing(gate, claimed):
+        await loader.installer.accept(name, tree=tree)
+        entry = dependency_accepted(name, tree, at=gate.desk.clock.now(), by=claimed.decided_by)
+        await gate.desk.store.audit.record(entry)
+    await withdraw_same(gate, record.subject, tree)
