@@ -31,6 +31,7 @@ def record(pml_home: Path, name: str, *, lock: str | None = None) -> None:
             tree="sha256:" + "2" * 64,
             path=str(pml_home / "servers" / name / "1-222222222222"),
             entry="start/it.py",
+            runtime="python3.11",
             containment=Containment.BUBBLEWRAP,
             installed_at=NOW,
         )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pml.core.loading import Accepted
 from tests.faults.installing import install, spawn
 from tests.install.makers import FakeEcosystem, ignore, make_installer, make_plan
 from tests.promises import promise
@@ -27,7 +28,7 @@ async def test_an_install_killed_at_any_step_is_whole_or_nothing(tmp_path: Path)
         if found is not None:
             whole += 1
             await installer.prove(installer.launch(found, workspace="/repo"))
-            assert installer.accepted_lock("memory") == found.lock
+            assert installer.accepted("memory") == Accepted(lock=found.lock, terms=found.terms)
         again = await installer.install(make_plan(), told=ignore)
         await installer.prove(installer.launch(again, workspace="/repo"))
         await installer.gc()

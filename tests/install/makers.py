@@ -2,23 +2,26 @@
 
 import asyncio
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from pml.core.capability import McpDependency, Package
+from pml.core.errors import Invalid
 from pml.core.integrity import Algorithm, integrity_of
-from pml.core.loading import Plan, Progress, Told
+from pml.core.loading import Installed, Plan, Progress, Told
 from pml.core.locks import Ecosystem, Lock, Locked
 from pml.core.permissions import Containment, Permissions
-from pml.install.ecosystems import Command, Room
+from pml.install.ecosystems import Command, Entry, Room
 from pml.install.installer import DiskInstaller
 from tests.fakes import FakeClock
 
 ARTEFACT = b"the package, packed"
 FILES = {"index.js": b"console.log(1)", "node_modules/left/index.js": b"module.exports = 1", "bin/run": b"#!"}
 ENTRY = "index.js"
+RUNTIME = "runtime1"
 
 
 def ignore(progress: Progress) -> None:
@@ -48,11 +51,12 @@ def make_dependency(
     env: Mapping[str, str] | None = None,
     args: tuple[str, ...] = (),
     permissions: Permissions | None = None,
+    tool: str | None = None,
 ) -> McpDependency:
     return McpDependency(
         name=name,
         install=f"npx server-memory@{version}",
-        package=Package(ecosystem=Ecosystem.NPM, name="server-memory", version=version),
+        package=Package(ecosystem=Ecosystem.NPM, name="server-memory", version=version, tool=tool),
         integrity=integrity,
         env_required=("MEMORY_KEY",),
         env=env or {},
@@ -78,6 +82,7 @@ class FakeEcosystem:
         self.files: dict[str, bytes] = dict(FILES)
         self.links: dict[str, str] = {}
         self.entry = ENTRY
+        self.runtime = RUNTIME
         self.artefact = ARTEFACT
         self.error: BaseException | None = None
         self.resolved = 0
@@ -93,7 +98,7 @@ class FakeEcosystem:
         self.resolved += 1
         return self.lock
 
-    async def install(self, lock: Lock, scratch: Path, tree: Path, *, told: Told) -> str:
+    async def install(self, lock: Lock, package: Package, scratch: Path, tree: Path, *, told: Told) -> Entry:
         assert os.listdir(scratch) == os.listdir(tree) == []
         self.installs += 1
         told(Progress(done=1, total=2, message="filling"))
@@ -102,7 +107,7 @@ class FakeEcosystem:
         await self.may_end.wait()
         if self.error is not None:
             raise self.error
-        return self.entry
+        return Entry(path=package.tool or self.entry, runtime=self.runtime)
 
     def _fill(self, scratch: Path, tree: Path) -> None:
         if self._log is not None:
@@ -117,8 +122,13 @@ class FakeEcosystem:
         self.fetched += 1
         return self.artefact
 
-    def command(self, entry: str, dependency: McpDependency, room: Room, permissions: Permissions) -> Command:
-        return Command(command="/opt/runtime", args=(f"{room.tree}/{entry}",), needs=("/opt/runtime",))
+    def command(self, entry: Entry, dependency: McpDependency, room: Room) -> Command:
+        if "," in room.workspace:
+            raise Invalid("a comma")
+        return Command(command="/opt/runtime", args=(f"{room.tree}/{entry.path}",), needs=("/opt/runtime",))
+
+    def is_outdated(self, entry: Entry) -> bool:
+        return entry.runtime != self.runtime
 
 
 def write_files(tree: Path, files: Mapping[str, bytes]) -> None:
@@ -139,3 +149,27 @@ def with_detail(lock: Lock, **detail: str) -> Lock:
     """Return `lock` with another first package, so with another digest."""
     first, *rest = lock.packages
     return msgspec.structs.replace(lock, packages=(msgspec.structs.replace(first, detail=detail), *rest))
+
+
+def left_behind(home: Path) -> list[str]:
+    """Return all that an install that failed might have left."""
+    servers = home / "servers"
+    return sorted(str(path.relative_to(servers)) for path in servers.rglob("*") if path.name != ".staging")
+
+
+def contents(place: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+async def prove(installer: DiskInstaller, installed: Installed) -> None:
+    await installer.prove(installer.launch(installed, workspace="/repo"))
+
+
+def overwrite(path: Path, content: bytes) -> None:
+    path.chmod(0o600)
+    path.write_bytes(content)
+    path.chmod(0o400)

@@ -10,6 +10,7 @@ from typing import Final
 from pml.core.loading import Progress
 from pml.core.locks import Lock
 from pml.core.packages import Ecosystem, Package
+from pml.install.ecosystems import Entry
 from pml.install.npm import NpmInstaller, NpmLimits
 from tests.install.npm_registry import NpmRegistry
 
@@ -45,11 +46,13 @@ class Bench:
             it = self.installer(limits, environ)
             return await it.resolve(package, self.fresh("scratch"), told=self.told.append)
 
-    async def install(self, lock: Lock, limits: NpmLimits = QUICK) -> tuple[Path, str]:
+    async def install(
+        self, lock: Lock, limits: NpmLimits = QUICK, *, package: Package = SRV
+    ) -> tuple[Path, Entry]:
         tree = self.fresh("tree")
         async with asyncio.timeout(WAIT_S):
             it = self.installer(limits)
-            entry = await it.install(lock, self.fresh("scratch"), tree, told=self.told.append)
+            entry = await it.install(lock, package, self.fresh("scratch"), tree, told=self.told.append)
         return tree, entry
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from pml.core.errors import Changed, ConfigInvalid, Unavailable
-from pml.core.loading import Installed
+from pml.core.errors import Changed, ConfigInvalid, Invalid, Unavailable
+from pml.core.loading import Accepted, Installed
 from pml.core.permissions import Access, Containment, Permissions
 from pml.host import replacing
 from pml.install.deps import Deps
@@ -50,6 +50,7 @@ def make_installed(home: Path, *, name: str = "memory", lock: str = "sha256:lock
         tree="sha256:tree",
         path=str(home / "servers" / name / "1.2.3-abc"),
         entry="index.js",
+        runtime="deno",
         containment=Containment.LANDLOCK,
         installed_at=datetime(2026, 11, 3, 12, tzinfo=UTC),
     )
@@ -96,11 +97,21 @@ def test_the_file_has_the_shape_that_other_programs_rely_on(deps: Deps, tmp_path
     assert entry["path"] == str(tmp_path / "servers/memory/1.2.3-abc")
 
 
-def test_the_first_accepted_lock_of_a_name_stays_also_after_its_removal(deps: Deps, tmp_path: Path) -> None:
+def test_what_was_last_consented_to_stays_also_after_its_removal(deps: Deps, tmp_path: Path) -> None:
     deps.record(make_installed(tmp_path, lock="sha256:first"))
-    deps.record(make_installed(tmp_path, lock="sha256:second"))
+    second = msgspec.structs.replace(make_installed(tmp_path, lock="sha256:second"), terms="sha256:moved")
+    deps.record(second)
+    assert document(deps)["accepted"] == {"memory": {"lock": "sha256:second", "terms": "sha256:moved"}}
     deps.forget("memory")
-    assert (deps.read().installed, deps.read().accepted) == ({}, {"memory": "sha256:first"})
+    accepted = {"memory": Accepted(lock="sha256:second", terms="sha256:moved")}
+    assert (deps.read().installed, deps.read().accepted) == ({}, accepted)
+
+
+def test_of_two_names_that_differ_only_in_case_one_is_recorded(deps: Deps, tmp_path: Path) -> None:
+    deps.record(make_installed(tmp_path))
+    with pytest.raises(Invalid, match="`Memory` differs only in case from `memory`"):
+        deps.record(make_installed(tmp_path, name="Memory"))
+    assert list(deps.read().installed) == ["memory"]
 
 
 def test_keys_of_others_are_kept(deps: Deps, tmp_path: Path) -> None:

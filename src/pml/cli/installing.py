@@ -140,14 +140,15 @@ class _Installing:
             raise error
         _refuse_configured(self._policy, tool.namespace or "")
         await self._refuse_denied(found, tool)
-        for dependency in found.metadata.mcp_deps:
-            if dependency.integrity is None and not self._policy.settings.allow_unverified:
-                raise IntegrityFailed(
-                    dependency.title,
-                    expected="the integrity of its artefact",
-                    got="none",
-                    hint="`install.allow_unverified` in the user's config.json lets you decide",
-                )
+
+    def _refuse_unverified(self, dependency: "McpDependency") -> None:
+        if dependency.integrity is None and not self._policy.settings.allow_unverified:
+            raise IntegrityFailed(
+                dependency.title,
+                expected="the integrity of its artefact",
+                got="none",
+                hint="`install.allow_unverified` in the user's config.json lets you decide",
+            )
 
     async def _refuse_denied(self, found: Found, tool: ToolName) -> None:
         """Refuse a server of which a deny leaves no tool. Raises: ToolDenied."""
@@ -190,6 +191,7 @@ class _Installing:
     async def _install(self, found: Found, tool: ToolName, dependency: "McpDependency") -> None:
         from pml.service.sessions import guard_person
 
+        self._refuse_unverified(dependency)
         with InstallBar() as bar:
             lock = await self._loader.installer.resolve(dependency, told=bar)
         held = self._loader.containment(dependency.permissions)
@@ -198,6 +200,7 @@ class _Installing:
             return
         await guard_person(self._desk)  # an agent may have come while the question was open
         await self._refuse(found, tool)  # and so may a rule
+        self._refuse_unverified(dependency)
         with InstallBar() as bar:
             installed = await self._loader.installer.install(plan, told=bar)
         await self._desk.store.audit.record(

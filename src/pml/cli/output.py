@@ -56,13 +56,13 @@ def console(*, to_stderr: bool = False) -> "Console":
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows in columns; nothing is cut or folded, so that lines can be searched and copied."""
-    from rich.cells import cell_len
+    """Print rows in columns, wrapped to a terminal; elsewhere a row is a line, to be searched and copied."""
     from rich.text import Text
 
+    from pml.cli.tables import table_lines
+
     shown = [[cell if isinstance(cell, Shown) else visible(cell) for cell in row] for row in rows]
-    widths = [max(map(cell_len, column)) for column in zip(columns, *shown, strict=True)]
     out = console()
-    for style, row in (("bold", columns), *(("", row) for row in shown)):
-        cells = [cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
-        out.print(Text("  ".join(cells).rstrip(), style=style))
+    width = out.width if out.is_terminal else None
+    for style, line in table_lines([columns, *shown], width=width):
+        out.print(Text(line, style=style))

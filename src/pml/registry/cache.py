@@ -1,7 +1,7 @@
 """What registries answered, on disk: one index file per entry, and beside it the body under its hash.
 
-A body is hashed again whenever it is read; what is not as it was stored counts for nothing and is removed, and
-so is what nobody used for long. Misses stay in memory: names that do not exist have no end. A cache that
+A body is hashed again whenever it is read; what is not as it was stored counts for nothing and is removed,
+and so is what nobody used for long. Misses stay in memory: names that do not exist have no end. A cache that
 cannot be written is no failure: the next lookup asks again. How long an answer is fresh is not known here.
 """
 
