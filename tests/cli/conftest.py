@@ -1,6 +1,8 @@
 """`pml` as a person or a script runs it, with a home and a workspace of its own."""
 
 import asyncio
+import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,9 @@ import pytest
 from pml.app import find_place, open_desk
 from pml.core.approvals import SessionId
 from pml.service.sessions import start_session
+from tests.cli.offering import Registry
 from tests.commands import Pml
+from tests.install.python_index import serve_index
 
 
 @pytest.fixture
@@ -48,3 +52,17 @@ def agent(workspace: Path) -> None:
             )
 
     asyncio.run(register())
+
+
+@pytest.fixture
+def registry(
+    tmp_path: Path, workspace: Path, pml_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> Generator[Registry]:
+    """A registry's folder that the user's file names, and that offers the server `greeter`."""
+    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
+        monkeypatch.delenv(name)
+    folder = tmp_path / "registry"
+    folder.mkdir()
+    with serve_index() as index:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", f"{index.url}/simple")
+        yield Registry(folder, index, pml_home)

@@ -359,6 +359,12 @@ def test_the_end_of_the_input_withdraws_the_question_and_is_nobodys_no(pml: Pml,
     ]
 
 
+def test_a_tool_in_two_words_is_told_how_it_is_written(pml: Pml) -> None:
+    ran = pml("call", "time", "get_current_time")
+    assert ran.code == 2
+    assert "a tool is written `server:action`: did you mean `time:get_current_time`?" in ran.err
+
+
 def test_the_reserved_argument_is_refused(pml: Pml, shop: Shop) -> None:
     ran = pml("call", "odd:echo", '{"continue_workflow": {"workflow_id": "x", "approved": true}}')
     assert (ran.code, shop.ran) == (2, [])
@@ -371,6 +377,7 @@ def test_any_other_answer_is_asked_for_again(pml: Pml, shop: Shop) -> None:
         for answer in ("\n", "y\n", "cc\n"):
             terminal.until(PROMPT)
             terminal.type(answer)
+            terminal.until("type c, s, a or b")
         terminal.until(PROMPT)
         assert shop.ran == []
         terminal.type("b\n")
@@ -548,5 +555,13 @@ async def test_progress_is_shown_only_of_what_takes_long(
     screen = Screen()
     monkeypatch.setattr("sys.stderr", screen)
     spec = ServerSpec(name="odd", command="odd", source=Source(file="f", line=1))
-    await Announced(Steps(), slow_s=slow_s).request(spec, "tools/call", {})
+    servers = Announced(Steps(), before=lambda: None, slow_s=slow_s)
+    await servers.request(spec, "tools/call", {})
     assert screen.getvalue() == shown
+
+
+async def test_room_is_made_on_the_terminal_before_a_server_is_started() -> None:
+    cleared: list[str] = []
+    servers = Announced(Steps(), before=lambda: cleared.append("bar"))
+    await servers.manifest(ServerSpec(name="odd", command="odd", source=Source(file="f", line=1)))
+    assert cleared == ["bar"]

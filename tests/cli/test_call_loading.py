@@ -5,23 +5,17 @@ import hashlib
 import json
 import os
 import sys
-import time
 import uuid
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-import pytest
-
-from pml.core.integrity import Algorithm, integrity_of
-from pml.core.locks import Lock, Locked
-from pml.core.packages import Ecosystem
 from pml.host.locks import open_lock_file, try_lock
+from tests.cli.offering import SERVER, Registry
 from tests.cli.terminals import on_terminal
-from tests.commands import TIMEOUT_S, Pml, run_process
+from tests.commands import Pml, run_process
 from tests.e2e.claude import Screen
-from tests.install.python_index import PythonIndex, make_wheel, serve_index
+from tests.install.python_index import make_wheel
 from tests.promises import promise
 from tests.tools import need
 
@@ -30,98 +24,6 @@ PROMPT: Final = "answer [c/a/b]: "
 ADA: Final = '{"name": "Ada"}'
 CALL: Final = ("call", "greeter:greet", ADA)
 GREETED: Final = "hello Ada\n"
-SERVER: Final = """
-import json, sys
-
-GREET = {"name": "greet", "inputSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}
-
-def answer(method, params):
-    if method == "initialize":
-        info = {"name": "greeter", "version": "1.0"}
-        version = params["protocolVersion"]
-        return {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
-    if method == "tools/list":
-        return {"tools": [GREET]}
-    if method == "tools/call":
-        return {"content": [{"type": "text", "text": "hello " + params["arguments"]["name"]}]}
-    return {}
-
-def main():
-    for line in sys.stdin:
-        message = json.loads(line)
-        if "id" in message:
-            result = answer(message["method"], message.get("params"))
-            print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
-"""
-
-
-class Registry:
-    """A folder that offers the server `greeter`, and the index on loopback that has its one wheel."""
-
-    def __init__(self, folder: Path, index: PythonIndex, home: Path) -> None:
-        self.index = index
-        self.home = home
-        scripts = {"greeter-server": "greeter:main"}
-        self.wheel = make_wheel("greeter-server", "1.0", files={"greeter.py": SERVER}, scripts=scripts)
-        self.file = index.add("greeter-server", "1.0", self.wheel)
-        self.integrity = str(integrity_of(self.wheel, Algorithm.SHA256))
-        self._entry = folder / "acme.tools.greeter.json"
-        self.offer()
-        home.mkdir(mode=0o700)
-        (home / "config.json").write_text(json.dumps({"registry": str(folder)}))
-
-    def offer(self, **more: object) -> None:
-        """Write the entry; `more` are further fields of the dependency."""
-        greeter = {
-            "name": "greeter",
-            "type": "stdio",
-            "install": "uvx greeter-server==1.0",
-            "integrity": self.integrity,
-            "permissions": {"workspace": "none"},
-            **more,
-        }
-        entry = {"fqdn": "acme.tools.greeter", "type": "server", "tools": ["greet"], "mcp_deps": [greeter]}
-        self._entry.write_text(json.dumps(entry))
-
-    def locked(self) -> Any:
-        """Return the lock of the one package, so that nothing need be looked up."""
-        key = "greeter-server==1.0"
-        package = Locked(key=key, name="greeter-server", version="1.0", integrity=(self.integrity,))
-        lock = Lock(
-            ecosystem=Ecosystem.PYPI, name="greeter-server", version="1.0", root=key, packages=(package,)
-        )
-        return msgspec.to_builtins(lock)
-
-    @property
-    def was_downloaded(self) -> bool:
-        return f"/files/{self.file}" in self.index.asked
-
-    @property
-    def leftovers(self) -> list[str]:
-        """What stands in the folder of installed servers: servers, and installs under way."""
-        servers = self.home / "servers"
-        if not servers.exists():
-            return []
-        staged = os.listdir(servers / ".staging") if (servers / ".staging").exists() else []
-        return sorted({*os.listdir(servers), *staged} - {".staging"})
-
-    def wait_for_download(self) -> None:
-        end = time.monotonic() + TIMEOUT_S
-        while not self.was_downloaded:
-            assert time.monotonic() < end, "nothing was downloaded"
-
-
-@pytest.fixture
-def registry(
-    tmp_path: Path, workspace: Path, pml_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> Generator[Registry]:
-    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
-        monkeypatch.delenv(name)
-    folder = tmp_path / "registry"
-    folder.mkdir()
-    with serve_index() as index:
-        monkeypatch.setenv("UV_DEFAULT_INDEX", f"{index.url}/simple")
-        yield Registry(folder, index, pml_home)
 
 
 @contextlib.contextmanager
@@ -229,12 +131,22 @@ def test_a_bar_tells_how_the_install_goes_and_is_gone_afterwards(
             screen.wait(PROMPT.strip())
             screen.press("c", "Enter")
             assert "━" in screen.wait("waiting for another install of greeter")
+        screen.wait("installed greeter@1.0")
         ended = screen.wait("ended with 0")
     finally:
         screen.close()
     assert "━" not in ended
     assert "waiting for another install" not in ended
     assert out.read_text() == GREETED
+
+
+def test_an_install_that_a_rule_covers_is_told_once(pml: Pml, registry: Registry) -> None:
+    registry.offer(lock=registry.locked())
+    assert pml("rules", "allow", "greeter:*", "--user").code == OK
+    with on_terminal(*CALL) as terminal:
+        assert terminal.end() == (OK, GREETED)
+    assert terminal.screen.count("installed greeter@1.0") == 1
+    assert "Approval required" not in terminal.screen
 
 
 # --- without a terminal
@@ -266,7 +178,7 @@ def test_without_a_terminal_nothing_is_installed_until_somebody_allows_it_elsewh
     assert pml("approvals", "allow", asked["id"]).code == OK
     ran = run_process(*CALL)
     assert (ran.code, ran.out) == (OK, GREETED)
-    assert "installed\n" in ran.err
+    assert "installed greeter@1.0\n" in ran.err
     assert pml.status(asked["id"]) == "completed"
 
 

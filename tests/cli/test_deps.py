@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,6 @@ from pml.app import find_place, open_installer
 from pml.core.approvals import OwnerId
 from pml.core.integrity import Algorithm, integrity_of
 from pml.core.locks import Lock, Locked, lock_json
-from pml.core.manifests import launch_digest
 from pml.core.packages import Ecosystem
 from pml.upstream.board import Board
 from pml.upstream.process import identify
@@ -95,7 +94,7 @@ class Shop:
         installer = open_installer(find_place())
         installed = installer.installed("greeter")
         assert installed is not None
-        return launch_digest(installer.launch(installed, workspace=str(self.workspace)))
+        return installer.launch_digest(installed)
 
 
 @pytest.fixture
@@ -281,6 +280,29 @@ def test_a_name_that_nobody_knows_is_told(shop: Shop, pml: Pml) -> None:
     assert pml("deps", "install", "-x").code == USAGE
 
 
+@promise("deny:beats-grants")
+def test_a_deny_written_while_the_question_was_open_is_kept(shop: Shop, pml: Pml) -> None:
+    with on_terminal("deps", "install", "greeter", stdout_too=True) as terminal:
+        terminal.until("[y/N] ")
+        shop.configure(permissions={"deny": ["greeter:*"]})
+        terminal.type("y\n")
+        code, _ = terminal.end()
+    assert code == DENIED
+    assert "is denied by user config" in terminal.screen
+    assert installed(pml) == shop.trees == []
+
+
+def test_a_right_to_install_unverified_that_was_taken_back_meanwhile_counts(shop: Shop, pml: Pml) -> None:
+    shop.offer(verified=False)
+    shop.configure(install={"allow_unverified": True})
+    with on_terminal("deps", "install", "greeter", stdout_too=True) as terminal:
+        terminal.until("[y/N] ")
+        shop.configure()
+        terminal.type("y\n")
+        assert terminal.end()[0] == FAILED
+    assert installed(pml) == []
+
+
 @promise("agent:cannot-decide")
 @pytest.mark.usefixtures("agent")
 def test_beneath_an_agent_nothing_is_installed_removed_or_tidied_up(shop: Shop, pml: Pml) -> None:
@@ -362,6 +384,78 @@ def test_files_that_a_person_accepted_are_listed_as_such(shop: Shop, pml: Pml) -
     assert (ran.code, ran.out) == (OK, "greeter@1.0 is as it was accepted\n")
 
 
+# --- one that is damaged
+
+
+def lose(server: dict[str, Any]) -> None:
+    os.rename(server["path"], Path(server["path"]).parents[2] / "elsewhere")
+
+
+def lose_the_starter(server: dict[str, Any]) -> None:
+    Path(server["path"], "start", "greeter.py").unlink()
+
+
+def become_a_link(server: dict[str, Any]) -> None:
+    lose(server)
+    os.symlink(Path(server["path"]).parents[2] / "elsewhere", server["path"])
+
+
+def be_for_another_python(server: dict[str, Any]) -> None:
+    file = Path(server["path"]).parents[2] / "deps.json"
+    record = json.loads(file.read_text())
+    record["installed"]["greeter"]["runtime"] = "python3.2"
+    file.write_text(json.dumps(record))
+
+
+DAMAGES: Final = [damage, lose, lose_the_starter, become_a_link, be_for_another_python]
+
+
+@promise("deps:damage-stays-local")
+@pytest.mark.parametrize("harm", DAMAGES)
+def test_a_damaged_server_is_listed_and_an_install_mends_it(
+    shop: Shop, pml: Pml, harm: Callable[[dict[str, Any]], None]
+) -> None:
+    server = install(pml)
+    harm(server)
+    assert [each["name"] for each in installed(pml)] == ["greeter"]
+    assert pml("deps", "verify").code == (OK if harm is be_for_another_python else FAILED)
+    again = install(pml)
+    assert (again["tree"], pml("deps", "verify").code) == (server["tree"], OK)
+    place = find_place()
+    installer = open_installer(place)
+    found = installer.installed("greeter")
+    assert found is not None
+    asyncio.run(installer.prove(installer.launch(found, workspace=str(place.workspace))))
+
+
+@promise("deps:damage-stays-local")
+@pytest.mark.parametrize("harm", DAMAGES)
+def test_a_damaged_server_is_removed_like_any_other(
+    shop: Shop, pml: Pml, runs: Runs, harm: Callable[[dict[str, Any]], None]
+) -> None:
+    server = install(pml)
+    from_it = runs.post(launch=shop.launch())
+    harm(server)
+    assert pml("deps", "remove", "greeter").out == "stopped greeter in /elsewhere\nremoved greeter@1.0\n"
+    assert from_it.wait(TIMEOUT_S) == -signal.SIGTERM
+    assert installed(pml) == shop.trees == []
+
+
+def test_a_home_behind_a_link_is_the_same_home(
+    shop: Shop, pml: Pml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = install(pml)
+    link = tmp_path / "link"
+    link.symlink_to(shop.home)
+    monkeypatch.setenv("PML_HOME", str(link))
+    assert [each["path"] for each in installed(pml)] == [first["path"]]
+    assert pml("deps", "verify").code == OK
+    shop.offer("2.0")
+    second = install(pml)
+    monkeypatch.setenv("PML_HOME", str(shop.home))
+    assert [each["path"] for each in installed(pml)] == [second["path"]]
+
+
 # --- remove and gc
 
 
@@ -376,13 +470,31 @@ def test_removing_takes_the_files_and_leaves_what_the_server_keeps(shop: Shop, p
     assert kept.read_text() == "remember"
 
 
-def test_removing_stops_what_runs_from_the_files_and_nothing_else(shop: Shop, pml: Pml, runs: Runs) -> None:
+@promise("deps:gc-keeps-what-runs")
+def test_removing_stops_what_runs_from_the_files_and_keeps_those_of_what_still_runs(
+    shop: Shop, pml: Pml, runs: Runs
+) -> None:
     install(pml)
-    from_it, configured = runs.post(launch=shop.launch()), runs.post(launch="sha256:of-another")
+    older = runs.post(launch=shop.launch())
+    shop.offer("2.0")
+    install(pml)
+    from_it = runs.post(launch=shop.launch())
+    trees = shop.trees
     ran = pml("deps", "remove", "greeter")
-    assert (ran.code, ran.out) == (OK, "stopped greeter in /elsewhere\nremoved greeter@1.0\n")
+    assert ran.code == OK
+    assert ran.out.startswith("stopped greeter in /elsewhere\nremoved greeter@2.0\n  its files were kept: ")
     assert from_it.wait(TIMEOUT_S) == -signal.SIGTERM
-    assert configured.poll() is None
+    assert older.poll() is None
+    assert (installed(pml), shop.trees, len(trees)) == ([], trees, 2)
+    runs.end()
+    assert pml("deps", "gc").code == OK
+    assert shop.trees == []
+
+
+def test_removing_what_nothing_else_runs_from_keeps_no_file(shop: Shop, pml: Pml) -> None:
+    install(pml)
+    ran = pml("deps", "remove", "greeter", "--json")
+    assert (ran.json["kept"], shop.trees) == ([], [])
 
 
 def versions(ran: Ran) -> list[str]:
@@ -395,6 +507,7 @@ def test_gc_removes_older_versions_and_what_was_left_over(shop: Shop, pml: Pml) 
     second = install(pml)
     assert len(shop.trees) == 2
     (shop.home / "servers" / ".staging" / "left").mkdir()
+    (shop.home / "servers" / "lost+found").mkdir()
     ran = pml("deps", "gc")
     assert ran.code == OK
     assert ran.out.startswith("freed ")
@@ -423,6 +536,9 @@ def test_another_version_takes_the_place_of_the_one_in_use(shop: Shop, pml: Pml)
     ran = pml("deps", "install", "greeter", "--yes")
     assert ran.code == OK
     assert "another lock was accepted before" in ran.out
+    shop.offer("3.0")
+    [waiting] = pml("deps", "install", "greeter", "--json").json["waiting"]
+    assert waiting["dependency"]["in_use"] == "2.0"
     assert versions(pml("deps", "list", "--json")) == ["2.0"]
 
 

@@ -120,6 +120,52 @@ def test_a_file_that_others_can_read_is_a_warning(pml: Pml, pml_home: Path) -> N
     assert ("warn", "others may read pml.db") in found(pml, "home")
 
 
+def test_what_servers_left_in_a_home_that_is_closed_is_nobody_elses_to_read(pml: Pml, pml_home: Path) -> None:
+    pml.ask("fs:read")
+    for folder in ("state", "servers", "cache"):
+        (pml_home / folder / "deep").mkdir(parents=True, mode=0o755)
+        (pml_home / folder / "deep" / "file").write_text("")
+        (pml_home / folder / "deep" / "file").chmod(0o644)
+    assert one(pml, "home") == ("ok", f"{pml_home}, only for this user")
+    pml_home.chmod(0o755)
+    (status, _), (_, message) = found(pml, "home", code=1)
+    assert (status, "state/deep" in message or "cache/deep" in message) == ("fail", True)
+
+
+def test_a_home_that_is_read_only_is_told_as_such(
+    pml: Pml, pml_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pml_home.mkdir(mode=0o755)
+    access = os.access
+
+    def as_mounted_so(path: str, mode: int) -> bool:  # no mode of a folder stops root
+        return Path(path) != pml_home and access(path, mode)
+
+    monkeypatch.setattr(os, "access", as_mounted_so)
+    status, message = one(pml, "home", code=1)
+    assert (status, "read-only" in message) == ("fail", True)
+    assert "chmod" not in pml("doctor").out
+
+
+@pytest.mark.parametrize(
+    ("registry", "is_there"), [("none", False), ("there", True), ("https://registry.example", True)]
+)
+def test_a_registry_folder_that_is_not_there_is_a_warning_with_the_file_that_names_it(
+    pml: Pml, workspace: Path, registry: str, is_there: bool
+) -> None:
+    (workspace / "there").mkdir()
+    (workspace / ".pml.json").write_text(json.dumps({"registry": registry}))
+    ran = pml("doctor", "--json")
+    told = [check for check in ran.json["checks"] if check["name"] == "registry"]
+    if is_there:
+        assert told == []
+    else:
+        assert [(check["status"], str(workspace / "none") in check["message"]) for check in told] == [
+            ("warn", True)
+        ]
+        assert str(workspace / ".pml.json") in told[0]["hint"]
+
+
 def test_everything_pml_creates_is_private(pml: Pml, pml_home: Path) -> None:
     before = os.umask(0)
     try:

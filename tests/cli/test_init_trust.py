@@ -1,5 +1,6 @@
 """`pml init` and `pml trust`: PML's own file is trusted, anybody else's only by a person who has seen it."""
 
+import contextlib
 import json
 import os
 import pty
@@ -273,6 +274,9 @@ def answer_on_terminal(answer: bytes) -> tuple[int, str]:
                 screen += os.read(mine, 4096)
             os.write(mine, answer)
             code = process.wait(timeout=TIMEOUT_S)
+            with contextlib.suppress(OSError):  # the other side is closed
+                while more := os.read(mine, 4096):
+                    screen += more
         finally:
             process.kill()
             os.close(mine)
@@ -290,8 +294,8 @@ def test_a_person_at_a_terminal_is_asked_after_seeing_it(pml: Pml, workspace: Pa
 @pytest.mark.parametrize("answer", [b"\n", b"n\n", b"yep\n", b"\x04"])
 def test_every_answer_but_yes_is_no(pml: Pml, workspace: Path, answer: bytes) -> None:
     write(workspace, LOOSE)
-    code, _ = answer_on_terminal(answer)
-    assert code == 3
+    code, screen = answer_on_terminal(answer)
+    assert (code, "not trusted; nothing was changed" in screen) == (3, True)
     assert not is_trusted(pml)
 
 

@@ -163,6 +163,32 @@ def test_a_command_line_that_cannot_be_read_is_refused_with_the_usage(
     assert (ran.code, "usage: pml" in ran.err) == (Exit.USAGE, True)
 
 
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (
+            ("rules", "alow", "x"),
+            "no `alow`; did you mean `allow`? (there are list, allow, deny, ask,",
+        ),
+        (("servers", "lits"), "no `lits`; did you mean `list`? (there are list, status, stop, logs)"),
+        (("deps", "zzz"), "no `zzz` (there are list, install, verify, remove, gc)"),
+        (("rules", "remove", "x", "--effect", "dney"), "no `dney`; did you mean `deny`?"),
+    ],
+)
+def test_a_mistyped_verb_names_the_one_it_resembles_in_plain_words(
+    pml: Pml, argv: tuple[str, ...], told: str
+) -> None:
+    ran = pml(*argv)
+    assert ran.code == Exit.USAGE
+    assert told in ran.err
+    assert "Effect" not in ran.err
+
+
+def test_a_complaint_about_an_option_does_not_repeat_its_value(pml: Pml) -> None:
+    ran = pml("rules", "list", "--tken=hunter2")
+    assert (ran.code, "--tken=…" in ran.err, "hunter2" in ran.err) == (Exit.USAGE, True, False)
+
+
 def test_an_option_before_the_command_is_not_taken_for_it(pml: Pml) -> None:
     ran = pml("--version")
     assert (ran.code, ran.out.startswith("pml ")) == (0, True)

@@ -523,3 +523,13 @@ def test_a_rule_in_a_file_that_names_a_tool_as_clients_see_it_is_reported(pml: P
         '{"mcpServers": {"fs": {"command": "x"}}, "permissions": {"deny": ["fs__write_file"]}}'
     )
     assert "names no tool: rules say `fs:write_file`" in pml("doctor").out
+
+
+@pytest.mark.parametrize(
+    ("entry", "is_noted"),
+    [("timeget", True), ("read_*", True), ("time:get", False), ("Bash", False), ("*", False)],
+)
+def test_a_name_without_a_colon_is_told_what_it_means(pml: Pml, entry: str, is_noted: bool) -> None:
+    ran = pml("rules", "allow", entry, "--user")
+    assert ran.code == 0
+    assert (f"for one server write `server:{entry}`" in ran.err) is is_noted

@@ -109,6 +109,31 @@ def test_a_value_as_an_argument_is_refused_with_the_reason_and_not_repeated(
     assert stored(pml_home) == {}
 
 
+@promise("secrets:no-argument")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("TOKEN", f"--token={SECRET}"),
+        ("TOKEN", "--token", SECRET),
+        ("TOKEN", f"-t{SECRET}"),
+        ("TOKEN", f"--json={SECRET}"),
+        (f"--token={SECRET}", "TOKEN"),
+    ],
+)
+def test_an_option_that_there_is_not_is_refused_without_repeating_what_was_given(
+    pml: Pml, pml_home: Path, words: tuple[str, ...]
+) -> None:
+    ran = pml("secrets", "set", *words)
+    assert ran.code == 2
+    assert SECRET not in ran.out + ran.err
+    assert stored(pml_home) == {}
+
+
+def test_without_a_name_only_the_name_is_asked_for(pml: Pml) -> None:
+    ran = pml("secrets", "set")
+    assert (ran.code, "required: NAME\n" in ran.err) == (2, True)
+
+
 @pytest.mark.usefixtures("workspace")
 @pytest.mark.parametrize(
     ("given", "problem"),

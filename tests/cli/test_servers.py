@@ -147,7 +147,7 @@ def test_what_holds_a_server_is_told_before_and_while_it_runs(
             permissions=Permissions(net=True, workspace=Access.READ) if narrow else None,
             source=Source(file="", line=1),
         )
-        now = held(available(), spec, home=pml_home, workspace=str(workspace))
+        now = held(available(), spec, home=pml_home, user_home=pml_home.parent, workspace=str(workspace))
         assert server["containment"] == [{"kind": now.kind, "told": now.words}]
         assert now.words in " ".join(pml("servers", "status", server["name"]).out.split())
     assert f" {available()} " in pml("servers", "list").out

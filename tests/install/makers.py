@@ -173,3 +173,13 @@ def overwrite(path: Path, content: bytes) -> None:
     path.chmod(0o600)
     path.write_bytes(content)
     path.chmod(0o400)
+
+
+def link_away(tree: Path, folder: Path, replaced: str) -> Path:
+    """Put a link in the place of `the tree` or of `its parent`; return what it leads to, within `folder`."""
+    place = tree if replaced == "the tree" else tree.parent
+    away = folder / "away"
+    place.rename(away)
+    (away / "closed").mkdir(mode=0o500)
+    place.symlink_to(away)
+    return away

@@ -179,7 +179,10 @@ def test_a_file_of_a_newer_pml_is_refused_and_kept(deps: Deps, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        *[(key, None) for key in ("lock", "terms", "tree", "path", "entry", "containment", "dependency")],
+        *[
+            (key, None)
+            for key in ("lock", "terms", "tree", "path", "entry", "runtime", "containment", "dependency")
+        ],
         ("containment", "steel"),
         ("installedAt", "yesterday"),
         ("installedAt", "2026-11-03T12:00:00"),

@@ -29,6 +29,7 @@ from tests.install.makers import (
     contents,
     ignore,
     left_behind,
+    link_away,
     make_dependency,
     make_installer,
     make_lock,
@@ -214,7 +215,7 @@ async def test_an_install_cancelled_while_it_is_put_in_place_is_not_recorded(
 async def test_a_home_that_cannot_be_made_is_told_with_its_path(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     installer = make_installer(tmp_path / "file" / "pml")
-    with pytest.raises(Unavailable, match=r"cannot install `memory@1\.2\.3`: `.*/file/pml"):
+    with pytest.raises(Unavailable, match=r"`.*/file/pml/deps\.json`: Not a directory"):
         await installer.install(make_plan(), told=ignore)
 
 
@@ -228,6 +229,34 @@ async def test_a_name_that_leads_elsewhere_is_refused(
         with pytest.raises(Invalid, match="no name for a server"):
             await installer.install(make_plan(dependency), told=ignore)
     assert (ecosystem.resolved, ecosystem.installs) == (0, 0)
+
+
+@pytest.mark.parametrize("name", ["con", "NUL", "Com1", "lpt9"])
+async def test_a_name_that_is_a_device_on_windows_is_refused(
+    installer: DiskInstaller, ecosystem: FakeEcosystem, name: str
+) -> None:
+    dependency = make_dependency(name=name)
+    for attempt in (
+        lambda: installer.resolve(dependency, told=ignore),
+        lambda: installer.install(make_plan(dependency), told=ignore),
+    ):
+        with pytest.raises(Invalid, match=f"`{name}` is no name for a server: on Windows it is a device"):
+            await attempt()
+    assert (ecosystem.resolved, ecosystem.installs) == (0, 0)
+
+
+async def test_a_name_that_differs_only_in_case_from_an_installed_one_is_refused(
+    installer: DiskInstaller, ecosystem: FakeEcosystem
+) -> None:
+    await installer.install(make_plan(), told=ignore)
+    dependency = make_dependency(name="Memory")
+    for attempt in (
+        lambda: installer.resolve(dependency, told=ignore),
+        lambda: installer.install(make_plan(dependency), told=ignore),
+    ):
+        with pytest.raises(Invalid, match="`Memory` differs only in case from `memory`"):
+            await attempt()
+    assert (ecosystem.resolved, ecosystem.installs) == (0, 1)
 
 
 # Installing again
@@ -310,3 +339,56 @@ async def test_what_a_killed_install_left_is_removed_by_the_next_and_what_is_und
         ecosystem.may_end.set()
     await prove(installer, task.result())
     assert os.listdir(dead.parent) == []
+
+
+async def test_another_program_of_the_same_lock_is_chosen_by_a_new_install(
+    installer: DiskInstaller, ecosystem: FakeEcosystem
+) -> None:
+    first = await installer.install(make_plan(), told=ignore)
+    plan = make_plan(make_dependency(tool="bin/run"))
+    second = await installer.install(plan, told=ignore)
+    assert (ecosystem.installs, first.entry, second.entry) == (2, "index.js", "bin/run")
+    assert (second.path, second.terms) == (first.path, plan.terms)
+    assert installer.launch(second, workspace="/repo").args == (f"{second.path}/bin/run",)
+    with pytest.raises(Invalid, match="no file `bin/none` to start"):
+        await installer.install(make_plan(make_dependency(tool="bin/none")), told=ignore)
+    assert installer.installed("memory") == second
+
+
+async def test_what_was_installed_for_another_runtime_is_installed_anew(
+    installer: DiskInstaller, ecosystem: FakeEcosystem
+) -> None:
+    await installer.install(make_plan(), told=ignore)
+    ecosystem.runtime = "runtime2"
+    ecosystem.files["index.js"] = b"for runtime2"
+    again = await installer.install(make_plan(), told=ignore)
+    assert (ecosystem.installs, again.runtime) == (2, "runtime2")
+    assert (Path(again.path) / "index.js").read_bytes() == b"for runtime2"
+
+
+@pytest.mark.parametrize("replaced", ["the tree", "its parent"])
+async def test_an_install_whose_folder_became_a_link_is_mended_and_what_is_behind_it_left_alone(
+    installer: DiskInstaller, tmp_path: Path, replaced: str
+) -> None:
+    installed = await installer.install(make_plan(), told=ignore)
+    away = link_away(Path(installed.path), tmp_path, replaced)
+    before = contents(away)
+    again = await installer.install(make_plan(), told=ignore)
+    await prove(installer, again)
+    assert not Path(again.path).parent.is_symlink()
+    await installer.gc()
+    await prove(installer, again)
+    assert (contents(away), mode_of(away / "closed")) == (before, 0o500)
+
+
+async def test_a_home_reached_through_a_link_is_the_same_home(tmp_path: Path) -> None:
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.mkdir()
+    link.symlink_to(real)
+    by_link, by_path = make_installer(link), make_installer(real)
+    installed = await by_link.install(make_plan(), told=ignore)
+    assert Path(installed.path).is_relative_to(real)
+    await prove(by_link, installed)
+    assert by_path.all_installed() == by_link.all_installed() == {"memory": installed}
+    await prove(by_path, installed)
+    assert (await by_path.install(make_plan(), told=ignore)) == installed

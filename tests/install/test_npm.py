@@ -12,6 +12,7 @@ import pytest
 
 from pml.core.errors import IntegrityFailed, Invalid, NotFound, Unavailable
 from pml.core.loading import Progress
+from pml.install.ecosystems import Entry
 from tests.install.npm_bench import BIN, QUICK, SRV, Bench, listing, publish_two
 from tests.install.npm_registry import (
     SERVER,
@@ -85,8 +86,8 @@ async def test_a_lock_is_installed_the_same_every_time_and_nothing_volatile_is_i
         f"{store}/srv@1.0.0/node_modules/srv/package.json",
         "package.json",
     ]
-    assert entry == f"{store}/srv@1.0.0/node_modules/srv/index.js"
-    assert (tree / entry).read_bytes() == SERVER
+    assert entry == Entry(path=f"{store}/srv@1.0.0/node_modules/srv/index.js", runtime="deno")
+    assert (tree / entry.path).read_bytes() == SERVER
     assert all((tree / file).stat().st_nlink == 1 for file in files)
     assert bench.told[-1] == Progress(done=2, total=2, message="unpacked srv@1.0.0")
     assert not any(bench.registry.url in told.message for told in bench.told)
@@ -305,7 +306,7 @@ async def test_a_registry_that_keeps_its_tarballs_elsewhere_on_its_host_is_follo
     path = bench.registry.publish("srv", bin=BIN, dependencies={"dep": "1"})
     bench.registry.answers["/download/dep"] = bench.registry.answers.pop("/dep/-/dep-1.0.0.tgz")
     tree, entry = await bench.install(await bench.resolve())
-    assert (tree / entry).is_file()
+    assert (tree / entry.path).is_file()
     assert {path, "/download/dep"} <= set(bench.registry.asked)
 
 

@@ -13,14 +13,15 @@ from pml.core.capability import McpDependency
 from pml.core.errors import Invalid, Unavailable
 from pml.core.packages import Package
 from pml.core.permissions import Access, Permissions
-from pml.install.ecosystems import Command, Room
+from pml.install.ecosystems import Command, Entry, Room
 from pml.install.npm import NpmInstaller
-from pml.install.npmstart import note_of
+from pml.install.npmstart import choose_program, programs_of, runtime_of
 from pml.install.tools import find_deno
 from tests.install.npm_bench import SRV, WAIT_S, Bench, publish_two
 from tests.install.npm_registry import npm_registry
 
-ENTRY = "node_modules/srv/index.js"
+INDEX = "node_modules/srv/index.js"
+ENTRY = Entry(path=INDEX, runtime="deno")
 BASE = (
     *("run", "--quiet", "--no-prompt", "--no-remote", "--cached-only", "--no-config", "--no-lock"),
     *("--no-code-cache", "--node-modules-dir=manual", "--allow-env", "--allow-sys"),
@@ -33,8 +34,16 @@ def bench(home: Path, tmp_path: Path) -> Generator[Bench]:
         yield Bench(home, registry, tmp_path)
 
 
-def dependency(package: Package = SRV, args: tuple[str, ...] = ()) -> McpDependency:
-    return McpDependency(name="srv", install=f"npx {package.spec}", package=package, args=args)
+def dependency(
+    package: Package = SRV, args: tuple[str, ...] = (), permissions: Permissions | None = None
+) -> McpDependency:
+    return McpDependency(
+        name="srv",
+        install=f"npx {package.spec}",
+        package=package,
+        args=args,
+        permissions=permissions or Permissions(),
+    )
 
 
 def room(tree: Path, folder: Path) -> Room:
@@ -49,24 +58,29 @@ def make_tree(folder: Path, *, bins: object = "index.js", native: bool = False) 
     (package / "package.json").write_text(json.dumps({"name": "srv", "version": "1.0.0", "bin": bins}))
     for name in ("index.js", "other.js", *(["addon.node"] if native else [])):
         (package / name).touch()
-    tree = folder / "tree"
-    (tree / "package.json").write_bytes(note_of(tree, "srv", "1.0.0"))
-    return tree
+    return folder / "tree"
+
+
+def chosen(tree: Path, *, tool: str | None = None) -> str:
+    return choose_program(programs_of(tree, "srv"), msgspec.structs.replace(SRV, tool=tool))
 
 
 def command(
-    tree: Path,
     folder: Path,
     permissions: Permissions | None = None,
     *,
+    entry: Entry = ENTRY,
     package: Package = SRV,
     args: tuple[str, ...] = (),
     path: str = "",
+    workspace: str | None = None,
 ) -> Command:
-    installer = NpmInstaller({"PATH": path})
-    return installer.command(
-        ENTRY, dependency(package, args), room(tree, folder), permissions or Permissions()
-    )
+    """Return the command for a tree in `folder`, which is not there: a start reads nothing of it."""
+    given = room(folder / "tree", folder)
+    if workspace is not None:
+        given = msgspec.structs.replace(given, workspace=workspace)
+    installer = NpmInstaller({"PATH": path, "HOME": "/home/me"})
+    return installer.command(entry, dependency(package, args, permissions), given)
 
 
 @pytest.mark.parametrize(
@@ -76,8 +90,8 @@ def command(
         (Permissions(workspace=Access.READ), ("read=T,S,W", "write=S")),
         (Permissions(workspace=Access.WRITE), ("read=T,S,W", "write=S,W")),
         (
-            Permissions(workspace=Access.NONE, read=("/r",), write=("/w",)),
-            ("read=T,S,/r,/w", "write=S,/w"),
+            Permissions(workspace=Access.NONE, read=("/r",), write=("/w", "~/notes")),
+            ("read=T,S,/r,/w,/home/me/notes", "write=S,/w,/home/me/notes"),
         ),
         (Permissions(workspace=Access.NONE, net=True), ("read=T,S", "write=S", "net")),
         (
@@ -93,7 +107,7 @@ def command(
 def test_a_server_is_allowed_what_is_declared_and_nothing_else(
     permissions: Permissions, flags: tuple[str, ...], tmp_path: Path
 ) -> None:
-    tree = make_tree(tmp_path)
+    tree = tmp_path / "tree"
     places = {"T": str(tree), "S": str(tmp_path / "state"), "W": str(tmp_path / "workspace")}
 
     def filled(flag: str) -> str:
@@ -101,16 +115,15 @@ def test_a_server_is_allowed_what_is_declared_and_nothing_else(
         return f"--allow-{kind}{sign}" + ",".join(places.get(value, value) for value in values.split(","))
 
     deno = os.path.realpath(find_deno())
-    assert command(tree, tmp_path, permissions) == Command(
-        command=deno, args=(*BASE, *map(filled, flags), str(tree / ENTRY)), needs=(deno,)
+    assert command(tmp_path, permissions) == Command(
+        command=deno, args=(*BASE, *map(filled, flags), str(tree / INDEX)), needs=(deno,)
     )
 
 
 def test_the_arguments_follow_the_entry_with_places_filled_in(tmp_path: Path) -> None:
-    tree = make_tree(tmp_path)
     package = msgspec.structs.replace(SRV, args=("--first",))
-    args = command(tree, tmp_path, package=package, args=("${workspace}/x", "in=${state}")).args
-    entry = args.index(str(tree / ENTRY))
+    args = command(tmp_path, package=package, args=("${workspace}/x", "in=${state}")).args
+    entry = args.index(str(tmp_path / "tree" / INDEX))
     assert args[entry + 1 :] == ("--first", f"{tmp_path}/workspace/x", f"in={tmp_path}/state")
 
 
@@ -128,48 +141,71 @@ def test_a_permission_that_deno_would_read_as_two_is_refused(
     permissions: Permissions, tmp_path: Path
 ) -> None:
     with pytest.raises(Invalid, match="cannot be told to allow it"):
-        command(make_tree(tmp_path), tmp_path, permissions)
+        command(tmp_path, permissions)
 
 
-def test_the_named_program_of_several_is_started_and_none_is_guessed(tmp_path: Path) -> None:
+def test_a_workspace_that_deno_would_read_as_two_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match="`/a,/etc` has a comma"):
+        command(tmp_path, workspace="/a,/etc")
+    assert command(tmp_path, Permissions(workspace=Access.NONE), workspace="/a,/etc")
+
+
+def test_the_named_program_of_several_is_chosen_and_none_is_guessed(tmp_path: Path) -> None:
     tree = make_tree(tmp_path, bins={"a": "index.js", "b": "other.js"})
-    named = msgspec.structs.replace(SRV, tool="b")
-    assert str(tree / "node_modules/srv/other.js") in command(tree, tmp_path, package=named).args
+    assert chosen(tree, tool="b") == "node_modules/srv/other.js"
     with pytest.raises(Invalid, match="has several programs: `a`, `b`"):
-        command(tree, tmp_path)
+        chosen(tree)
     with pytest.raises(Invalid, match="has no program `c`: it has `a`, `b`"):
-        command(tree, tmp_path, package=msgspec.structs.replace(SRV, tool="c"))
+        chosen(tree, tool="c")
+
+
+@pytest.mark.parametrize(
+    "bins", ["index.js", {"x": "index.js", "y": "./index.js"}, {"srv": "index.js", "b": "other.js"}]
+)
+def test_the_only_program_or_the_one_called_like_the_package_is_meant(tmp_path: Path, bins: object) -> None:
+    assert chosen(make_tree(tmp_path, bins=bins)) == INDEX
 
 
 @pytest.mark.parametrize("target", ["../../../outside.js", "/etc/passwd", "missing.js"])
 def test_a_program_that_is_not_among_the_files_of_its_package_is_refused(target: str, tmp_path: Path) -> None:
     (tmp_path / "outside.js").touch()
     with pytest.raises(Invalid, match="the program `srv` of `srv` is not among its files"):
-        command(make_tree(tmp_path, bins={"srv": target}), tmp_path)
+        chosen(make_tree(tmp_path, bins={"srv": target}))
 
 
 def test_a_package_without_a_program_is_no_server(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="`srv` has no program"):
-        command(make_tree(tmp_path, bins=None), tmp_path)
+        chosen(make_tree(tmp_path, bins=None))
 
 
 def test_native_parts_run_under_node_where_there_is_one(tmp_path: Path) -> None:
     tree = make_tree(tmp_path, native=True)
+    entry = Entry(path=INDEX, runtime=runtime_of(tree))
     with pytest.raises(Unavailable, match="has native parts, which need node"):
-        command(tree, tmp_path)
+        command(tmp_path, entry=entry)
     node = tmp_path / "bin/node"
     node.parent.mkdir()
     node.touch(mode=0o755)
-    assert command(tree, tmp_path, args=("x",), path=str(node.parent)) == Command(
-        command=str(node), args=(str(tree / ENTRY), "x"), needs=(str(node),)
+    assert command(tmp_path, entry=entry, args=("x",), path=str(node.parent)) == Command(
+        command=str(node), args=(str(tree / INDEX), "x"), needs=(str(node),)
     )
 
 
-def test_a_tree_that_is_gone_is_said(tmp_path: Path) -> None:
-    tree = make_tree(tmp_path)
-    (tree / "package.json").unlink()
-    with pytest.raises(Unavailable, match="the files of server `srv` are not there"):
-        command(tree, tmp_path)
+def test_a_node_in_the_folder_that_pml_was_started_in_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    for folder in (tmp_path, tmp_path / "bin"):
+        (folder / "node").touch(mode=0o755)
+    monkeypatch.chdir(tmp_path)
+    for path in ("bin", ".", "", "./bin", os.pathsep.join([".", "bin"])):
+        with pytest.raises(Unavailable, match="need node"):
+            command(tmp_path, entry=Entry(path=INDEX, runtime="node"), path=path)
+
+
+def test_a_runtime_that_is_not_known_starts_nothing(tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match="cannot be started by `sh`"):
+        command(tmp_path, entry=Entry(path=INDEX, runtime="sh"))
 
 
 async def speak(command: Command, folder: Path, line: bytes) -> bytes:
@@ -202,8 +238,19 @@ async def speak(command: Command, folder: Path, line: bytes) -> bytes:
 async def test_an_installed_server_runs_by_its_command(bench: Bench, tmp_path: Path) -> None:
     publish_two(bench.registry)
     tree, entry = await bench.install(await bench.resolve())
-    command = bench.installer().command(entry, dependency(), room(tree, tmp_path), Permissions())
+    command = bench.installer().command(entry, dependency(), room(tree, tmp_path))
     assert await speak(command, tmp_path, b'{"hello": 1}') == b'{"hello": 1}\n'
+
+
+async def test_a_program_that_is_not_there_or_not_named_fails_the_install(bench: Bench) -> None:
+    bench.registry.publish("srv", bin={"a": "index.js", "b": "./index.js", "c": "package.json"})
+    lock = await bench.resolve()
+    with pytest.raises(Invalid, match="has several programs: `a`, `b`, `c`"):
+        await bench.install(lock)
+    with pytest.raises(Invalid, match="has no program `d`: it has `a`, `b`, `c`"):
+        await bench.install(lock, package=msgspec.structs.replace(SRV, tool="d"))
+    _, entry = await bench.install(lock, package=msgspec.structs.replace(SRV, tool="b"))
+    assert entry == Entry(path="node_modules/.deno/srv@1.0.0/node_modules/srv/index.js", runtime="deno")
 
 
 async def test_a_real_server_is_resolved_installed_and_answers(tmp_path: Path) -> None:
@@ -214,7 +261,7 @@ async def test_a_real_server_is_resolved_installed_and_answers(tmp_path: Path) -
         folder.mkdir()
     try:
         lock = await installer.resolve(package, folders["one"], told=lambda _: None)
-        entry = await installer.install(lock, folders["two"], folders["tree"], told=lambda _: None)
+        entry = await installer.install(lock, package, folders["two"], folders["tree"], told=lambda _: None)
     except Unavailable as exc:
         pytest.skip(f"the npm registry cannot be reached: {exc.message}")
     hello = {
@@ -227,7 +274,7 @@ async def test_a_real_server_is_resolved_installed_and_answers(tmp_path: Path) -
             "clientInfo": {"name": "test", "version": "1"},
         },
     }
-    command = installer.command(entry, dependency(package), room(folders["tree"], tmp_path), Permissions())
+    command = installer.command(entry, dependency(package), room(folders["tree"], tmp_path))
     answer = json.loads(await speak(command, tmp_path, json.dumps(hello).encode()))
     assert answer["result"]["serverInfo"]["name"] == "memory-server"
     assert len(lock.packages) > 50

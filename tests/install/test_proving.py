@@ -16,6 +16,7 @@ from pml.core.errors import (
 )
 from pml.core.integrity import Algorithm, integrity_of
 from pml.core.loading import Accepted, Installed
+from pml.core.manifests import launch_digest
 from pml.core.permissions import Containment, Permissions
 from pml.core.servers import Artefact
 from pml.install.installer import DiskInstaller
@@ -24,12 +25,15 @@ from tests.install.makers import (
     ARTEFACT,
     FILES,
     FakeEcosystem,
+    contents,
     ignore,
     left_behind,
+    link_away,
     make_dependency,
     make_installer,
     make_lock,
     make_plan,
+    mode_of,
     overwrite,
     prove,
 )
@@ -88,21 +92,61 @@ async def test_one_changed_byte_stops_the_start_and_names_the_file(installer: Di
 
 
 @promise("start:tree-verified")
-async def test_a_missing_folder_or_one_behind_a_link_stops_the_start(
+async def test_a_missing_folder_stops_the_start_and_cannot_be_accepted(
     installer: DiskInstaller, tmp_path: Path
 ) -> None:
     installed = await installer.install(make_plan(), told=ignore)
-    folder = Path(installed.path).parent
-    folder.rename(tmp_path / "away")
+    os.rename(installed.path, tmp_path / "away")
     with pytest.raises(ArtefactChanged) as caught:
         await prove(installer, installed)
     assert caught.value.files == (MISSING,)
-    folder.symlink_to(tmp_path / "away")
+    with pytest.raises(Invalid, match="cannot be accepted: its folder is missing"):
+        await installer.accept("memory", tree=caught.value.tree)
+    await prove(installer, await installer.install(make_plan(), told=ignore))
+
+
+@promise("start:tree-verified")
+@pytest.mark.parametrize("replaced", ["the tree", "its parent"])
+async def test_a_folder_that_became_a_link_stops_the_start_and_cannot_be_accepted(
+    installer: DiskInstaller, tmp_path: Path, replaced: str
+) -> None:
+    installed = await installer.install(make_plan(), told=ignore)
+    tree = Path(installed.path)
+    link_away(tree, tmp_path, replaced)
     with pytest.raises(ArtefactChanged) as caught:
         await prove(installer, installed)
-    assert caught.value.files == ("its folder is reached through a link",)
-    with pytest.raises(Changed):
-        await installer.accept("memory", tree="")
+    link = tree if replaced == "the tree" else tree.parent
+    assert caught.value.files == (f"its folder {link} is a link",)
+    with pytest.raises(Invalid, match=f"cannot be accepted: its folder {link} is a link"):
+        await installer.accept("memory", tree=caught.value.tree)
+    assert installer.installed("memory") == installed
+
+
+@pytest.mark.parametrize("replaced", ["the tree", "its parent"])
+async def test_removing_what_became_a_link_leaves_alone_what_is_behind_it(
+    installer: DiskInstaller, pml_home: Path, tmp_path: Path, replaced: str
+) -> None:
+    installed = await installer.install(make_plan(), told=ignore)
+    away = link_away(Path(installed.path), tmp_path, replaced)
+    before = contents(away)
+    await installer.remove("memory")
+    assert (installer.all_installed(), left_behind(pml_home)) == ({}, [])
+    assert (contents(away), mode_of(away / "closed")) == (before, 0o500)
+
+
+async def test_one_server_that_cannot_be_started_is_told_and_removed_like_any_other(
+    installer: DiskInstaller,
+) -> None:
+    installed = await installer.install(make_plan(), told=ignore)
+    with pytest.raises(Invalid, match="a comma"):
+        installer.launch(installed, workspace="/a,b")
+    spec = installer.launch(installed, workspace="/repo")
+    assert installer.launch_digest(installed) == launch_digest(spec)
+    _, change = await changed(installer)
+    accepted = await installer.accept("memory", tree=change.tree)
+    now = launch_digest(installer.launch(accepted, workspace="/repo"))
+    assert installer.launch_digest(accepted) == now != launch_digest(spec)
+    await installer.remove("memory")
 
 
 async def test_a_spec_of_what_is_no_longer_installed_is_not_proven(installer: DiskInstaller) -> None:
@@ -203,6 +247,31 @@ async def test_gc_removes_what_is_neither_installed_nor_in_use(
     found = installer.installed("memory")
     assert found is not None
     await prove(installer, found)
+
+
+async def test_gc_leaves_folders_alone_that_are_no_servers(installer: DiskInstaller, pml_home: Path) -> None:
+    installed = await installer.install(make_plan(), told=ignore)
+    other = pml_home / "servers" / "lost+found" / "file"
+    other.parent.mkdir()
+    other.touch()
+    assert await installer.gc() == 0
+    assert other.exists()
+    await prove(installer, installed)
+
+
+async def test_removing_keeps_the_trees_that_are_in_use_until_they_are_tidied_up(
+    installer: DiskInstaller, ecosystem: FakeEcosystem, pml_home: Path
+) -> None:
+    first = await installer.install(make_plan(), told=ignore)
+    ecosystem.files["index.js"] = b"newer"
+    newer = make_plan(make_dependency(version="2.0.0"), make_lock(version="2.0.0"))
+    await installer.install(newer, told=ignore)
+    assert await installer.remove("memory", {first.path}) == [first.path]
+    assert installer.all_installed() == {}
+    assert contents(Path(first.path)) == FILES
+    assert len(left_behind(pml_home)) > 0
+    await installer.gc()
+    assert left_behind(pml_home) == []
 
 
 async def test_gc_removes_nothing_when_the_record_is_broken(installer: DiskInstaller, pml_home: Path) -> None:

@@ -1,8 +1,10 @@
 """The lock of a dependency: what is given, kept and looked up, and that an integrity binds the bytes."""
 
 import stat
+import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pml.core.errors import (
@@ -11,11 +13,14 @@ from pml.core.errors import (
     Invalid,
 )
 from pml.core.integrity import Algorithm, integrity_of
+from pml.core.loading import Installed
+from pml.core.locks import Ecosystem, Lock
 from pml.install.installer import DiskInstaller
 from tests.fakes import FakeClock
 from tests.install.makers import (
     ARTEFACT,
     FakeEcosystem,
+    contents,
     ignore,
     left_behind,
     make_dependency,
@@ -24,6 +29,9 @@ from tests.install.makers import (
     make_plan,
     with_detail,
 )
+from tests.install.pypi_bench import hello_dependency, pypi_installer, pypi_package, sha256
+from tests.install.python_index import PythonIndex, make_wheel
+from tests.promises import promise
 
 BOUND_S = 30.0
 SHA256 = integrity_of(ARTEFACT, Algorithm.SHA256)
@@ -129,3 +137,143 @@ async def test_a_plan_with_another_lock_than_its_metadata_gives_is_refused(
         with pytest.raises(Changed, match="not the one its metadata gives"):
             await installer.install(make_plan(make_dependency(lock=given)), told=ignore)
     assert ecosystem.installs == 0
+
+
+WHEELS = (b"for this machine", b"for another", b"for all")
+
+
+def wheels(*data: bytes) -> Lock:
+    """Return a closure whose package itself has one artefact for each of `data`."""
+    lock = make_lock()
+    hashes = tuple(sorted(str(integrity_of(each, Algorithm.SHA256)) for each in data))
+    first, root = lock.packages
+    return msgspec.structs.replace(lock, packages=(first, msgspec.structs.replace(root, integrity=hashes)))
+
+
+@pytest.fixture
+def several(ecosystem: FakeEcosystem) -> Lock:
+    ecosystem.lock, ecosystem.artefact = wheels(*WHEELS), WHEELS[0]
+    return ecosystem.lock
+
+
+@promise("install:only-proven-bytes")
+@pytest.mark.parametrize("wheel", WHEELS)
+async def test_of_several_artefacts_the_lock_has_only_the_one_that_is_named(
+    installer: DiskInstaller, ecosystem: FakeEcosystem, several: Lock, wheel: bytes
+) -> None:
+    dependency = make_dependency(integrity=f"sha256-{integrity_of(wheel, Algorithm.SHA256).hex}")
+    lock = await installer.resolve(dependency, told=ignore)
+    assert (lock, ecosystem.fetched) == (wheels(wheel), 0)
+    assert await installer.resolve(dependency, told=ignore) == lock  # kept whole, and cut again
+    assert (await installer.install(make_plan(dependency, lock), told=ignore)).lock == lock.digest
+
+
+@promise("install:only-proven-bytes")
+async def test_of_several_artefacts_one_named_by_another_algorithm_is_found_by_its_bytes(
+    installer: DiskInstaller, ecosystem: FakeEcosystem, several: Lock
+) -> None:
+    dependency = make_dependency(integrity=str(integrity_of(WHEELS[0], Algorithm.SHA512)))
+    lock = await installer.resolve(dependency, told=ignore)
+    assert lock == wheels(WHEELS[0])
+    await installer.install(make_plan(dependency, lock), told=ignore)
+    assert ecosystem.fetched == 1
+    other = str(integrity_of(WHEELS[1], Algorithm.SHA512))
+    with pytest.raises(IntegrityFailed, match="Expected sha512-"):
+        await installer.resolve(make_dependency(integrity=other), told=ignore)
+
+
+@promise("install:only-proven-bytes")
+async def test_a_plan_that_leaves_open_which_artefact_is_installed_is_refused(
+    installer: DiskInstaller, ecosystem: FakeEcosystem, several: Lock
+) -> None:
+    dependency = make_dependency(integrity=str(integrity_of(WHEELS[0], Algorithm.SHA256)))
+    with pytest.raises(Changed, match="more artefacts than the one its metadata names"):
+        await installer.install(make_plan(dependency, several), told=ignore)
+    assert ecosystem.installs == 0
+
+
+async def test_a_lock_that_was_published_keeps_all_its_artefacts(
+    installer: DiskInstaller, several: Lock
+) -> None:
+    integrity = str(integrity_of(WHEELS[1], Algorithm.SHA256))
+    cut = wheels(WHEELS[1])
+    for given, expected in ((several, several), (several.digest, several), (cut.digest, cut)):
+        dependency = make_dependency(integrity=integrity, lock=given)
+        assert await installer.resolve(dependency, told=ignore) == expected
+    assert await installer.resolve(make_dependency(), told=ignore) == several  # unverified: nothing is named
+
+
+async def test_an_artefact_that_was_added_lately_is_looked_up_although_a_closure_is_kept(
+    installer: DiskInstaller, ecosystem: FakeEcosystem, several: Lock
+) -> None:
+    ecosystem.lock = wheels(WHEELS[0])
+    await installer.resolve(make_dependency(), told=ignore)
+    ecosystem.lock = several
+    dependency = make_dependency(integrity=str(integrity_of(WHEELS[1], Algorithm.SHA256)))
+    assert await installer.resolve(dependency, told=ignore) == wheels(WHEELS[1])
+
+
+# With wheels of a real index
+
+
+@pytest.fixture
+def from_index(index: PythonIndex, pml_home: Path) -> DiskInstaller:
+    return DiskInstaller(pml_home, {Ecosystem.PYPI: pypi_installer(index)}, FakeClock())
+
+
+def offer_two(index: PythonIndex, *, other: str) -> tuple[bytes, bytes]:
+    """Offer the server `hello` for every machine, and with other files for those with the tag `other`."""
+    found = [
+        make_wheel("hello", "1.0", files={"hello.py": f"WHICH = {n}"}, scripts={"hello": "hello:main"})
+        for n in range(2)
+    ]
+    index.add("hello", "1.0", found[0])
+    index.add("hello", "1.0", found[1], tag=other)
+    return found[0], found[1]
+
+
+def python_tag(more: int = 0) -> str:
+    """Return the tag of wheels for this Python, or for one that is `more` newer."""
+    return f"cp{sys.version_info[0]}{sys.version_info[1] + more}-none-any"
+
+
+async def install_named(installer: DiskInstaller, integrity: str) -> Installed:
+    dependency = msgspec.structs.replace(hello_dependency(pypi_package("hello")), integrity=integrity)
+    lock = await installer.resolve(dependency, told=ignore)
+    return await installer.install(make_plan(dependency, lock), told=ignore)
+
+
+@promise("install:only-proven-bytes")
+@pytest.mark.parametrize("which", [0, 1])
+async def test_of_two_wheels_for_this_machine_the_named_one_is_installed(
+    from_index: DiskInstaller, index: PythonIndex, which: int
+) -> None:
+    wheel = offer_two(index, other=python_tag())[which]
+    installed = await install_named(from_index, sha256(wheel))
+    assert contents(Path(installed.path))["site/hello.py"] == f"WHICH = {which}".encode()
+
+
+@promise("install:only-proven-bytes")
+async def test_a_named_wheel_that_is_for_another_machine_is_told_as_that(
+    from_index: DiskInstaller, index: PythonIndex, pml_home: Path
+) -> None:
+    fitting, elsewhere = offer_two(index, other=python_tag(1))
+    with pytest.raises(Invalid, match=r"wheel of `hello==1\.0` that is named is not for this machine"):
+        await install_named(from_index, sha256(elsewhere))
+    assert left_behind(pml_home) == []
+    index.bodies["hello-1.0-py3-none-any.whl"] = make_wheel("hello", "1.0", files={"hello.py": "EVIL = 1"})
+    with pytest.raises(IntegrityFailed):
+        await install_named(from_index, sha256(fitting))
+
+
+@promise("install:only-proven-bytes")
+async def test_a_wheel_named_by_sha512_is_the_only_one_that_stays_in_the_lock(
+    from_index: DiskInstaller, index: PythonIndex
+) -> None:
+    fitting, elsewhere = offer_two(index, other=python_tag(1))
+    integrity = str(integrity_of(fitting, Algorithm.SHA512))
+    dependency = msgspec.structs.replace(hello_dependency(pypi_package("hello")), integrity=integrity)
+    lock = await from_index.resolve(dependency, told=ignore)
+    assert lock.artefact == (sha256(fitting),)
+    with pytest.raises(IntegrityFailed):
+        await install_named(from_index, str(integrity_of(elsewhere, Algorithm.SHA512)))

@@ -12,7 +12,7 @@ import pytest
 
 from pml.core.errors import Invalid, Unavailable
 from pml.install import tools
-from pml.install.tools import Disk, Output, find_deno, find_uv, run_tool
+from pml.install.tools import Disk, Output, find_deno, find_program, find_uv, run_tool
 
 WAIT_S = 20.0
 HOLDER = """
@@ -29,6 +29,17 @@ os.read(ready, 1)
 """
 
 ENDLESS = "time.sleep(600)"
+INSTALLING = """
+import asyncio, sys
+from pathlib import Path
+from pml.install.tools import run_tool
+hold = '''
+import socket, sys, time
+held = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
+time.sleep(60)
+'''
+asyncio.run(run_tool([sys.executable, "-c", hold, sys.argv[1]], cwd=Path("."), env={}, timeout_s=60))
+"""
 
 
 async def run(
@@ -116,6 +127,18 @@ async def test_a_cancelled_run_leaves_no_process(tmp_path: Path) -> None:
         await it.ended.wait()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
+async def test_a_program_ends_with_a_pml_that_is_killed(tmp_path: Path) -> None:
+    async with held() as it, asyncio.timeout(WAIT_S):
+        pml = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", INSTALLING, str(it.port), cwd=tmp_path, start_new_session=True
+        )
+        await it.begun.wait()
+        pml.kill()
+        await pml.wait()
+        await it.ended.wait()
+
+
 async def test_a_child_that_outlives_the_program_and_holds_its_output_is_killed(tmp_path: Path) -> None:
     async with held() as it, asyncio.timeout(WAIT_S):
         assert (await run(HOLDER, tmp_path, str(it.port))).code == 0
@@ -200,3 +223,22 @@ def test_a_program_is_found_beside_python_then_by_its_wheel_then_on_the_path(
     with pytest.raises(Unavailable, match=f"`{name}` was not found") as caught:
         find()
     assert caught.value.hint == f"install it with `pip install {name}`"
+
+
+def test_a_program_is_never_taken_from_where_the_user_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here / "bin", there):
+        folder.mkdir(parents=True)
+        (folder / "uv").touch(mode=0o755)
+    (here / "uv").touch(mode=0o755)
+    monkeypatch.chdir(here)
+    for path in ("", ".", "bin", "./bin", f"{os.pathsep}bin"):
+        assert find_program("uv", path=path) is None
+    assert find_program("uv", path=os.pathsep.join([".", "bin", "", str(there)])) == str(there / "uv")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setitem(sys.modules, "uv", None)
+    monkeypatch.setenv("PATH", os.pathsep.join([".", "bin"]))
+    with pytest.raises(Unavailable, match="`uv` was not found"):
+        find_uv()

@@ -206,7 +206,7 @@ def call(request: dict[str, Any]) -> None:
             sys.stdout.buffer.write(b'{"jsonrpc":"2.0","id":%d,"result":"\xff"}\n' % request["id"])
             sys.stdout.buffer.flush()
         case "refuse":
-            error = {"code": -32050, "message": "not today", "data": {"kept": 1.0}}
+            error = {"code": -32050, "message": OPTIONS.get("said", "not today"), "data": {"kept": 1.0}}
             send({"jsonrpc": "2.0", "id": request["id"], "error": error})
         case "odd_error":
             send({"jsonrpc": "2.0", "id": request["id"], "error": "no"})
@@ -248,6 +248,16 @@ def initialize(request: dict[str, Any]) -> None:
 
 
 def handle(request: dict[str, Any]) -> None:
+    if OPTIONS.get("refuse") == request["method"]:
+        error = {"code": -32051, "message": f"bad key {OPTIONS['said']}"}
+        send({"jsonrpc": "2.0", "id": request["id"], "error": error})
+        return
+    if OPTIONS.get("key") == request["method"]:
+        twice = json.dumps(OPTIONS["said"])
+        print(
+            f'{{"jsonrpc": "2.0", "id": {request["id"]}, "result": {{{twice}: 1, {twice}: 2}}}}', flush=True
+        )
+        return
     match request["method"]:
         case "initialize":
             initialize(request)

@@ -336,7 +336,8 @@ async def test_what_a_person_named_by_command_finds_all_that_its_user_has(
 
 
 async def test_what_holds_a_server_is_posted(harbour: Harbour, kind: Containment) -> None:
-    no_net = "none" if kind is BUBBLEWRAP else "no TCP" if landlock.abi() >= 4 else "not limited"
+    no_tcp = "no TCP" if landlock.abi() >= 4 else "not limited"
+    no_net = "none" if kind is BUBBLEWRAP or landlock.can_filter() else no_tcp
     for spec, words in (
         (installed(harbour), f"contained by {kind} (network: {no_net}, workspace: write)"),
         (odd(), f"contained by {kind}: PML's own files {'hidden' if kind is BUBBLEWRAP else 'unreadable'}"),

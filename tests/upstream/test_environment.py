@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from pml.core.errors import ServerFailed
+from pml.core.errors import ServerFailed, ServerRefused
+from pml.upstream.board import list_servers
 from pml.upstream.environment import environment_of
 from pml.upstream.limits import Limits
 from pml.upstream.log import ServerLog, log_path
 from tests.promises import promise
-from tests.upstream.fleets import Harbour, odd, use
+from tests.upstream.fleets import Harbour, odd, until, use
 
 SECRETS = {
     "GITHUB_TOKEN": "ghp_secret",
@@ -27,6 +28,7 @@ SECRETS = {
     "BASH_ENV": "/tmp/evil.sh",
     "SSH_AUTH_SOCK": "/tmp/agent",
 }
+SK = "sk-very-secret-" + "x" * 600  # longer than what is quoted of anything
 PASSED = {"HOME": "/home/ana", "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
 
@@ -111,9 +113,73 @@ def test_two_gateways_share_one_log(tmp_path: Path) -> None:
 
 def test_the_last_lines_are_bounded_and_safe_to_show(tmp_path: Path) -> None:
     log = ServerLog(tmp_path / "odd.log", secrets={}, limits=Limits(tail_lines=3))
-    log.feed(b"a\nb\n\nc\nd\n" + b"z" * 5_000 + b"\n\xff\x1b")
-    assert log.tail == ["c", "d", "z" * 300 + "…", "�\\u{1b}"][-4:]
+    log.feed(b"a\nb\n\nc\nd\n\x1b[0m\n" + b"z" * 5_000 + b"\n\xff\x07")
+    assert log.tail == ["d", "z" * 200 + "…", "�\\u{7}"]
     log.close()
+    assert log.tail == ["d", "z" * 200 + "…", "�\\u{7}"]
+
+
+def test_the_last_lines_are_as_a_terminal_would_leave_them(tmp_path: Path) -> None:
+    log = ServerLog(tmp_path / "odd.log", secrets={"KEY": "sk-very-secret"}, limits=Limits())
+    log.feed(b"\x1b]0;title\x07\x1b[1;31merror\x1b[0m: no key\r\n\n10 %\r100 %\nsk-\x1b[1mvery-secret\n \n")
+    assert log.tail == ["error: no key", "100 %", "<KEY>"]
+    log.close()
+
+
+@promise("secrets:never-shown")
+@pytest.mark.parametrize("before", [8 * 1024 - 7, 2 * 8 * 1024 - 1, 8 * 1024])
+@pytest.mark.parametrize("size", [1_000, 8 * 1024 + 1, 64 * 1024])
+def test_a_value_is_masked_wherever_a_long_line_is_broken(tmp_path: Path, before: int, size: int) -> None:
+    path = tmp_path / "odd.log"
+    log = ServerLog(path, secrets={"KEY": "sk-very-secret", "OTHER": "y" * 100}, limits=Limits())
+    data = b"z" * before + b"sk-very-secret" + b"z" * 20_000
+    for at in range(0, len(data), size):
+        log.feed(data[at : at + size])
+    log.feed(b"\n")
+    log.close()
+    written = path.read_bytes()
+    assert b"<KEY>" in written
+    assert b"secret" not in written.replace(b"\n", b"")
+    assert max(map(len, written.splitlines())) <= 8 * 1024 + 100
+
+
+def test_what_is_masked_stays_so_when_it_is_masked_again(tmp_path: Path) -> None:
+    log = ServerLog(tmp_path / "odd.log", secrets={}, required={"A": "A", "B": "x\ty"}, limits=Limits())
+    assert log.mask(log.mask("A: x\ty x\\ty")) == "<A>: <B> <B>"
+    log.close()
+
+
+@promise("secrets:never-shown")
+def test_what_pml_notes_of_a_server_is_masked(tmp_path: Path) -> None:
+    log = ServerLog(tmp_path / "odd.log", secrets={"KEY": "sk-very\tsecret"}, limits=Limits())
+    log.note("refused: sk-very\tsecret, `sk-very\\tsecret`")
+    log.close()
+    assert (tmp_path / "odd.log").read_text("utf-8").endswith("] refused: <KEY>, `<KEY>`\n")
+
+
+@promise("secrets:never-shown")
+@pytest.mark.parametrize("how", ["refuse=initialize", "refuse=tools/list", "version", "key=initialize"])
+async def test_what_a_server_says_of_its_secrets_as_it_starts_is_not_told(harbour: Harbour, how: str) -> None:
+    spec = odd(how if "=" in how else f"{how}={SK}", f"said={SK}", env={"API_KEY": SK})
+    with pytest.raises(ServerFailed) as caught:
+        await harbour.fleet(limits=Limits(backoff_wait_s=0)).manifest(spec)
+    await until(lambda: bool(list_servers(harbour.home)) and list_servers(harbour.home)[0].process is None)
+    [posted] = list_servers(harbour.home)
+    told = f"{caught.value.message} {caught.value.hint} {posted} {harbour.log()}"
+    assert SK not in told
+    assert "sk-very" not in told
+    assert posted.last_error == caught.value.message
+    assert "<API_KEY>" in told
+
+
+@promise("secrets:never-shown")
+async def test_the_refusal_of_a_call_is_told_masked_and_passed_on_as_it_is(harbour: Harbour) -> None:
+    spec = odd(f"said={SK}", env={"API_KEY": SK})
+    with pytest.raises(ServerRefused) as caught:
+        await use(harbour.fleet(), spec, "refuse")
+    assert SK not in caught.value.message
+    assert "<API_KEY>" in caught.value.message
+    assert SK.encode() in caught.value.error
 
 
 def test_a_home_that_cannot_be_written_costs_only_the_log(tmp_path: Path) -> None:

@@ -87,11 +87,17 @@ async def test_a_crash_fails_every_call_at_once_with_the_exit_code_and_last_word
     await until(lambda: len(harbour.client.logs) == 10)
     with pytest.raises(ServerFailed) as caught:
         await use(fleet, spec, "die", code=7, last_words="out of \x1b[31mmemory")
-    assert caught.value.message == (
-        "server `odd` ended with exit code 7; its last words: out of \\u{1b}[31mmemory"
-    )
+    assert caught.value.message == "server `odd` ended with exit code 7; its last words: out of memory"
     failures = await asyncio.gather(*waiting, return_exceptions=True)
     assert {str(failure) for failure in failures} == {caught.value.message}
+
+
+async def test_only_the_last_of_many_last_words_are_told(harbour: Harbour) -> None:
+    words = "\n".join(("Traceback:", "  line 1", "", f"  {'x' * 300}", "  line 3", "", "KeyError", "", ""))
+    with pytest.raises(ServerFailed) as caught:
+        await use(harbour.fleet(), odd(), "die", last_words=words)
+    said = f"{'x' * 200}… | line 3 | KeyError"
+    assert caught.value.message == f"server `odd` ended with exit code 3; its last words: {said}"
 
 
 async def test_a_crash_by_signal_names_the_signal(harbour: Harbour) -> None:

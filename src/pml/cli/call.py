@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import re
 import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -20,7 +21,7 @@ from pml.cli.terminal import TerminalAsking
 from pml.cli.verbs import add_common
 from pml.core.approvals import instant
 from pml.core.errors import Invalid
-from pml.core.text import visible
+from pml.core.text import quote, visible
 from pml.core.values import JsonObject
 from pml.core.wire import approval_json, headline
 
@@ -44,6 +45,7 @@ examples:
 
 exit codes: 0 ok, 1 the tool or its server failed, 2 usage or invalid arguments, 3 denied, 4 approval pending,
 5 approval expired, or no such tool, 6 the answer was used already, 130 interrupted"""
+_WORD: Final = re.compile(r"(?!(?:null|true|false)$)[A-Za-z][A-Za-z0-9_.-]*")
 SLOW_S: Final = 1.0  # what takes longer is told, so that nobody wonders whether anything happens
 
 
@@ -65,6 +67,7 @@ async def run(args: argparse.Namespace) -> int:
     from pml.service.carrying import stop_installs
     from pml.service.gate import Gate, Paused
 
+    _refuse_two_words(args.tool, args.arguments)
     arguments = read_object(args.arguments, what="the input")
     if CONTINUE in arguments:
         raise Invalid(
@@ -75,10 +78,12 @@ async def run(args: argparse.Namespace) -> int:
         session = await script_session(desk, place, args.session)
         fleet = open_fleet(desk, place, Nobody(session.workspace))
         loader = open_loader(desk, place, fleet, warn=complain)
-        gate = Gate(desk=desk, session=session, servers=Announced(fleet), loader=loader)
+        bar = InstallBar()
+        servers = Announced(fleet, before=bar.clear)
+        gate = Gate(desk=desk, session=session, servers=servers, loader=loader)
         try:
             attempt = await _attempt(gate, args.tool, arguments)
-            with InstallBar() as bar:
+            with bar:
                 asking = TerminalAsking(desk, session, before=bar.clear)
                 result = await call_tool(gate, attempt, asking, told=bar)
             return print_result(result, server=attempt.tool.namespace or "", as_json=args.json)
@@ -87,6 +92,13 @@ async def run(args: argparse.Namespace) -> int:
         finally:
             await stop_installs(loader)
             await fleet.close()
+
+
+def _refuse_two_words(tool: str, arguments: str) -> None:
+    """Raise Invalid for `pml call server action`, which is likelier than input that is no JSON."""
+    if ":" not in tool and "__" not in tool and _WORD.fullmatch(arguments):
+        meant = quote(f"{tool}:{arguments}")
+        raise Invalid(f"a tool is written `server:action`: did you mean {meant}?")
 
 
 async def _attempt(gate: "Gate", name: str, arguments: JsonObject) -> "Attempt":
@@ -145,14 +157,17 @@ class Nobody:
 class Announced:
     """The servers, with a word on the terminal about whatever takes long."""
 
-    def __init__(self, servers: "Servers", *, slow_s: float = SLOW_S) -> None:
+    def __init__(self, servers: "Servers", *, before: Callable[[], None], slow_s: float = SLOW_S) -> None:
+        """`before` makes room on the terminal."""
         self._servers = servers
+        self._before = before
         self._slow_s = slow_s
 
     def live(self, spec: "ServerSpec") -> "Manifest | None":
         return self._servers.live(spec)
 
     async def manifest(self, spec: "ServerSpec") -> "Manifest":
+        self._before()
         with self._told(f"starting server {spec.name}…"):
             return await self._servers.manifest(spec)
 

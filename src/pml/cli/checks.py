@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 5  # of a long list; the hint names the command that shows all
 
+# what servers and their packages leave there has the modes that they chose; a closed home covers it
+_OF_SERVERS: Final = frozenset({"state", "servers", "cache"})
 _OTHER_HOME: Final = "set PML_HOME to a directory that this user can write"
 
 
@@ -96,6 +98,19 @@ def check_servers(settings: Settings) -> Iterator[Check]:
             )
 
 
+def check_registry(files: Sequence[FileState]) -> Iterator[Check]:
+    """Yield the folders that files name as registry, and that are not there. By URL none is asked."""
+    for file in files:
+        registry = None if file.config is None else file.config.registry
+        if registry is not None and "://" not in registry and not os.path.isdir(registry):
+            yield Check(
+                name="registry",
+                status=Status.WARN,
+                message=f"registry folder {visible(registry)} is not there",
+                hint=f"`registry` in {visible(file.path)} names it; `pml publish … --to DIR` makes one",
+            )
+
+
 def check_asking(settings: Settings, now: datetime) -> Check:
     """Tell loudly when asking is off."""
     if settings.approval.asking_enabled(now):
@@ -145,12 +160,17 @@ def check_home(home: Path) -> Iterator[Check]:
             hint = "move that file away, or set PML_HOME to a directory"
             yield Check(name="home", status=Status.FAIL, message=f"{shown} is not a directory", hint=hint)
             return
-        if too_open(home):
+        if not os.access(home, os.W_OK | os.X_OK):
+            problem = f"{shown} is read-only: nothing can be asked, decided or installed"
+            yield Check(name="home", status=Status.FAIL, message=problem, hint=_OTHER_HOME)
+            return
+        if is_open := too_open(home):
             hint = f"chmod 700 {shown}"
             yield Check(name="home", status=Status.FAIL, message=f"others can reach {shown}", hint=hint)
         else:
             yield Check(name="home", status=Status.OK, message=f"{shown}, only for this user")
-        open_files = [path for path in _files(home) if too_open(path)]
+        skipped = frozenset[str]() if is_open else _OF_SERVERS
+        open_files = [path for path in _files(home, but=skipped) if too_open(path)]
     except OSError as exc:
         yield Check(name="home", status=Status.FAIL, message=f"{shown}: {exc.strerror}", hint=_OTHER_HOME)
         return
@@ -173,8 +193,11 @@ def _check_parent(home: Path) -> Check:
     return Check(name="home", status=Status.OK, message=f"{shown} does not exist yet; first use creates it")
 
 
-def _files(home: Path) -> list[Path]:
-    return sorted(path for path in home.rglob("*") if not path.is_symlink() and path.exists())
+def _files(home: Path, *, but: Container[str]) -> list[Path]:
+    """Return all that is beneath `home`, except in the folders `but`; no link is followed."""
+    top = [path for path in home.iterdir() if path.name not in but]
+    below = (each for path in top if path.is_dir() and not path.is_symlink() for each in path.rglob("*"))
+    return sorted(path for path in (*top, *below) if not path.is_symlink() and path.exists())
 
 
 def check_database(path: Path) -> Check:

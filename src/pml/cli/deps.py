@@ -130,7 +130,7 @@ async def remove_installed(args: argparse.Namespace) -> int:
         await guard_person(desk)
         installed = _named(installer.all_installed(), name)[name]
         stopped = await _stop(place.home, name, installer.launch_digest(installed))
-        kept = await installer.remove(name, _Trees(_running(place.home)))
+        kept = await installer.remove(name, _Trees(_running(place.home, but=stopped)))
     if args.json:
         print_json(
             {
@@ -179,11 +179,12 @@ class _Trees:
         return isinstance(path, str) and Path(path).parent.name in self._names
 
 
-def _running(home: Path) -> Sequence[str]:
-    """Return the names of all servers that run, of any gateway."""
+def _running(home: Path, *, but: "Sequence[Posted]" = ()) -> Sequence[str]:
+    """Return the names of all servers that run, of any gateway; `but` were stopped."""
     from pml.upstream.board import list_servers
 
-    return sorted({each.name for each in list_servers(home) if each.process is not None})
+    ended = [None, *(each.process for each in but)]
+    return sorted({each.name for each in list_servers(home) if each.process not in ended})
 
 
 async def _stop(home: Path, name: str, launch: str) -> "Sequence[Posted]":

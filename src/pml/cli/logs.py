@@ -69,7 +69,10 @@ async def _paths(args: argparse.Namespace, place: "Place") -> list[Path]:
     if not own:
         hint = "`pml servers list` shows all there are"
         raise NotFound(f"no server {quote(args.name)} in this workspace", hint=hint)
-    return [log_path(place.home, standing.name, standing.launch) for standing in own]
+    launches = [standing.launch for standing in own if standing.launch is not None]
+    if not launches:
+        raise NotFound(f"server {quote(args.name)} cannot be started: {own[0].problem}")
+    return [log_path(place.home, args.name, launch) for launch in launches]
 
 
 def _tail(path: Path, count: int) -> list[str]:

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import NoReturn, cast
 
 from pml.cli.exits import Exit
@@ -12,11 +13,24 @@ from pml.core.values import MAX_BYTES, JsonObject, loads_object
 
 
 class Parser(argparse.ArgumentParser):
-    """Parsers that fit each other; subcommands get the same class."""
+    """Parsers that fit each other; subcommands get the same class.
+
+    With `set_defaults(is_hushed=True)` no complaint repeats what was given: a secret may be among it.
+    """
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
+        if self.get_default("is_hushed"):
+            message = message.partition(" '")[0]
         self.exit(Exit.USAGE, f"{self.prog}: {visible(message)}\n")
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        words = [str(choice) for choice in action.choices]
+        near = get_close_matches(str(value), words, n=1)
+        meant = f"; did you mean `{near[0]}`?" if near else ""
+        raise argparse.ArgumentError(action, f"no `{value}`{meant} (there are {', '.join(words)})")
 
 
 def parse(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
@@ -30,8 +44,16 @@ def parse(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
     if late is not None and len(rest) == 1 and (rest[0] == "-" or not rest[0].startswith("-")):
         setattr(args, late, rest[0])
     elif rest:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        shown = " ".join(map(_without_value, rest))
+        if getattr(args, "is_hushed", False):
+            shown = "not shown, since a value may be among them"
+        parser.error(f"unrecognized arguments: {shown}")
     return args
+
+
+def _without_value(word: str) -> str:
+    name, equals, _ = word.partition("=")
+    return f"{name}=…" if equals and word.startswith("-") else word
 
 
 def read_object(given: str, *, what: str) -> JsonObject:

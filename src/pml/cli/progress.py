@@ -2,7 +2,7 @@
 
 import sys
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pml.cli.output import complain, console
 from pml.core.loading import Progress
@@ -10,15 +10,15 @@ from pml.core.text import visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
-    from rich.progress import TaskID
+
+_STAYS: Final = "installed "  # such a step names what is there now; all others are told only while they last
 
 
 class InstallBar:
-    """Hears how an install goes. The bar appears with the first step and goes with the last."""
+    """Hears how an install goes. The bar appears with the first step; a line tells what was installed."""
 
     def __init__(self) -> None:
         self._bar: Bar | None = None
-        self._task: TaskID | None = None
         self._said = ""
 
     def __enter__(self) -> "InstallBar":
@@ -30,35 +30,45 @@ class InstallBar:
         self.clear()
 
     def __call__(self, step: Progress) -> None:
-        if sys.stderr.isatty() and not console(to_stderr=True).is_dumb_terminal:
-            self._draw(step)
-            if step.done == step.total:
-                self.clear()
-        elif step.message != self._said:
-            complain(visible(step.message))
+        is_new = step.message != self._said
         self._said = step.message
+        if step.message.startswith(_STAYS):
+            self.clear()
+            if is_new:
+                complain(visible(step.message))
+        elif sys.stderr.isatty() and not console(to_stderr=True).is_dumb_terminal:
+            self._draw(step)
+        elif is_new:
+            complain(visible(step.message))
+
+    @property
+    def is_shown(self) -> bool:
+        return self._bar is not None
 
     def clear(self) -> None:
         """Take the bar away, so that something else can be shown."""
         if self._bar is not None:
             self._bar.stop()
-        self._bar = self._task = None
+        self._bar = None
 
     def _draw(self, step: Progress) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bar
 
+        said = visible(step.message or "preparing").replace("[", "\\[")
+        total = step.total if step.done != step.total else None  # the last step done, work goes on unmeasured
+        counted = "" if total is None else f"{step.done}/{total}"
         if self._bar is None:
             columns = (
                 SpinnerColumn(),
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=30),
-                MofNCompleteColumn(),
+                TextColumn("{task.fields[counted]}"),
                 TimeElapsedColumn(),
             )
             self._bar = Bar(*columns, console=console(to_stderr=True), transient=True)
-            self._task = self._bar.add_task("", total=None)
+            self._bar.add_task(said, total=total, counted=counted)
             self._bar.start()
-        if self._task is not None:
-            said = visible(step.message).replace("[", "\\[")
-            self._bar.update(self._task, description=said, completed=step.done, total=step.total)
+        [task] = self._bar.tasks
+        task.total = total  # rich's `update` cannot set it to None
+        self._bar.update(task.id, description=said, completed=step.done, counted=counted)

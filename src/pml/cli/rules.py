@@ -65,7 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         Effect.ASK: "ask on every call",
     }
     for effect, summary in summaries.items():
-        configure_add(verbs.add(effect, summary, add_entry), effect)
+        configure_add(verbs.add(effect.value, summary, add_entry), effect)
     configure_remove(verbs.add("remove", "remove rules", remove_entry))
     summary = "say what the rules make of a call, and why"
     explain = verbs.add("explain", summary, explain_call, epilog=EXPLAIN_EXAMPLES)

@@ -277,6 +277,7 @@ def _outcome_json(outcome: _Outcome) -> JsonObject:
 def _tell_outcome(outcome: _Outcome, workspace: str | None) -> None:
     rule = f"{outcome.effect} {entry_text(outcome.entry)}"
     say(f"added to {visible(outcome.file)}: {rule}" if outcome.added else f"stands there already: {rule}")
+    _note_bare(outcome.entry)
     for error in outcome.policy.broken:
         complain(f"  while a file is broken no file allows anything: {visible(error.message)}")
     if not outcome.counts and not outcome.policy.broken:
@@ -291,6 +292,16 @@ def _tell_outcome(outcome: _Outcome, workspace: str | None) -> None:
     for approval_id in outcome.not_covered:
         complain(f"  {short(approval_id)} stays as it is: no rule allows it, or it waits no longer")
     _tell_covered(outcome, workspace)
+
+
+def _note_bare(entry: Json) -> None:
+    """Say what a name without a colon means, unless it is plainly meant: `*`, or `Bash` of a client."""
+    tool = entry.get("tool") if isinstance(entry, Mapping) else entry
+    if isinstance(tool, str) and ":" not in tool and tool != "*" and not tool[:1].isupper():
+        complain(
+            f"  note: without a `:` it means a client's own tool, or an action of that name of any server; "
+            f"for one server write `server:{visible(tool)}`"
+        )
 
 
 def _tell_covered(outcome: _Outcome, workspace: str | None) -> None:

@@ -57,9 +57,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     verbs = Verbs(parser)
     storing = verbs.add("set", "store a value", set_secret, epilog=_SET)
     storing.add_argument("name", metavar="NAME", help=_NAME_HELP)
-    storing.add_argument("value", nargs="*", help=argparse.SUPPRESS)  # taken only to be refused unseen
+    # both are taken only to be refused unseen
+    storing.add_argument("value", nargs="*", default=[], help=argparse.SUPPRESS)
     storing.add_argument("--value", dest="option", nargs="*", help=argparse.SUPPRESS)
-    storing.set_defaults(late="value")
+    storing.set_defaults(late="value", is_hushed=True)
     verbs.add("list", "list what is stored, without values", list_secrets, epilog=_LIST)
     remove = verbs.add("remove", "forget a value", remove_secret, epilog=_REMOVE)
     remove.add_argument("name", metavar="NAME", help=_NAME_HELP)

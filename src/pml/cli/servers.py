@@ -10,7 +10,15 @@ from pml.cli.exits import Exit
 from pml.cli.logs import configure_logs, show_logs
 from pml.cli.opening import opened
 from pml.cli.output import Shown, complain, console, print_json, print_table, say
-from pml.cli.standing import Run, Standing, all_standing, launch_json, run_json, standing_json
+from pml.cli.standing import (
+    Run,
+    Standing,
+    all_standing,
+    broken_installs,
+    launch_json,
+    run_json,
+    standing_json,
+)
 from pml.cli.verbs import Verbs, run_verb
 from pml.core.approvals import instant
 from pml.core.errors import NotFound
@@ -20,7 +28,7 @@ from pml.core.text import quote, visible
 EXAMPLES = """Servers are started when a call needs them, by the gateway of each agent for itself.
 
 examples:
-  pml servers list                  what is configured here, and what of it runs
+  pml servers list                  what is configured here or installed, and what of it runs
   pml servers status github         how it is started, its tools, restarts and last error
   pml servers stop github           in every gateway of this workspace; the next call starts it again
   pml servers logs github --follow  what it writes to stderr
@@ -59,7 +67,7 @@ async def list_servers(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"servers": [standing_json(standing) for standing in found]})
     elif not found and not is_broken:
-        say("no server is configured here: `mcpServers` in .pml.json or in the user's file names them")
+        _tell_nothing()
     elif found:
         print_table(_COLUMNS, [_row(each) for each in found])
     return Exit.FAILED if is_broken else Exit.OK
@@ -67,7 +75,7 @@ async def list_servers(args: argparse.Namespace) -> int:
 
 async def show_status(args: argparse.Namespace) -> int:
     """Raises: NotFound."""
-    found, _ = await _look(args)
+    found, is_broken = await _look(args)
     if args.name is not None:
         found = _named(found, args.name)
     if args.json:
@@ -75,7 +83,14 @@ async def show_status(args: argparse.Namespace) -> int:
         return Exit.OK
     for standing in found:
         _print_status(standing)
+    if not found and not is_broken:
+        _tell_nothing()
     return Exit.OK
+
+
+def _tell_nothing() -> None:
+    say("no server is configured here: `mcpServers` in .pml.json or in the user's file names them")
+    say("  none is installed either: `pml catalog list` shows what can be, `pml deps list` what is")
 
 
 async def stop_server(args: argparse.Namespace) -> int:
@@ -109,7 +124,11 @@ async def _look(args: argparse.Namespace) -> tuple[list[Standing], bool]:
         policy = await current_policy(desk, str(place.workspace))
         for error in policy.broken:
             complain(f"warning: {visible(error.message)}; its servers are not known until it is mended")
-        return await all_standing(desk, place, policy), bool(policy.broken)
+        unknown = broken_installs(place)
+        if unknown is not None:
+            complain(f"warning: refused: {visible(unknown.message)}; what is installed is not known")
+        is_broken = bool(policy.broken) or unknown is not None
+        return await all_standing(desk, place, policy), is_broken
 
 
 def _named(found: Sequence[Standing], name: str) -> list[Standing]:
@@ -135,6 +154,8 @@ def _row(standing: Standing) -> tuple[str, ...]:
 
 def _defined(standing: Standing) -> str:
     spec = standing.spec
+    if standing.installed is not None:
+        return "installed (deps.json)"
     return "no file as it runs" if spec is None else f"{spec.source.file}:{spec.source.line}"
 
 
@@ -159,13 +180,16 @@ def _print_status(standing: Standing) -> None:
 
 def _facts(standing: Standing) -> list[tuple[str, str]]:
     facts = [("defined in", visible(_defined(standing)))]
-    if standing.spec is not None:
+    if standing.installed is not None:
+        facts = [("installed", visible(f"{standing.installed.dependency.title}, {standing.installed.path}"))]
+    elif standing.spec is not None:
         facts.append(("trusted", "yes" if standing.trusted else "no: `pml trust` shows what it would start"))
+    if standing.spec is not None:
         facts.append(("starts", "\n".join(launch_lines([launch_json(standing.spec)]))))
     if standing.problem is not None:
         facts.append(("problem", visible(standing.problem)))
     tools = "not known before its first start" if standing.tools is None else ", ".join(standing.tools)
-    facts += [("launch", standing.launch), ("tools", visible(tools or "none"))]
+    facts += [("launch", standing.launch or "not known"), ("tools", visible(tools or "none"))]
     facts += [("containment", held.words) for held in standing.containment]
     for run in standing.runs:
         posted = run.posted

@@ -1,10 +1,15 @@
-"""What is known of each server of the workspace: who defines it, whether it may start, where it runs."""
+"""What is known of each server: which file defines it or what is installed, whether it may start, its runs.
+
+One that cannot be understood is told as refused, and hides no other.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pml.core.approvals import instant
+from pml.core.errors import PmlError
+from pml.core.loading import Installed
 from pml.core.permissions import permissions_json
 from pml.core.ports import Process
 from pml.core.servers import ServerSpec
@@ -29,16 +34,20 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """A server under one launch digest. `spec` is None if it runs, but no file defines it so any more."""
+    """A server under one launch digest, which is None if how it would start is not known.
+
+    `spec` is None then too, or if it runs, but no file defines it so any more. `installed`: PML installed it.
+    """
 
     name: str
-    launch: str
+    launch: str | None
     spec: ServerSpec | None
     trusted: bool
     problem: str | None
     tools: tuple[str, ...] | None
     runs: tuple[Run, ...]
     next_held: "Held | None" = None
+    installed: Installed | None = None
 
     @property
     def containment(self) -> "Sequence[Held]":
@@ -56,9 +65,12 @@ class Standing:
 
 
 async def all_standing(desk: "Desk", place: "Place", policy: "Policy") -> list[Standing]:
-    """Return every server that the workspace's files define or that runs in it, by name."""
+    """Return every server that files define, that is installed, or that runs in the workspace, by name."""
     runs = _runs(_posted(place), await desk.store.sessions.live())
     found = [await _configured(desk, place, policy, spec, runs) for spec in _specs(policy)]
+    installs = _all_installed(place)
+    if not isinstance(installs, PmlError):
+        found += [await _installed(desk, place, policy, each, runs) for each in installs.values()]
     known = {(standing.name, standing.launch) for standing in found}
     found += [
         Standing(
@@ -68,6 +80,21 @@ async def all_standing(desk: "Desk", place: "Place", policy: "Policy") -> list[S
         if (name, launch) not in known
     ]
     return sorted(found, key=lambda standing: standing.name)
+
+
+def broken_installs(place: "Place") -> PmlError | None:
+    """Return why it is not known what is installed, if it is not."""
+    found = _all_installed(place)
+    return found if isinstance(found, PmlError) else None
+
+
+def _all_installed(place: "Place") -> Mapping[str, Installed] | PmlError:
+    from pml.app import open_installer
+
+    try:
+        return open_installer(place).all_installed()
+    except PmlError as exc:
+        return exc
 
 
 def _posted(place: "Place") -> "list[Posted]":
@@ -106,23 +133,76 @@ async def _configured(
     spec: ServerSpec,
     runs: Mapping[tuple[str, str], list[Run]],
 ) -> Standing:
+    is_users = spec.source.file == policy.loaded.user.path
+    problems = (problem for problem in policy.settings.problems if f"server `{spec.name}`" in problem)
+    standing = await _startable(desk, place, spec, runs)
+    return replace(
+        standing, trusted=is_users or policy.trusted, problem=next(problems, None) or standing.problem
+    )
+
+
+async def _installed(
+    desk: "Desk",
+    place: "Place",
+    policy: "Policy",
+    installed: Installed,
+    runs: Mapping[tuple[str, str], list[Run]],
+) -> Standing:
+    from pml.app import open_installer
+
+    name = installed.dependency.name
+    try:
+        spec = open_installer(place).launch(installed, workspace=str(place.workspace))
+    except PmlError as exc:
+        return Standing(
+            name=name,
+            launch=None,
+            spec=None,
+            trusted=True,
+            problem=exc.message,
+            tools=None,
+            runs=(),
+            installed=installed,
+        )
+    standing = await _startable(desk, place, spec, runs)
+    hidden = "a file configures another server of this name" if name in policy.settings.servers else None
+    return replace(standing, problem=hidden or standing.problem, installed=installed)
+
+
+async def _startable(
+    desk: "Desk", place: "Place", spec: ServerSpec, runs: Mapping[tuple[str, str], list[Run]]
+) -> Standing:
+    """Return what is known of the server that `spec` starts, as if it were trusted."""
     from pml.core.manifests import launch_digest
-    from pml.upstream.containment import available, held
 
     launch = launch_digest(spec)
     manifest = await desk.store.manifests.get(spec.name, launch)
-    is_users = spec.source.file == policy.loaded.user.path
-    problems = (problem for problem in policy.settings.problems if f"server `{spec.name}`" in problem)
+    holds = _next_held(place, spec)
     return Standing(
         name=spec.name,
         launch=launch,
         spec=spec,
-        trusted=is_users or policy.trusted,
-        problem=next(problems, None),
+        trusted=True,
+        problem=holds.message if isinstance(holds, PmlError) else None,
         tools=None if manifest is None else tuple(manifest.definitions),
         runs=tuple(runs.get((spec.name, launch), ())),
-        next_held=held(available(), spec, home=place.home, workspace=str(place.workspace)),
+        next_held=None if isinstance(holds, PmlError) else holds,
     )
+
+
+def _next_held(place: "Place", spec: ServerSpec) -> "Held | PmlError":
+    from pml.upstream.containment import available, held
+
+    try:
+        return held(
+            available(),
+            spec,
+            home=place.home,
+            user_home=place.user_home,
+            workspace=str(place.workspace),
+        )
+    except PmlError as exc:
+        return exc
 
 
 def standing_json(standing: Standing) -> JsonObject:
@@ -131,6 +211,7 @@ def standing_json(standing: Standing) -> JsonObject:
         "name": standing.name,
         "state": standing.state,
         "source": None if spec is None else {"file": spec.source.file, "line": spec.source.line},
+        "installed": None if standing.installed is None else standing.installed.dependency.title,
         "trusted": standing.trusted,
         "problem": standing.problem,
         "launch": standing.launch,

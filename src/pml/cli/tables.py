@@ -11,6 +11,7 @@ from rich.cells import cell_len, chop_cells
 GAP: Final = "  "
 INDENT: Final = "    "
 UNBROKEN: Final = 24  # a name, a version or an instant stays whole; longer words are paths and hashes
+SHORT: Final = 12  # so does a cell such as `1.2 MB`
 
 
 def table_lines(rows: Sequence[Sequence[str]], *, width: int | None) -> Iterator[tuple[str, str]]:
@@ -32,7 +33,7 @@ def table_lines(rows: Sequence[Sequence[str]], *, width: int | None) -> Iterator
 def _fit(rows: Sequence[Sequence[str]], natural: Sequence[int], width: int) -> list[int] | None:
     """Return the widths of the columns, the widest narrowed first; None if words would have to be broken."""
     room = width - len(GAP) * (len(natural) - 1)
-    words = [max(_longest_word(cell) for cell in column) for column in zip(*rows, strict=True)]
+    words = [max(_longest_part(cell) for cell in column) for column in zip(*rows, strict=True)]
     least = [min(word, UNBROKEN) for word in words]
     for most in range(max(natural), 0, -1):
         widths = [max(min(size, most), low) for size, low in zip(natural, least, strict=True)]
@@ -64,5 +65,7 @@ def _wrap(text: str, width: int) -> list[str]:
     return lines
 
 
-def _longest_word(text: str) -> int:
+def _longest_part(text: str) -> int:
+    if cell_len(text) <= SHORT:
+        return cell_len(text)
     return max(cell_len(word) for word in text.split(" "))

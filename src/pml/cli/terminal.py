@@ -148,15 +148,11 @@ async def _choose(choices: Sequence[Choice]) -> Choice:
     complain("")
     for choice in choices:
         complain(f"  {choice.key}  {choice.word:<10}{choice.means}")
+    keys = [choice.key for choice in choices]
     words = {text: choice for choice in choices for text in (choice.key, choice.word)}
     try:
         while True:
-            print(
-                f"answer [{'/'.join(choice.key for choice in choices)}]: ",
-                end="",
-                file=sys.stderr,
-                flush=True,
-            )
+            print(f"answer [{'/'.join(keys)}]: ", end="", file=sys.stderr, flush=True)
             line = await _read_line()
             if not line:
                 complain("")
@@ -164,6 +160,7 @@ async def _choose(choices: Sequence[Choice]) -> Choice:
             found = words.get(line.decode(errors="replace").strip().lower())
             if found is not None:
                 return found
+            complain(f"type {', '.join(keys[:-1])} or {keys[-1]}")
     except asyncio.CancelledError:
         _forget_typed()  # half an answer must not become the shell's next command
         raise

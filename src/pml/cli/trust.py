@@ -65,7 +65,7 @@ async def run(args: argparse.Namespace) -> int:
                 complain(f"pml: nobody is there to answer; to trust it: pml trust --yes --digest {digest}")
                 return Exit.PENDING
             if not confirm("\nTrust this file as it is now?"):
-                say("not trusted; its deny and ask rules count all the same")
+                say("not trusted; nothing was changed (its deny and ask rules count all the same)")
                 return Exit.DENIED
         await _trust(desk, policy, digest, as_json=args.json)
     return Exit.OK

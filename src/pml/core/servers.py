@@ -15,7 +15,8 @@ from pml.core.readings import path_readings
 from pml.core.rules import Source
 from pml.core.text import quote
 
-RESERVED: Final = frozenset({"pml", "plexus"})  # the names of PML's own tools and of the hub on the wire
+# The names of PML's own tools, of the hub on the wire, and of folders that runtimes load code from.
+RESERVED: Final = frozenset({"pml", "plexus", "node_modules"})
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -143,21 +143,22 @@ class PypiInstaller:
         if output.code == 0:
             return
         error = failure(output, package=pinned, task=f"install {quote(pinned)}", at=scratch)
-        if isinstance(error, IntegrityFailed) and await self._is_elsewhere(lock, scratch):
+        if isinstance(error, IntegrityFailed) and await self._is_another(error.got, lock, scratch):
             raise Invalid(
                 f"the wheel of {quote(pinned)} that is named is not for this machine: {error.message}",
                 hint="nothing was installed; its metadata must name a wheel for this machine, or a lock",
             ) from error
         raise error
 
-    async def _is_elsewhere(self, lock: Lock, scratch: Path) -> bool:
-        """Tell whether the index has what `lock` names of the package itself, and it was not what uv took."""
+    async def _is_another(self, got: str, lock: Lock, scratch: Path) -> bool:
+        """Tell whether uv took another wheel of the package than the lock names, which the index has too."""
         package = Package(ecosystem=lock.ecosystem, name=lock.name, version=lock.version)
         try:
             content = await self._lock_file(package, scratch, ("--no-deps", *_EVERYWHERE))
-            return not set(lock.artefact).isdisjoint(pylock.read_closure(content, package).artefact)
+            there = set(pylock.read_closure(content, package).artefact)
         except PmlError:
             return False
+        return got in there.difference(lock.artefact) and not there.isdisjoint(lock.artefact)
 
     async def _compile(self, lock: Lock, scratch: Path, tree: Path) -> None:
         """Compile the files, which runs none of them. Raises: Unavailable."""

@@ -2,7 +2,8 @@
 
 In neither is `PML_HOME` to be seen, but for an installed server's own files, and `.pml.json` is read-only as
 it is at the start. A file that is made or put in its place later can be written, and nobody trusts what was
-written. A box that cannot be made ends bubblewrap before the server begins.
+written. Bubblewrap gets descriptors of what was checked, not names that may lead elsewhere by then. A box
+that cannot be made ends bubblewrap before the server begins.
 """
 
 import os
@@ -10,8 +11,11 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from pml.core.errors import ServerFailed
 from pml.core.text import visible
+from pml.upstream.copies import copy_of
 from pml.upstream.environment import absolute_only
+from pml.upstream.pinned import Pinned, opened
 from pml.upstream.reach import CONFIG, SYSTEM, SYSTEM_FILES, Reach, within, within_any
 
 # In front of the user's own search path, so that no variable leads to another bwrap, or to none.
@@ -28,7 +32,8 @@ _NARROW: Final = (
     "--unshare-cgroup-try",
 )
 
-_Mount = tuple[str, tuple[str, ...]]
+Box = tuple[str | Pinned, ...]
+_Mount = tuple[str, Box]
 
 
 def find_bwrap() -> str | None:
@@ -40,16 +45,21 @@ def find_bwrap() -> str | None:
 
 def why_not(program: str) -> str | None:
     """Return why no box can be made on this machine; None if one was just made."""
-    box = (*_NARROW, "--unshare-net", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
+    root = _bind("--ro-bind", "/")[1]
+    box: Box = (*_NARROW, "--unshare-net", *root, "--dev", "/dev", "--proc", "/proc")
     try:
-        tried = subprocess.run(
-            [program, *box, "--tmpfs", "/tmp", program, "--version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env={},
-            timeout=_TRIAL_S,
-            check=False,
-        )
+        with opened("bwrap", box) as (words, pinned):
+            tried = subprocess.run(
+                [program, *words, "--tmpfs", "/tmp", program, "--version"],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                env={},
+                pass_fds=pinned,
+                timeout=_TRIAL_S,
+                check=False,
+            )
+    except ServerFailed as exc:
+        return exc.message
     except (OSError, subprocess.TimeoutExpired) as exc:
         return "it cannot be run" if isinstance(exc, OSError) else f"it hangs for {_TRIAL_S:g} s"
     if tried.returncode == 0:
@@ -58,9 +68,7 @@ def why_not(program: str) -> str | None:
     return visible(said[-1]) if said else f"exit code {tried.returncode}"
 
 
-def narrow(
-    reach: Reach, *, home: str, workspace: str, masked: tuple[str, ...], has_net: bool
-) -> tuple[str, ...]:
+def narrow(reach: Reach, *, home: str, workspace: str, masked: tuple[str, ...], has_net: bool) -> Box:
     """Return the arguments for a box with the system, what is within reach but not `masked`, and no more."""
     hidden = os.path.realpath(home)
     own = [
@@ -74,7 +82,8 @@ def narrow(
         *(_bind("--ro-bind", path) for path in reach.read),
         *(_bind("--bind", path) for path in reach.write),
         *(_bind(how, path) for how, path in own if not within(path, hidden)),
-        *_config(workspace, seen=reach.folders),
+        *_config(workspace, seen=reach.folders, home=hidden),
+        *_ways((hidden, *masked), writable=reach.write),
         *((path, ("--tmpfs", path)) for path in masked),
     ]
     mounts.sort(key=lambda mount: len(mount[0].rstrip("/").split("/")))  # a folder, then what lies in it
@@ -91,16 +100,32 @@ def narrow(
     )
 
 
-def wide(*, home: str, workspace: str) -> tuple[str, ...]:
+def wide(*, home: str, workspace: str) -> Box:
     """Return the arguments for a box with all that its user has but `PML_HOME`."""
     hidden = os.path.realpath(home)
-    config = (word for _, words in _config(workspace, seen=("/",)) for word in words)
+    mounts = (*_ways((hidden,), writable=("/",)), *_config(workspace, seen=("/",), home=hidden))
     masked = ("--tmpfs", hidden, "--remount-ro", hidden)
-    return (*_COMMON, "--bind", "/", "/", "--dev-bind", "/dev", "/dev", *config, *masked)
+    inside = (word for _, words in mounts for word in words)
+    return (*_COMMON, "--bind", "/", "/", "--dev-bind", "/dev", "/dev", *inside, *masked)
 
 
 def _bind(how: str, path: str) -> _Mount:
-    return path, (how, path, path)
+    return path, (f"{how}-fd", Pinned(path), path)
+
+
+def _ways(hidden: Sequence[str], *, writable: Sequence[str]) -> list[_Mount]:
+    """Return each folder on the way to what is hidden, from the top, as a mount: none can be moved away.
+
+    Else what is hidden by its path would be found under another, and something else in its place.
+    """
+    found: set[str] = set()
+    for path in hidden:
+        folder = os.path.dirname(path)
+        while folder != "/" and within_any(above := os.path.dirname(folder), writable):
+            if os.access(above, os.W_OK) and not within_any(folder, hidden):
+                found.add(folder)
+            folder = above
+    return [_bind("--bind", folder) for folder in sorted(found)]
 
 
 def _system(declared: Sequence[str]) -> Iterator[_Mount]:
@@ -110,13 +135,13 @@ def _system(declared: Sequence[str]) -> Iterator[_Mount]:
         if os.path.islink(path) and within(os.path.realpath(path), "/usr"):
             yield path, ("--symlink", os.readlink(path), path)  # the name of a time zone is read from a link
         else:
-            yield _bind("--ro-bind", path)
+            yield path, ("--ro-bind", path, path)
 
 
-def _config(workspace: str, *, seen: Sequence[str]) -> Iterator[_Mount]:
+def _config(workspace: str, *, seen: Sequence[str], home: str) -> Iterator[_Mount]:
     path = os.path.realpath(os.path.join(workspace, CONFIG))
-    if os.path.isfile(path) and within_any(path, seen):
-        yield _bind("--ro-bind", path)
+    if within_any(path, seen) and not within(path, home) and (copy := copy_of(path, home=home)) is not None:
+        yield path, ("--ro-bind-fd", Pinned(copy), path)
 
 
 def _links(reach: Reach, seen: Sequence[str]) -> Iterator[str]:

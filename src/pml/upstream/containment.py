@@ -133,7 +133,7 @@ def _narrow_words(spec: ServerSpec, kind: Containment) -> str:
     elif permissions.net:  # a box is open or closed: only a runtime that knows hosts can hold it to them
         hosts = visible(", ".join(permissions.net))
         net = f"{hosts} (held by Deno only)" if runtime == "deno" else f"open (declared for {hosts})"
-    elif kind is Containment.BUBBLEWRAP:
+    elif kind is Containment.BUBBLEWRAP or _landlock_filters():
         net = "none"
     else:
         net = "no TCP" if _landlock_abi() >= _ABI_WITH_TCP else "not limited"
@@ -160,6 +160,12 @@ def _landlock_abi() -> int:
     return abi()
 
 
+def _landlock_filters() -> bool:
+    from pml.upstream.landlock import can_filter
+
+    return can_filter()
+
+
 def _shown_by(kind: Containment, reach: Reach, *, home: Path) -> str | None:
     """Return the folder within reach that has PML_HOME in it, if `kind` cannot hide that."""
     if kind is not Containment.LANDLOCK:
@@ -169,14 +175,14 @@ def _shown_by(kind: Containment, reach: Reach, *, home: Path) -> str | None:
     return next((folder for folder in folders if within(hidden, os.path.realpath(folder))), None)
 
 
-def _boxed(launch: Launch, box: tuple[str, ...], *, ends_whole: bool) -> Launch:
+def _boxed(launch: Launch, box: bubblewrap.Box, *, ends_whole: bool) -> Launch:
     program = bubblewrap.find_bwrap()
     if program is None:
         raise ServerFailed(
             f"server `{launch.server}` cannot be started: bwrap is gone", hint="install it again"
         )
-    args = (*box, "--chdir", launch.cwd, "--", launch.command, *launch.args)
-    return replace(launch, command=program, args=args, cwd="/", is_boxed=True, ends_whole=ends_whole)
+    args = ("--chdir", launch.cwd, "--", launch.command, *launch.args)
+    return replace(launch, command=program, box=box, args=args, cwd="/", is_boxed=True, ends_whole=ends_whole)
 
 
 def _landlocked(

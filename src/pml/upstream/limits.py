@@ -25,4 +25,4 @@ class Limits:
     pages: int = 100  # of one list
     entries: int = 10_000  # of one list
     log_bytes: int = 1024 * 1024  # of a log file; one older one is kept beside it
-    tail_lines: int = 20
+    tail_lines: int = 3  # of stderr, told when the server fails

@@ -1,12 +1,13 @@
 """What a server says on stderr, and what PML notes about it: a private, capped file and the last lines.
 
-The values of the server's declared variables are masked: they may be secrets, and the last lines are told
-to whoever called the server. Those that it requires are secrets, however short. Several gateways may write
-to one file.
+The values of the server's declared variables are masked, here and in all that PML tells of the server in its
+own name: they may be secrets. Those that it requires are secrets, however short. What a server writes in
+pieces, or in another form, is not recognised. Several gateways may write to one file.
 """
 
 import contextlib
 import os
+import re
 from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -18,8 +19,11 @@ from pml.host.private import private_directory
 from pml.upstream.limits import Limits
 
 _LINE_BYTES: Final = 8 * 1024  # a longer line is broken: memory stays bounded without a newline in sight
-_SHOWN_CHARS: Final = 300  # of one line in an error
+_SHOWN_CHARS: Final = 200  # of one line in an error
 _SECRET_CHARS: Final = 8  # a shorter value is a switch or a number, and would mask innocent words
+_DECORATION: Final = re.compile(  # colours and cursor moves, titles and links, other escapes
+    rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-Z\\^-~]"
+)
 
 
 def log_path(home: Path, server: str, launch: str) -> Path:
@@ -40,7 +44,14 @@ class ServerLog:
     ) -> None:
         self._path = path
         self._limits = limits
-        self._masks = [*_masks(required or {}, at_least=1), *_masks(secrets, at_least=_SECRET_CHARS)]
+        self._names = {
+            **_names(secrets, at_least=_SECRET_CHARS),
+            **_names(required or {}, at_least=1),
+        }
+        longest_first = sorted(self._names, key=len, reverse=True)
+        self._longest = len(longest_first[0]) if longest_first else 0
+        names = dict.fromkeys(self._names.values())  # what is masked stays as it is when it is told further
+        self._values = re.compile(b"|".join(map(re.escape, (*names, *longest_first))) or b"(?!)")
         self._tail: deque[bytes] = deque(maxlen=limits.tail_lines)
         self._partial = b""
         self._fd = -1
@@ -51,38 +62,53 @@ class ServerLog:
     @property
     def tail(self) -> list[str]:
         """The last lines on stderr, each safe to show."""
-        lines = [*self._tail, self._partial] if self._partial.strip() else list(self._tail)
-        texts = [visible(self._mask(line).decode(errors="replace")) for line in lines]
+        lines = [*self._tail, *filter(None, [self._plain(self._partial)])][-self._limits.tail_lines :]
+        texts = [visible(line.decode(errors="replace")) for line in lines]
         return [text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…" for text in texts]
+
+    def mask(self, text: str) -> str:
+        """Return `text` with the names of variables in place of their values."""
+        return self._mask(text.encode(errors="surrogatepass")).decode(errors="replace")
 
     def feed(self, data: bytes) -> None:
         """Take in what the server wrote on stderr."""
         *lines, self._partial = (self._partial + data).split(b"\n")
-        while len(self._partial) > _LINE_BYTES:
-            lines.append(self._partial[:_LINE_BYTES])
-            self._partial = self._partial[_LINE_BYTES:]
+        while len(self._partial) > _LINE_BYTES + self._longest:
+            at = self._cut(self._partial)
+            lines.append(self._partial[:at])
+            self._partial = self._partial[at:]
         if lines:
-            self._tail.extend(line[:_LINE_BYTES] for line in lines if line.strip())
+            self._tail.extend(filter(None, map(self._plain, lines)))
             self._write(b"".join(self._mask(line) + b"\n" for line in lines))
 
     def note(self, text: str) -> None:
         """Write down what PML noticed about the server, in one line."""
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        self._write(self._mask(f"[pml {at}] {visible(text)}\n".encode()))
+        self._write(f"[pml {at}] {visible(self.mask(text))}\n".encode())
 
     def close(self) -> None:
         if self._partial:
             self._write(self._mask(self._partial) + b"\n")
-            self._tail.append(self._partial)
+            self._tail.extend(filter(None, [self._plain(self._partial)]))
             self._partial = b""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def _mask(self, line: bytes) -> bytes:
-        for value, name in self._masks:
-            line = line.replace(value, name)
-        return line
+        return self._values.sub(lambda found: self._names.get(found[0], found[0]), line)
+
+    def _cut(self, line: bytes) -> int:
+        """Return where a line that is too long is broken: in no value, for its halves would not be masked."""
+        for found in self._values.finditer(line, 0, _LINE_BYTES + self._longest):
+            if found.start() < _LINE_BYTES < found.end():
+                return found.end()
+        return _LINE_BYTES
+
+    def _plain(self, line: bytes) -> bytes:
+        """Return the line as a terminal would show it at last, masked after: colours may part a value."""
+        shown = _DECORATION.sub(b"", line).strip().rpartition(b"\r")[2]
+        return self._mask(shown)[:_LINE_BYTES]
 
     def _write(self, data: bytes) -> None:
         if self._fd < 0:
@@ -102,14 +128,18 @@ class ServerLog:
         self._fd = fresh
 
 
-def _masks(values: Mapping[str, str], *, at_least: int) -> list[tuple[bytes, bytes]]:
-    """Return each line of the values, for logs are written by lines, and what is written instead of it."""
+def _names(values: Mapping[str, str], *, at_least: int) -> dict[bytes, bytes]:
+    """Return each line of the values, for logs are written by lines, and what is written instead of it.
+
+    Also as PML writes it, where that differs: text of a server is made visible before it is told.
+    """
     lines = ((line, name) for name, value in values.items() for line in {value, *value.splitlines()})
-    return [
-        (line.encode(errors="surrogateescape"), f"<{name}>".encode())
-        for line, name in sorted(lines, key=lambda item: -len(item[0]))
-        if len(line.strip()) >= at_least
-    ]
+    return {
+        form.encode(errors="surrogateescape"): f"<{name}>".encode()
+        for line, name in ((line.strip(), name) for line, name in lines)
+        if len(line) >= at_least
+        for form in (line, visible(line))
+    }
 
 
 def _open(path: Path) -> int:

@@ -33,7 +33,7 @@ class Connection(Protocol):
     def notify(self, method: str, params: JsonObject) -> None: ...
 
 
-async def greet(server: str, launch: str, connection: Connection, client: Client) -> Manifest:
+async def greet(server: str, launch: str, connection: Connection, client: Client, log: ServerLog) -> Manifest:
     """Open the session and return a manifest without entries.
 
     Raises: ServerFailed if the server will not, or speaks no version that PML knows.
@@ -53,7 +53,8 @@ async def greet(server: str, launch: str, connection: Connection, client: Client
         raise ServerFailed(f"server `{server}` cannot be initialized: {exc.message}") from exc
     version = said.get("protocolVersion")
     if not isinstance(version, str) or not _DATE.fullmatch(version) or version < _OLDEST:
-        raise ServerFailed(f"server `{server}` speaks protocol {quote(str(version))}, which PML does not")
+        told = quote(log.mask(str(version)))
+        raise ServerFailed(f"server `{server}` speaks protocol {told}, which PML does not")
     connection.notify("notifications/initialized", {})
     offered, instructions = said.get("capabilities"), said.get("instructions")
     return Manifest(
@@ -140,7 +141,7 @@ class Reader:
                 raise Invalid("an entry is no object")
             name = name_of(entry)
             if name in found:
-                raise Invalid(f"{quote(name)} is there twice")
+                raise Invalid(f"{quote(self._log.mask(name))} is there twice")
             if len(found) >= self._limits.entries:
                 raise Invalid(f"there are more than {self._limits.entries:,} entries")
             found[name] = entry
@@ -151,7 +152,7 @@ class Reader:
         name = _text(entry, "name")
         ToolName(namespace=self._server, action=name)
         if not isinstance(entry.get("inputSchema"), dict):
-            raise Invalid(f"tool {quote(name)} has no `inputSchema`")
+            raise Invalid(f"tool {quote(self._log.mask(name))} has no `inputSchema`")
         return name
 
 

@@ -20,6 +20,7 @@ from pml.upstream.log import ServerLog
 METHOD_NOT_FOUND: Final = -32601
 INVALID_REQUEST: Final = -32600
 INTERNAL_ERROR: Final = -32603
+_NOISE_BYTES: Final = 4 * 1024  # looked at of a line that is no message; fewer are noted
 
 _Id = int | str | None
 
@@ -166,8 +167,8 @@ class Peer:
             else:
                 self._take(_decode(line))
         except (msgspec.MsgspecError, UnicodeError, RecursionError, Invalid):
-            text = line[:200].decode(errors="replace")
-            self._log.note(f"not a message on stdout, skipped: {text}")
+            text = self._log.mask(line[:_NOISE_BYTES].decode(errors="replace"))
+            self._log.note(f"not a message on stdout, skipped: {text[:200]}")
 
     def _take(self, message: _Message) -> None:
         if message.method is None:
@@ -199,7 +200,7 @@ class Peer:
             error.decode()
         except (msgspec.MsgspecError, UnicodeError):
             return self._failed("answered with an error that JSON-RPC does not know")
-        said = quote(found.message, limit=500)
+        said = quote(self._log.mask(found.message), limit=500)
         return ServerRefused(f"server `{self._server}` refused: {said} ({found.code})", error=error)
 
     def _failed(self, what: str) -> ServerFailed:

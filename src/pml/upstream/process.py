@@ -24,6 +24,7 @@ from pml.core.ports import Process
 from pml.core.text import quote
 from pml.host.processes import SystemProcesses
 from pml.upstream.limits import Limits
+from pml.upstream.pinned import Pinned, opened
 
 if sys.platform == "win32":
     from asyncio.windows_utils import Popen  # its pipes can be read by the event loop
@@ -42,6 +43,7 @@ class Launch:
     """What is executed, where, and with which environment.
 
     `is_boxed`: `command` is bwrap, which starts the server; `ends_whole`: and nothing in the box outlives it.
+    `box` is what bwrap is told before `args`.
     """
 
     server: str
@@ -51,6 +53,7 @@ class Launch:
     environment: Mapping[str, str]
     is_boxed: bool = False
     ends_whole: bool = False
+    box: tuple[str | Pinned, ...] = ()
 
 
 class _Told(msgspec.Struct, rename="kebab"):
@@ -300,22 +303,23 @@ def _spawn(launch: Launch, tell: int) -> "AnyPopen":
     )
     pipe = subprocess.PIPE
     telling = ("--info-fd", str(tell)) if launch.is_boxed else ()
-    try:
-        process: Any = Popen(
-            [_program(launch), *telling, *launch.args],
-            cwd=launch.cwd,
-            env=dict(launch.environment),
-            stdin=pipe,
-            stdout=pipe,
-            stderr=pipe,
-            bufsize=0,
-            close_fds=True,
-            pass_fds=(tell,) if launch.is_boxed else (),
-            **new_group,
-        )
-        return process
-    except (OSError, ValueError) as exc:
-        raise _not_started(launch, exc) from exc
+    with opened(launch.server, launch.box) as (box, pinned):
+        try:
+            process: Any = Popen(
+                [_program(launch), *telling, *box, *launch.args],
+                cwd=launch.cwd,
+                env=dict(launch.environment),
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
+                bufsize=0,
+                close_fds=True,
+                pass_fds=(tell, *pinned) if launch.is_boxed else (),
+                **new_group,
+            )
+            return process
+        except (OSError, ValueError) as exc:
+            raise _not_started(launch, exc) from exc
 
 
 def find_program(launch: Launch) -> str:

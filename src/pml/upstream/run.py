@@ -4,7 +4,7 @@ When to start, and what follows from an end, is decided in `server`.
 """
 
 import asyncio
-from collections.abc import Callable, Set
+from collections.abc import Callable, Coroutine, Set
 from dataclasses import dataclass
 from math import inf
 from typing import Final
@@ -71,13 +71,14 @@ class Run:
 
     async def greet(self, client: Client) -> Manifest:
         """Open the session and return all that the server offers. Raises: ServerFailed."""
-        self._offered = await greet(self.spec.name, self.launch, self.peer, client)
+        greeting = greet(self.spec.name, self.launch, self.peer, client, self.log)
+        self._offered = await self._masked(greeting)
         return await self.read(KINDS)
 
     async def read(self, kinds: Set[str]) -> Manifest:
         """Return what the server offers now, where only `kinds` have changed. Raises: ServerFailed."""
         reader = Reader(self.spec.name, self.peer, self.log, self._limits)
-        self._offered = await reader.read(self._offered, kinds)
+        self._offered = await self._masked(reader.read(self._offered, kinds))
         return self._offered
 
     def note_read(self, *, was_needed: bool, now: float) -> None:
@@ -110,6 +111,13 @@ class Run:
         """Return that the server did `what`, with the last it said on stderr."""
         said = " | ".join(self.log.tail)
         return f"server `{self.spec.name}` {what}" + (f"; its last words: {said}" if said else "")
+
+    async def _masked(self, reading: Coroutine[None, None, Manifest]) -> Manifest:
+        """Return what is read; where that fails, keep what the server said of its secrets to ourselves."""
+        try:
+            return await reading
+        except ServerFailed as exc:
+            raise ServerFailed(self.log.mask(exc.message), hint=exc.hint) from None
 
     def _hear(self, data: bytes) -> None:
         if self.over.done():
