@@ -27,6 +27,7 @@ PROMISES: Final[dict[str, str]] = {
     "contain:config-read-only": "A contained server cannot write the workspace's `.pml.json`.",
     "contain:home-hidden": "A contained server cannot see PML_HOME, by whatever path.",
     "contain:never-weaker-unasked": "A server is not started with weaker containment than was approved.",
+    "contain:no-privileges": "A server that Landlock holds has no capability and reads nothing of PML's.",
     "contain:no-undeclared-network": "A contained server reaches no network that it did not declare.",
     "contain:only-declared-folders": "A contained server sees its own files and what it declared.",
     "deny:beats-grants": "A configured deny beats every grant and every decision.",

@@ -128,7 +128,7 @@ def test_an_install_without_integrity_is_told_with_that_word() -> None:
         (Containment.BUBBLEWRAP, "contained by bubblewrap (network: none; workspace: write)"),
         (
             Containment.LANDLOCK,
-            "contained by Landlock (network: no TCP, as far as the kernel can; workspace: write)",
+            "contained by Landlock (network: none, as far as the kernel can; workspace: write)",
         ),
         (
             Containment.NONE,

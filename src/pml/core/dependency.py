@@ -194,7 +194,7 @@ def _network(net: Json, kind: str, ecosystem: Json) -> str:
         return f"{hosts} (only Deno holds it to that)"
     if hosts:
         return f"open (it says it needs {hosts})"
-    return "no TCP, as far as the kernel can" if kind == "landlock" else "none"
+    return "none, as far as the kernel can" if kind == "landlock" else "none"
 
 
 def _age(released: Json, at: datetime | None) -> str:
