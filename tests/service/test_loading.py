@@ -319,9 +319,11 @@ async def test_the_approval_of_one_dependency_installs_no_other(warehouse: Wareh
 # Progress
 
 
-@pytest.mark.parametrize("allowed", [[], [TOOL]], ids=["approved", "allowed by a rule"])
+@pytest.mark.parametrize(
+    ("allowed", "by"), [([], ""), ([TOOL], " (allowed by a rule)")], ids=["approved", "allowed by a rule"]
+)
 async def test_the_steps_of_an_install_reach_whoever_listens(
-    warehouse: Warehouse, allowed: list[Json]
+    warehouse: Warehouse, allowed: list[Json], by: str
 ) -> None:
     warehouse.configure(allow=allowed)
     heard: list[JsonObject] = []
@@ -334,7 +336,7 @@ async def test_the_steps_of_an_install_reach_whoever_listens(
         {"progress": 0, "total": 2, "message": "downloading"},
         {"progress": 1, "total": 2, "message": "verifying"},
         {"progress": 2, "message": "done"},
-        {"progress": 1, "total": 1, "message": "installed memory@1.2.3"},
+        {"progress": 1, "total": 1, "message": f"installed memory@1.2.3{by}"},
     ]
 
 

@@ -75,7 +75,7 @@ class PypiInstaller:
         _tell(told, 3)
         await self._compile(lock, scratch, tree)
         await asyncio.to_thread(make_sound, tree)
-        told(Progress(done=len(_PHASES), total=len(_PHASES), message="installed"))
+        told(Progress(done=len(_PHASES), total=len(_PHASES), message="done"))
         return Entry(path=f"{python_site.STARTERS}/{script}.py", runtime=runtime())
 
     async def fetch(self, lock: Lock, scratch: Path) -> bytes:

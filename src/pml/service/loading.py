@@ -279,7 +279,8 @@ class _Step:
         async with finishing(gate, record):
             with _unsound_is_unavailable():
                 await self._loader.installer.install(plan, told=self._told)
-            self._told(Progress(done=1, total=1, message=f"installed {plan.dependency.title}"))
+            by = " (allowed by a rule)" if record is None else ""
+            self._told(Progress(done=1, total=1, message=f"installed {plan.dependency.title}{by}"))
             if record is not None and plan.dependency.name == self._attempt.tool.namespace:
                 # before anybody learns that it is done
                 gate.covered[coverage(self._tool, self._attempt.arguments)] = record
