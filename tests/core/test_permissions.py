@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from pml.core.errors import Invalid
+from pml.core.fields import Fields
 from pml.core.permissions import (
     FOLDER_RULE,
     HOST_RULE,
@@ -12,9 +13,16 @@ from pml.core.permissions import (
     Access,
     Containment,
     Permissions,
-    parse_permissions,
+    permissions_in,
     permissions_json,
 )
+from pml.core.values import Json
+
+
+def read_permissions(value: Json, *, what: str) -> Permissions:
+    """Return what `value`, the permissions of an entry, says."""
+    fields = Fields(what=what, value={"permissions": value}).section("permissions")
+    return Permissions() if fields is None else permissions_in(fields)
 
 
 @pytest.mark.parametrize(
@@ -37,8 +45,8 @@ from pml.core.permissions import (
     ],
 )
 def test_declared_permissions_are_read_and_told_again(value: Any, expected: Permissions) -> None:
-    assert parse_permissions(value, what="it") == expected
-    assert parse_permissions(permissions_json(expected), what="it") == expected
+    assert read_permissions(value, what="it") == expected
+    assert read_permissions(permissions_json(expected), what="it") == expected
 
 
 def test_permissions_that_nobody_declared_are_told_as_none() -> None:
@@ -67,7 +75,7 @@ def test_permissions_that_nobody_declared_are_told_as_none() -> None:
 )
 def test_permissions_of_another_shape_are_refused_naming_the_field(value: Any, expected: str) -> None:
     with pytest.raises(Invalid) as caught:
-        parse_permissions(value, what="it")
+        read_permissions(value, what="it")
     assert caught.value.message == expected
 
 
@@ -118,7 +126,7 @@ def test_permissions_of_another_shape_are_refused_naming_the_field(value: Any, e
 def test_what_reaches_more_than_it_seems_to_is_refused(key: str, rule: str, texts: tuple[str, ...]) -> None:
     for text in texts:
         with pytest.raises(Invalid) as caught:
-            parse_permissions(
+            read_permissions(
                 {key: ["ok" if key == "run" else "/ok" if key != "net" else "ok", text]}, what="it"
             )
         assert caught.value.message.startswith(f"it: `permissions.{key}[1]` must be {rule}, not `"), text

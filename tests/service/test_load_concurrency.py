@@ -4,9 +4,7 @@ import asyncio
 
 import pytest
 
-from pml.core.approvals import Approval, ApprovalId, Channel, Decider, DeciderKind, OwnerId, State, Subject
-from pml.core.loading import Plan
-from pml.core.permissions import Containment
+from pml.core.approvals import Approval, ApprovalId, OwnerId, State, Subject
 from pml.core.values import JsonObject
 from pml.service import approvals, loading
 from pml.service.carrying import stop_installs
@@ -14,24 +12,9 @@ from pml.service.desk import Desk
 from pml.service.gate import Paused
 from pml.service.settling import SETTLED
 from tests.fakes import FakeAsking
-from tests.fakes_loading import make_dependency, make_lock
 from tests.service.gatehouses import interrupt
 from tests.service.offices import BOUND_S, until_idle
-from tests.service.warehouses import (
-    ARGUMENTS,
-    OTHER_ARGUMENTS,
-    OTHER_TOOL,
-    RAN,
-    TOOL,
-    Warehouse,
-)
-
-CODE: JsonObject = {"command": "ls"}
-MODEL = Decider(kind=DeciderKind.CLIENT, id="agent", channel=Channel.MODEL)
-PLAN = Plan(
-    dependency=make_dependency(), lock=make_lock(make_dependency()), containment=Containment.BUBBLEWRAP
-)
-
+from tests.service.warehouses import ARGUMENTS, OTHER_ARGUMENTS, OTHER_TOOL, RAN, TOOL, Warehouse
 
 # At the same time
 

@@ -4,26 +4,12 @@ import asyncio
 
 import pytest
 
-from pml.core.approvals import Approval, Channel, Decider, DeciderKind, State
+from pml.core.approvals import Approval, State
 from pml.core.errors import ToolDenied
-from pml.core.loading import Plan
-from pml.core.permissions import Containment
-from pml.core.values import JsonObject
 from tests.fakes import FakeAsking
-from tests.fakes_loading import make_dependency, make_lock
 from tests.promises import promise
 from tests.service.offices import BOUND_S
-from tests.service.warehouses import (
-    RAN,
-    TOOL,
-    Warehouse,
-)
-
-CODE: JsonObject = {"command": "ls"}
-MODEL = Decider(kind=DeciderKind.CLIENT, id="agent", channel=Channel.MODEL)
-PLAN = Plan(
-    dependency=make_dependency(), lock=make_lock(make_dependency()), containment=Containment.BUBBLEWRAP
-)
+from tests.service.warehouses import RAN, TOOL, Warehouse
 
 
 @promise("load:deny-beats-consent")

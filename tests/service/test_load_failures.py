@@ -2,28 +2,15 @@
 
 import pytest
 
-from pml.core.approvals import Channel, Decider, DeciderKind, State, Subject
+from pml.core.approvals import State, Subject
 from pml.core.capability import CapabilityType
 from pml.core.config import FileKind
 from pml.core.errors import IntegrityFailed, Invalid, NotFound, ServerFailed, Unavailable
-from pml.core.loading import Plan
-from pml.core.permissions import Containment
-from pml.core.values import JsonObject
 from pml.service.gate import Paused
 from tests.fakes import FakeAsking
-from tests.fakes_loading import make_dependency, make_lock
+from tests.fakes_loading import make_dependency
 from tests.promises import promise
-from tests.service.warehouses import (
-    RAN,
-    TOOL,
-    Warehouse,
-)
-
-CODE: JsonObject = {"command": "ls"}
-MODEL = Decider(kind=DeciderKind.CLIENT, id="agent", channel=Channel.MODEL)
-PLAN = Plan(
-    dependency=make_dependency(), lock=make_lock(make_dependency()), containment=Containment.BUBBLEWRAP
-)
+from tests.service.warehouses import RAN, TOOL, Warehouse
 
 
 @promise("load:nothing-unproven")

@@ -2,36 +2,30 @@
 
 import pytest
 
-from pml.core.approvals import Approval, Channel, Decider, DeciderKind, Scope, State, Subject
+from pml.core.approvals import Approval, Decider, Scope, State, Subject
 from pml.core.config import FileKind
 from pml.core.errors import ServerFailed
-from pml.core.loading import Plan
-from pml.core.permissions import Containment
 from pml.core.ports import AuditQuery
 from pml.core.values import Json, JsonObject
 from pml.service.gate import Paused
 from tests.builders import FORM, PERSON
 from tests.fakes import FakeAsking
-from tests.fakes_loading import INTEGRITY, make_dependency, make_lock
+from tests.fakes_loading import INTEGRITY, make_dependency
 from tests.promises import promise
 from tests.service.gatehouses import ADD
 from tests.service.offices import rules_of
 from tests.service.warehouses import (
     ARGUMENTS,
+    CODE,
     CODE_TOOL,
+    MODEL,
     OTHER_ARGUMENTS,
     OTHER_TOOL,
+    PLAN,
     RAN,
     TOOL,
     Warehouse,
 )
-
-CODE: JsonObject = {"command": "ls"}
-MODEL = Decider(kind=DeciderKind.CLIENT, id="agent", channel=Channel.MODEL)
-PLAN = Plan(
-    dependency=make_dependency(), lock=make_lock(make_dependency()), containment=Containment.BUBBLEWRAP
-)
-
 
 # Asking first
 

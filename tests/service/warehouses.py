@@ -4,7 +4,7 @@ from typing import ClassVar, Final
 
 from msgspec.structs import replace
 
-from pml.core.approvals import Approval, OwnerId, SessionId, Subject
+from pml.core.approvals import Approval, Channel, Decider, DeciderKind, OwnerId, SessionId, Subject
 from pml.core.capability import McpDependency
 from pml.core.config import FileKind
 from pml.core.loading import Plan
@@ -14,7 +14,14 @@ from pml.core.ports import ApprovalQuery, Session
 from pml.core.values import JsonObject
 from pml.service.desk import Desk
 from pml.service.gate import Loader
-from tests.fakes_loading import FakeInstaller, FakeSources, FakeVariables, ProvenServers, make_lock
+from tests.fakes_loading import (
+    FakeInstaller,
+    FakeSources,
+    FakeVariables,
+    ProvenServers,
+    make_dependency,
+    make_lock,
+)
 from tests.service.gatehouses import ADD, LIST, Gatehouse
 from tests.service.offices import SESSION, Office
 
@@ -24,6 +31,11 @@ CODE_TOOL: Final = "memory:run"
 ARGUMENTS: Final[JsonObject] = {"text": "hello"}
 OTHER_ARGUMENTS: Final[JsonObject] = {"text": "good-bye"}
 RAN: Final = ("memory", "tools/call", {"name": "add", "arguments": ARGUMENTS})
+CODE: Final[JsonObject] = {"command": "ls"}
+MODEL: Final = Decider(kind=DeciderKind.CLIENT, id="agent", channel=Channel.MODEL)
+PLAN: Final = Plan(
+    dependency=make_dependency(), lock=make_lock(make_dependency()), containment=Containment.BUBBLEWRAP
+)
 RUN: Final[JsonObject] = {"name": "run", "inputSchema": {"type": "object"}}
 
 

@@ -12,7 +12,7 @@ from typing import NoReturn, TypeVar
 from pml.core.errors import ConfigInvalid
 from pml.core.jsontext import Node
 from pml.core.text import quote
-from pml.core.values import JsonObject, kind_of
+from pml.core.values import kind_of
 
 EnumT = TypeVar("EnumT", bound=StrEnum)
 
@@ -53,10 +53,6 @@ class Section:
         """Return a section that stands for the missing object `key`."""
         nothing = Node(value={}, line=self.node.line, column=self.node.column, start=0, end=0)
         return self.within(key, nothing)
-
-    def as_object(self) -> JsonObject:
-        """Return the section as it is."""
-        return {key: node.value for key, node in self.node.members.items()}
 
     def within(self, key: str, node: Node) -> "Section":
         """Return `node`, the member `key`, as an object. Raises: ConfigInvalid if it is something else."""

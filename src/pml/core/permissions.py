@@ -12,7 +12,7 @@ import msgspec
 from pml.core.fields import Fields
 from pml.core.readings import host_readings, normal
 from pml.core.text import has_hidden
-from pml.core.values import Json, JsonObject
+from pml.core.values import JsonObject
 
 HOST_RULE: Final = "a host, such as `api.example.com` or `127.0.0.1:8080`"
 FOLDER_RULE: Final = (
@@ -57,12 +57,6 @@ class Containment(StrEnum):
     def is_weaker_than(self, other: "Containment") -> bool:
         order = list(Containment)
         return order.index(self) > order.index(other)
-
-
-def parse_permissions(value: Json, *, what: str) -> Permissions:
-    """Return the permissions that a registry declares in `value`, which is `what`. Raises: Invalid."""
-    fields = Fields(what=what, value={"permissions": value}).section("permissions")
-    return Permissions() if fields is None else permissions_in(fields)
 
 
 def permissions_in(fields: Fields) -> Permissions:

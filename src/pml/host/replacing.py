@@ -8,19 +8,36 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 _STALE_S: Final = 60.0  # a replacement takes milliseconds; one from another `PML_HOME` holds another lock
 
 
-def replace_file(path: Path, content: bytes, *, mode: int, last_check: Callable[[], None]) -> None:
+def replace_file(
+    path: Path, content: bytes, *, mode: int, last_check: Callable[[], None] = lambda: None
+) -> None:
     """Give `path` the `content` and `mode`, durably, unless `last_check` raises just before it happens.
 
     Raises: OSError; `path` is whole then too, and no other file is left behind.
     """
+    with _written_beside(path, content, mode=mode) as temporary:
+        last_check()
+        os.replace(temporary, path)
+    sync_directory(path.parent)
+
+
+def create_file(path: Path, content: bytes, *, mode: int) -> None:
+    """As `replace_file`, for a file that must not be there yet. Raises: FileExistsError, OSError."""
+    with _written_beside(path, content, mode=mode) as temporary:
+        os.link(temporary, path)
+    sync_directory(path.parent)
+
+
+@contextmanager
+def _written_beside(path: Path, content: bytes, *, mode: int) -> Generator[str]:
     prefix = f".{path.name.lstrip('.')}."
     _remove_stale(path.parent, re.compile(rf"{re.escape(prefix)}[a-z0-9_]{{8}}\.tmp"))
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=prefix, suffix=".tmp")
@@ -30,13 +47,10 @@ def replace_file(path: Path, content: bytes, *, mode: int, last_check: Callable[
             file.flush()
             os.chmod(temporary, mode)
             os.fsync(file.fileno())
-        last_check()
-        os.replace(temporary, path)
-    except BaseException:
+        yield temporary
+    finally:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
-        raise
-    sync_directory(path.parent)
 
 
 def _remove_stale(directory: Path, name: re.Pattern[str]) -> None:

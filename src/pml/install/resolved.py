@@ -48,7 +48,7 @@ class ResolvedLocks:
         """Keep the closure of `package`. Raises: OSError."""
         kept: Json = {"at": self._clock.now().isoformat(), "lock": lock_json(lock)}
         private_directory(self._folder)
-        replace_file(self._path(package), json.dumps(kept).encode(), mode=0o600, last_check=lambda: None)
+        replace_file(self._path(package), json.dumps(kept).encode(), mode=0o600)
 
     def remove_old(self) -> None:
         """Remove what no longer counts."""

@@ -79,7 +79,7 @@ def hash_tree(tree: Path) -> TreeHash:
 
 def keep_list(tree: Path, hashed: TreeHash) -> None:
     """Keep the list of files beside `tree`, durably. Raises: OSError."""
-    replace_file(_beside(tree, LIST), _encode(hashed.records), mode=0o600, last_check=lambda: None)
+    replace_file(_beside(tree, LIST), _encode(hashed.records), mode=0o600)
 
 
 def verify(tree: Path, expected: str, *, read_all: bool = False) -> Difference | None:
@@ -237,7 +237,7 @@ def _keep_stamps(tree: Path, expected: str, seen: Mapping[bytes, Stamp], moment:
         return
     stamps = {path: stamp for path, stamp in seen.items() if _is_settled(stamp, moment)}
     content = msgspec.msgpack.encode(_Cache(tree=expected, boot=boot, stamps=stamps))
-    replace_file(_beside(tree, CACHE), content, mode=0o600, last_check=lambda: None)
+    replace_file(_beside(tree, CACHE), content, mode=0o600)
 
 
 def _is_settled(stamp: Stamp, moment: int) -> bool:

@@ -18,8 +18,9 @@ import msgspec
 
 from pml.core.errors import PmlError
 from pml.host.private import private_directory
+from pml.host.replacing import replace_file
 from pml.registry.entries import MAX_BYTES, EntryName, Form
-from pml.registry.files import read_plain, write_whole
+from pml.registry.files import read_plain
 
 UNUSED_S: Final = 30 * 86400.0  # a project laid aside for a holiday finds its answers again
 MAX_ENTRIES: Final = 1000  # many times what one person's workspaces use
@@ -93,8 +94,8 @@ class Cache:
         kept = self._body(key, answered.sha256)
         try:
             private_directory(self._place)
-            write_whole(kept, body, mode=0o600)
-            write_whole(self._index(key), msgspec.json.encode(answered), mode=0o600)
+            replace_file(kept, body, mode=0o600)
+            replace_file(self._index(key), msgspec.json.encode(answered), mode=0o600)
             _unlink(*(path for path in self._bodies(key.file) if path != kept))
             self._prune()
         except OSError as exc:
@@ -103,7 +104,7 @@ class Cache:
     def renew(self, answered: Answered) -> None:
         """Keep an answer whose body is stored already."""
         try:
-            write_whole(self._index(answered.key), msgspec.json.encode(answered), mode=0o600)
+            replace_file(self._index(answered.key), msgspec.json.encode(answered), mode=0o600)
         except OSError as exc:
             self._debug(f"registry cache: cannot keep {answered.key.name}: {exc.strerror}")
 

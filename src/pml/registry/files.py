@@ -1,41 +1,16 @@
-"""Files as a whole: written so that a reader sees all or nothing, read only where they are plain files."""
+"""The files of a registry and of its cache: read only where they are plain files."""
 
 import errno
 import os
 import stat
-import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from pml.core.errors import Invalid, Unavailable
 
-_STALE_S: Final = 60.0  # a write takes milliseconds
-_TEMPORARY: Final = ".pml-registry-"
 _FLAGS: Final = (
     os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 )
-
-
-def write_whole(path: Path, content: bytes, *, mode: int, replace: bool = True) -> None:
-    """Give `path` the `content`. Raises: OSError; without `replace`, FileExistsError if there is one."""
-    import tempfile
-
-    _remove_stale(path.parent)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=_TEMPORARY, suffix=".tmp")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.chmod(temporary, mode)
-            os.fsync(file.fileno())
-        if replace:
-            os.replace(temporary, path)
-        else:
-            os.link(temporary, path)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
 
 
 def read_plain(path: Path, *, limit: int) -> bytes | None:
@@ -69,13 +44,3 @@ def read_plain(path: Path, *, limit: int) -> bytes | None:
 
 def _no_plain_file(path: Path) -> Invalid:
     return Invalid(f"`{path}` is no plain file", hint="a registry holds files, no links")
-
-
-def _remove_stale(directory: Path) -> None:
-    """Remove what writers that were killed left behind."""
-    with os.scandir(directory) as entries:
-        left = [entry for entry in entries if entry.name.startswith(_TEMPORARY)]
-    for entry in left:
-        with suppress(OSError):  # a file that cannot be removed is in nobody's way
-            if time.time() - entry.stat(follow_symlinks=False).st_mtime > _STALE_S:
-                os.unlink(entry)

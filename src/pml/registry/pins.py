@@ -14,7 +14,8 @@ import msgspec
 from pml.core.errors import Changed, Invalid, Unavailable
 from pml.core.text import visible
 from pml.host.private import private_directory
-from pml.registry.files import read_plain, write_whole
+from pml.host.replacing import create_file
+from pml.registry.files import read_plain
 
 _MAX_BYTES: Final = 16 * 1024
 
@@ -59,7 +60,7 @@ class CodePins:
         path = self._path(registry, fqdn)
         try:
             private_directory(self._place)
-            write_whole(path, msgspec.json.encode(pin), mode=0o600, replace=False)
+            create_file(path, msgspec.json.encode(pin), mode=0o600)
         except FileExistsError:
             self.check(registry=registry, fqdn=fqdn, code=code)
         except OSError as exc:

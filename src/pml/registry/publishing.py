@@ -20,8 +20,9 @@ from pml.core.integrity import Algorithm, integrity_of, parse_integrity
 from pml.core.locks import Lock
 from pml.core.text import quote
 from pml.host.locks import open_lock_file, try_lock
+from pml.host.replacing import replace_file
 from pml.registry.entries import MAX_BYTES, SUFFIX, EntryName, Form, code_form
-from pml.registry.files import read_plain, write_whole
+from pml.registry.files import read_plain
 from pml.registry.folder import RegistryFolder
 
 _LOCK_FILE: Final = ".pml-publish.lock"
@@ -220,8 +221,8 @@ def _write(published: Published, body: bytes, code: bytes | None) -> None:
     if published.status is Status.UNCHANGED:
         return
     if published.code_path is not None and code is not None:
-        write_whole(published.code_path, code, mode=_MODE)
-    write_whole(published.path, body, mode=_MODE)
+        replace_file(published.code_path, code, mode=_MODE)
+    replace_file(published.path, body, mode=_MODE)
 
 
 @contextmanager
