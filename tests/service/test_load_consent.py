@@ -521,6 +521,46 @@ async def test_a_rule_for_all_of_what_comes_along_covers_it(warehouse: Warehouse
     assert warehouse.installs == ["helper@1.2.3", "memory@1.2.3"]
 
 
+@promise("load:rules-cover-only-the-proven")
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"tool": "helper:*", "expires": "2001-01-01T00:00:00Z"},
+        {"tool": "helper:*", "created_at": "2001-01-01T00:00:00Z", "ttl_s": 60},
+        {"tool": "helper:*", "args": {}, "exact": True},
+        {"tool": "helper:*", "args": {"path": "/a"}},
+    ],
+    ids=["expired", "outlived", "exact", "for some arguments"],
+)
+async def test_a_rule_that_does_not_allow_all_of_what_comes_along_now_does_not_cover_it(
+    warehouse: Warehouse, entry: Json
+) -> None:
+    warehouse.sources.offer("memory", make_dependency("helper"), make_dependency())
+    warehouse.configure(allow=["memory:*", entry])
+
+    paused = await warehouse.pause(TOOL)
+
+    assert (facts(paused.record)["name"], warehouse.installs) == ("helper", [])
+
+
+async def test_a_deny_that_is_over_refuses_nothing_that_comes_along(warehouse: Warehouse) -> None:
+    warehouse.sources.offer("memory", make_dependency("helper"), make_dependency())
+    over = {"tool": "helper:*", "expires": "2001-01-01T00:00:00Z"}
+    warehouse.configure(allow=["memory:*"], deny=[over])
+
+    assert facts((await warehouse.pause(TOOL)).record)["name"] == "helper"
+
+
+async def test_nothing_is_installed_if_the_last_of_what_comes_along_is_denied(warehouse: Warehouse) -> None:
+    warehouse.sources.offer("memory", make_dependency(), make_dependency("helper"))
+    warehouse.configure(allow=["memory:*"], deny=["helper:*"])
+
+    with pytest.raises(ToolDenied):
+        await warehouse.call(TOOL)
+
+    assert warehouse.installer.resolved == []
+
+
 @promise("load:deny-beats-consent")
 async def test_what_comes_along_is_not_installed_if_rules_deny_all_of_it(warehouse: Warehouse) -> None:
     warehouse.sources.offer("memory", make_dependency("helper"), make_dependency())
@@ -532,15 +572,19 @@ async def test_what_comes_along_is_not_installed_if_rules_deny_all_of_it(warehou
     assert (warehouse.installer.resolved, await warehouse.questions()) == ([], [])
 
 
-@pytest.mark.parametrize("is_configured", [True, False], ids=["configured", "of the catalog"])
+@pytest.mark.parametrize(
+    "other",
+    [None, make_dependency("notes", version="9.9.9"), make_dependency("notes", args=("--less",))],
+    ids=["configured", "of the catalog", "of the catalog, on other terms"],
+)
 async def test_nothing_comes_along_under_the_name_of_another_server(
-    warehouse: Warehouse, is_configured: bool
+    warehouse: Warehouse, other: McpDependency | None
 ) -> None:
     warehouse.sources.offer("memory", make_dependency("notes"), make_dependency())
-    if is_configured:
+    if other is None:
         warehouse.configure(servers={"notes": SERVER}, allow=["memory:*"])
     else:
-        warehouse.sources.offer("notes", make_dependency("notes", version="9.9.9"))
+        warehouse.sources.offer("notes", other)
 
     with pytest.raises(ServerFailed, match="that name means another one"):
         await warehouse.call(TOOL)

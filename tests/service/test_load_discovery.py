@@ -3,9 +3,7 @@
 import pytest
 
 from pml.core.config import FileKind
-from pml.core.errors import Invalid, Unavailable
-from pml.core.loading import Installed
-from pml.core.servers import ServerSpec
+from pml.core.errors import Invalid, PmlError, Unavailable
 from pml.service.discovery import Tools, known_tools
 from pml.service.policy import current_policy
 from tests.fakes import FakeAsking
@@ -65,15 +63,23 @@ async def test_what_a_file_configures_or_denies_is_not_offered_from_the_catalog(
     assert (await known(warehouse)).by_name == {}
 
 
-@pytest.mark.parametrize("is_whole", [True, False], ids=["deps.json", "one install"])
+@pytest.mark.parametrize(
+    ("look", "error"),
+    [
+        ("all_installed", Invalid("deps.json is broken")),
+        ("all_installed", Unavailable("deps.json cannot be read")),
+        ("launch", Unavailable("there is no node")),
+    ],
+    ids=["a broken deps.json", "one that cannot be read", "one install"],
+)
 async def test_what_is_wrong_with_an_install_hides_nothing_else(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, is_whole: bool
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, look: str, error: PmlError
 ) -> None:
     warehouse.place(make_dependency("broken"))
 
-    def fail(*args: object, **options: object) -> dict[str, Installed] | ServerSpec:
-        raise Invalid("deps.json is broken") if is_whole else Unavailable("there is no node")
+    def fail(*args: object, **options: object) -> None:
+        raise error
 
-    monkeypatch.setattr(warehouse.installer, "all_installed" if is_whole else "launch", fail)
+    monkeypatch.setattr(warehouse.installer, look, fail)
 
     assert list((await known(warehouse)).by_name) == ["memory:add", "memory:list"]

@@ -261,3 +261,14 @@ async def test_an_approved_call_is_not_run_by_files_that_changed_after_it_was_as
         await warehouse.call(TOOL, asking=FakeAsking(allow_and_tamper))
 
     assert (warehouse.servers.started, warehouse.servers.ran) == (["memory"], [])
+
+
+@promise("load:changed-never-starts")
+async def test_nobody_is_asked_to_accept_files_that_are_not_there(warehouse: Warehouse) -> None:
+    warehouse.place(make_dependency())
+    warehouse.installer.tamper("memory", "all of it is missing", tree="")
+
+    with pytest.raises(ArtefactChanged, match="all of it is missing"):
+        await warehouse.call(TOOL)
+
+    assert (await warehouse.questions(), warehouse.servers.ran) == ([], [])

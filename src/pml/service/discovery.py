@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pml.core.errors import Invalid, PmlError
+from pml.core.errors import Invalid, PmlError, Unavailable
 from pml.core.globs import Glob
 from pml.core.manifests import Manifest, launch_digest
 from pml.core.names import ToolName, wire_of
@@ -53,7 +53,7 @@ async def known_tools(gate: Gate, policy: Policy, *, problems: Mapping[str, str]
     for name in sorted(policy.settings.servers):
         launch = find_launch(gate, policy, name)
         manifest = None if launch is None else await _known(gate, launch)
-        if manifest is None and not is_denied_whole(policy, name):
+        if manifest is None and not _is_denied(gate, policy, name):
             missing[name] = problems.get(name, "starting")
         elif manifest is not None:
             manifests.append(manifest)
@@ -110,8 +110,12 @@ def _startable(gate: Gate, policy: Policy) -> list[Launch]:
     """Return the servers that may be started: configured where it counts, and not denied as a whole."""
     found = (find_launch(gate, policy, name) for name in sorted(policy.settings.servers))
     return [
-        launch for launch in found if launch is not None and not is_denied_whole(policy, launch.spec.name)
+        launch for launch in found if launch is not None and not _is_denied(gate, policy, launch.spec.name)
     ]
+
+
+def _is_denied(gate: Gate, policy: Policy, name: str) -> bool:
+    return is_denied_whole(policy, name, now=gate.desk.clock.now())
 
 
 async def _known(gate: Gate, launch: Launch) -> Manifest | None:
@@ -138,14 +142,14 @@ async def _loadable(gate: Gate, policy: Policy) -> list[tuple[Manifest, str | No
     return [
         entry
         for name, entry in sorted(found.items())
-        if name not in taken and not is_denied_whole(policy, name)
+        if name not in taken and not _is_denied(gate, policy, name)
     ]
 
 
 def _installed(gate: Gate, loader: Loader) -> list[tuple[str, Launch]]:
     """Return how installed servers are started; what one of them lacks is told when it is called."""
     launches: list[tuple[str, Launch]] = []
-    with contextlib.suppress(Invalid):  # a broken deps.json: every call of an installed server tells
+    with contextlib.suppress(Invalid, Unavailable):  # every call of an installed server tells
         for name, installed in loader.installer.all_installed().items():
             with contextlib.suppress(PmlError):
                 spec = loader.installer.launch(installed, workspace=gate.session.workspace)

@@ -8,6 +8,8 @@ import asyncio
 import contextlib
 from collections.abc import Generator
 
+from msgspec.structs import replace
+
 from pml.core.approvals import Approval, State, Subject, call_facts
 from pml.core.audit import dependency_installed
 from pml.core.capability import CapabilityType, McpDependency
@@ -71,6 +73,8 @@ async def load_server(
         settled=settled,
         told=told,
     )
+    for dependency in found.metadata.mcp_deps:
+        step.check_name(dependency)
     for dependency in found.metadata.mcp_deps:
         installed = in_use(loader, dependency)
         if installed is None or _is_held_less(loader, installed):
@@ -169,7 +173,6 @@ class _Step:
     async def install(self, found: Found, dependency: McpDependency) -> None:
         """Install the server if a rule covers it or somebody consents."""
         loader = self._loader
-        self._check_name(dependency)
         if dependency.integrity is None and not self._policy.settings.allow_unverified:
             raise IntegrityFailed(
                 dependency.title,
@@ -189,15 +192,16 @@ class _Step:
             return
         await self._ask(found, plan)
 
-    def _check_name(self, dependency: McpDependency) -> None:
+    def check_name(self, dependency: McpDependency) -> None:
         """Refuse what comes along under a name that means another server, or that rules deny as a whole."""
         name, policy = dependency.name, self._policy
         if name == self._attempt.tool.namespace:
             return
-        if is_denied_whole(policy, name):
+        if is_denied_whole(policy, name, now=self._gate.desk.clock.now()):
             raise ToolDenied(f"server `{name}` is denied by user config", tool=f"{name}:*")
         bundled = (each.metadata.dependency(name) for each in self._loader.sources.bundled())
-        taken = [each for each in bundled if each is not None and each.package != dependency.package]
+        plain = replace(dependency, lock=None)
+        taken = [each for each in bundled if each is not None and replace(each, lock=None) != plain]
         if taken or name in policy.settings.servers:
             raise Unavailable(
                 f"`{self._tool}` wants to bring a server `{name}` along, but that name means another one",
@@ -217,7 +221,8 @@ class _Step:
         if dependency.integrity is None or (accepted is not None and accepted.terms != plan.terms):
             return False
         if dependency.name != self._attempt.tool.namespace:
-            return is_allowed_whole(self._policy, dependency.name)
+            now = self._gate.desk.clock.now()
+            return is_allowed_whole(self._policy, dependency.name, now=now)
         return self._judged.kind is VerdictKind.ALLOW
 
     async def _is_trusted_now(self) -> bool:

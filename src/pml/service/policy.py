@@ -5,6 +5,7 @@ deny, so nothing is allowed by any file and everything that is not denied asks.
 """
 
 from dataclasses import dataclass
+from datetime import datetime
 
 import msgspec
 
@@ -120,20 +121,25 @@ def refuse_denied(judged: Judged, tool: str) -> None:
         )
 
 
-def is_denied_whole(policy: Policy, namespace: str) -> bool:
+def is_denied_whole(policy: Policy, namespace: str, *, now: datetime) -> bool:
     """Tell whether rules deny every tool of a server, whatever it is called with."""
-    return _names_whole(policy, namespace, Effect.DENY)
+    return _names_whole(policy, namespace, Effect.DENY, now)
 
 
-def is_allowed_whole(policy: Policy, namespace: str) -> bool:
-    """Tell whether rules allow every tool of a server, and deny none of them as a whole."""
-    return _names_whole(policy, namespace, Effect.ALLOW) and not is_denied_whole(policy, namespace)
+def is_allowed_whole(policy: Policy, namespace: str, *, now: datetime) -> bool:
+    """Tell whether rules allow every tool of a server, and do not deny them all."""
+    is_allowed = _names_whole(policy, namespace, Effect.ALLOW, now)
+    return is_allowed and not is_denied_whole(policy, namespace, now=now)
 
 
-def _names_whole(policy: Policy, namespace: str, effect: Effect) -> bool:
+def _names_whole(policy: Policy, namespace: str, effect: Effect, now: datetime) -> bool:
     whole = {"*", "*:*", f"{namespace}:*"}
     return any(
-        rule.effect is effect and not rule.args and rule.tool in whole for rule in policy.settings.rules
+        rule.effect is effect
+        and rule.tool in whole
+        and not (rule.args or rule.exact)
+        and (rule.expires_at is None or now < rule.expires_at)
+        for rule in policy.settings.rules
     )
 
 

@@ -24,8 +24,8 @@ async def start_proven(
         return
     except ArtefactChanged as exc:
         changed, loader = exc, gate.loader
-    if loader is None or launch.spec.artefact is None:
-        raise changed
+    if loader is None or launch.spec.artefact is None or not changed.tree:
+        raise changed  # where there is nothing left to accept, nobody is asked to
     name, tool = launch.spec.name, str(attempt.tool)
     question = Question(
         session=gate.session,

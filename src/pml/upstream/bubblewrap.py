@@ -139,7 +139,10 @@ def _system(declared: Sequence[str]) -> Iterator[_Mount]:
 
 
 def _config(workspace: str, *, seen: Sequence[str], home: str) -> Iterator[_Mount]:
-    path = os.path.realpath(os.path.join(workspace, CONFIG))
+    try:
+        path = os.path.realpath(os.path.join(workspace, CONFIG))
+    except OSError as exc:  # somebody exchanges it just now
+        raise ServerFailed(f"{CONFIG} of the workspace cannot be read: {exc.strerror}") from exc
     if within_any(path, seen) and not within(path, home) and (copy := copy_of(path, home=home)) is not None:
         yield path, ("--ro-bind-fd", Pinned(copy), path)
 
