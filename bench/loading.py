@@ -204,7 +204,7 @@ def _rows(name: str, numbers: Numbers) -> list[Row]:
     ours, own, proof = median(numbers.starts), median(numbers.own_starts), median(numbers.proofs)
     found: list[Row] = []
     if numbers.peer_first is not None:
-        ratio = f"1/{numbers.peer_first / numbers.first:.1f}"
+        ratio = f"{numbers.first / numbers.peer_first:.1f}x"
         peer = f"{tool}: {numbers.peer_first:.2f} s"
         found.append((f"first use of {name}, empty caches", f"{numbers.first:.2f} s", peer, ratio, "stated"))
     if numbers.peer_starts:
