@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 import subprocess
 import time
 from collections.abc import Generator
@@ -112,3 +113,17 @@ def test_where_there_is_nothing_status_and_list_say_where_servers_come_from(pml:
         assert ran.code == OK
         for words in ("mcpServers", "pml catalog list", "pml deps list"):
             assert words in ran.out
+
+
+@pytest.mark.usefixtures("greeter")
+def test_files_that_are_gone_are_told_by_doctor_and_by_the_call_with_the_way_out(
+    pml: Pml, pml_home: Path
+) -> None:
+    shutil.rmtree(pml_home / "servers" / "greeter")
+
+    checks = {each["name"]: each for each in pml("doctor", "--json").json["checks"]}
+    called = pml("call", "greeter:greet", '{"name": "Ada"}')
+
+    assert (checks["installed"]["status"], called.code) == ("warn", FAILED)
+    for told in (checks["installed"]["hint"], called.err):
+        assert "install it anew with `pml deps install greeter`" in told

@@ -144,7 +144,7 @@ class ArtefactChanged(Conflict):
         shown = ", ".join(f"`{file}`" for file in files[:3]) + (" and more" if len(files) > 3 else "")
         super().__init__(
             f"server `{server}` is not started: its files have changed: {shown}",
-            hint="install it anew with `pml deps install`, or let a person accept the change",
+            hint=f"install it anew with `pml deps install {server}`, or let a person accept the change",
         )
         self.server = server
         self.files = files
