@@ -1,4 +1,4 @@
-"""The folders that permissions name, as paths. Whether they exist and who reaches them is not known here."""
+"""Folders as permissions and search paths name them. Whether they exist, or for whom, is not known here."""
 
 import os
 
@@ -15,3 +15,8 @@ def expand_folder(text: str, *, home: str) -> str:
     if not os.path.isabs(path):
         raise Invalid(f"{quote(text)} is no folder that a server may be given: it is relative")
     return "/" + path.lstrip("/") if path.startswith("//") else path
+
+
+def absolute_only(path: str) -> str:
+    """Return the search path without relative entries: those would find programs in the workspace."""
+    return os.pathsep.join(entry for entry in path.split(os.pathsep) if os.path.isabs(entry))

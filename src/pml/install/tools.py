@@ -22,6 +22,7 @@ import msgspec
 
 from pml.core.errors import Invalid, Unavailable
 from pml.core.text import quote
+from pml.host.folders import absolute_only
 
 DISK_BYTES: Final = 2 * 1024**3  # the largest servers in use unpack to a few hundred megabytes
 DISK_ENTRIES: Final = 250_000  # files and folders; a folder of nothing but names fills a disk too
@@ -83,8 +84,7 @@ def find_uv() -> str:
 
 def find_program(name: str, *, path: str) -> str | None:
     """Return the program in the folders of `path` that are absolute: others lie where the user works."""
-    folders = [folder for folder in path.split(os.pathsep) if os.path.isabs(folder)]
-    found = which(name, path=os.pathsep.join(folders))
+    found = which(name, path=absolute_only(path))
     return found if found is not None and os.path.isabs(found) else None
 
 

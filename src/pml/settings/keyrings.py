@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol, cast
 import msgspec
 
 from pml.core.errors import Unavailable
+from pml.host.folders import absolute_only
 
 KEYRING_WAIT_S: Final = 20.0  # a locked keyring asks a person for its password: longer means nobody is there
 
@@ -71,7 +72,7 @@ class SystemKeyring:
     def __init__(self, home: Path, environ: Mapping[str, str], *, wait_s: float = KEYRING_WAIT_S) -> None:
         self._service = f"pml {os.path.realpath(home)}"
         self._environ = {
-            name: _absolute_only(value) if name in _SEARCHED else value
+            name: absolute_only(value) if name in _SEARCHED else value
             for name, value in environ.items()
             if _PASSED.fullmatch(name)
         }
@@ -118,11 +119,6 @@ class SystemKeyring:
         if answer is None:
             raise Unavailable(f"the keyring did not answer within {self._wait_s:g} s")
         return answer
-
-
-def _absolute_only(path: str) -> str:
-    """Return the search path without relative entries: those would find code in the workspace."""
-    return os.pathsep.join(entry for entry in path.split(os.pathsep) if os.path.isabs(entry))
 
 
 def _understood(answer: bytes) -> _Reply:

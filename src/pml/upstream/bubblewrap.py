@@ -13,8 +13,8 @@ from typing import Final
 
 from pml.core.errors import ServerFailed
 from pml.core.text import visible
+from pml.host.folders import absolute_only
 from pml.upstream.copies import copy_of
-from pml.upstream.environment import absolute_only
 from pml.upstream.pinned import Pinned, opened
 from pml.upstream.reach import CONFIG, SYSTEM, SYSTEM_FILES, Reach, within, within_any
 

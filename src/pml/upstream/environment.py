@@ -3,12 +3,12 @@
 Whether a declared variable may be declared was decided when the file or the metadata was read.
 """
 
-import os
 import sys
 from collections.abc import Mapping
 from typing import Final
 
 from pml.core.servers import ServerSpec
+from pml.host.folders import absolute_only
 
 _PASSED: Final = frozenset(
     {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LANGUAGE", "TZ", "TMPDIR"}
@@ -50,8 +50,3 @@ def _is_passed(name: str) -> bool:
 
 def _is_passed_to_installed(name: str) -> bool:
     return name in _PASSED_TO_INSTALLED or name.startswith("LC_")
-
-
-def absolute_only(path: str) -> str:
-    """Return the search path without relative entries: those would find programs in the workspace."""
-    return os.pathsep.join(entry for entry in path.split(os.pathsep) if os.path.isabs(entry))
