@@ -118,6 +118,7 @@ async def open_desk(place: Place) -> AsyncGenerator["Desk"]:
                 owners=owners,
                 processes=SystemProcesses(),
                 configs=DiskConfigs(place),
+                home=str(place.home),
             )
         finally:
             await store.close()

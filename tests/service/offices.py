@@ -60,6 +60,7 @@ class Office:
             owners=self.owners,
             processes=self.processes,
             configs=DiskConfigs(self.place),
+            home=str(self.home),
         )
 
     def desk_of(self, owner: OwnerId, store: Store | None = None) -> Desk:

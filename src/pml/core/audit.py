@@ -171,6 +171,28 @@ def session_ended(session_id: str, *, at: datetime) -> Entry:
     return Entry(at=at, kind="session.ended", session_id=session_id)
 
 
+def session_changed(session_id: str, state: str, *, at: datetime) -> Entry:
+    """A launched agent's run that went on to `state`."""
+    return Entry(at=at, kind="session.changed", session_id=session_id, detail={"state": state})
+
+
+def session_said(session_id: str, kind: str, text: str, *, seq: int, at: datetime) -> Entry:
+    """A message of a launched agent; of it only the digest, and its place among the messages."""
+    detail: JsonObject = {"kind": kind, "seq": seq, "message_digest": digest(text)}
+    return Entry(at=at, kind="session.said", session_id=session_id, detail=detail)
+
+
+def token_created(
+    token_id: str, role: str, name: str, *, at: datetime, by: Decider | None, session_id: str | None
+) -> Entry:
+    detail: JsonObject = {"token": token_id, "role": role, "name": name}
+    return Entry(at=at, kind="token.created", session_id=session_id, by=by, detail=detail)
+
+
+def token_revoked(token_id: str, *, at: datetime, by: Decider | None, session_id: str | None) -> Entry:
+    return Entry(at=at, kind="token.revoked", session_id=session_id, by=by, detail={"token": token_id})
+
+
 def grant_added(
     session_id: str, tool: str, *, at: datetime, by: Decider, approval_id: str | None, digest: str | None
 ) -> Entry:

@@ -16,9 +16,12 @@ from pml.core.approvals import Approval, ApprovalId, Decider, Event, OwnerId, Se
 from pml.core.audit import Entry, Head, Link
 from pml.core.config import ConfigFile, FileKind
 from pml.core.errors import ConfigInvalid, Conflict
+from pml.core.identity import TokenRole
 from pml.core.manifests import Manifest
 from pml.core.matchers import Paths
+from pml.core.processes import Process as Process
 from pml.core.rules import Effect
+from pml.core.supervising import Receipts, Runs, Tokens
 from pml.core.values import Json, JsonObject
 
 
@@ -43,13 +46,6 @@ class Owners(Protocol):
     def alive(self, owner: OwnerId) -> bool: ...
 
 
-class Process(msgspec.Struct, frozen=True, kw_only=True):
-    """One process, told apart from a later one with the same number by when it started."""
-
-    pid: int
-    started: float
-
-
 class Processes(Protocol):
     def running(self, process: Process) -> bool: ...
 
@@ -71,7 +67,11 @@ class Processes(Protocol):
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent connection (or a script's), with a parent or none."""
+    """One agent connection (or a script's), with a parent or none.
+
+    `tools` are globs of all that it may use, None where only the rules say. `waits`: it was launched with
+    the permission tool, so every question of its calls is waited for. `ttl_s` is its own time to decide.
+    """
 
     id: SessionId
     name: str
@@ -80,6 +80,10 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     parent_id: SessionId | None = None
     process: Process | None = None
     is_agent: bool
+    role: TokenRole = TokenRole.SESSION
+    tools: tuple[str, ...] | None = None
+    waits: bool = False
+    ttl_s: int | None = None
     started_at: datetime
     ended_at: datetime | None = None
 
@@ -179,6 +183,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 class ApprovalQuery(msgspec.Struct, frozen=True, kw_only=True):
     states: frozenset[State] | None = None
     session_id: SessionId | None = None
+    sessions: frozenset[SessionId] | None = None
     digest: str | None = None
     after: tuple[datetime, ApprovalId] | None = None
     limit: int = 100
@@ -248,6 +253,22 @@ class Sessions(Protocol):
     async def get(self, session_id: SessionId) -> Session | None: ...
 
     async def live(self) -> list[Session]: ...
+
+    async def page(self, *, after: tuple[datetime, SessionId] | None, limit: int) -> list[Session]:
+        """Return sessions newest first, ended ones too, older than `after`."""
+        ...
+
+    async def descendants(self, session_id: SessionId) -> list[Session]:
+        """Return the sessions that this one started, and those they started, ended ones too."""
+        ...
+
+    async def forget(self, *, older_than: datetime) -> None:
+        """Delete ended sessions that no approval belongs to, with their runs, messages and tokens."""
+        ...
+
+    async def set_process(self, session_id: SessionId, process: Process) -> None:
+        """Tell which process holds the session. Raises: NotFound."""
+        ...
 
 
 class Grants(Protocol):
@@ -368,6 +389,12 @@ class Store(Protocol):
     def approvals(self) -> Approvals: ...
     @property
     def sessions(self) -> Sessions: ...
+    @property
+    def tokens(self) -> Tokens: ...
+    @property
+    def runs(self) -> Runs: ...
+    @property
+    def receipts(self) -> Receipts: ...
     @property
     def grants(self) -> Grants: ...
     @property

@@ -17,4 +17,5 @@ class Desk:
     owners: Owners
     processes: Processes
     configs: Configs
+    home: str  # PML_HOME: a command that names it is a person's to decide
     policies: "dict[str, Policy]" = field(default_factory=dict[str, "Policy"])  # by workspace; a cache

@@ -1,0 +1,80 @@
+"""Who speaks to the hub: tokens and the roles they give. A token is shown once and kept only as a hash.
+
+    person    decides anything, sees everything, calls no tool
+    session   calls tools, launches children, decides for its descendants
+    child     calls tools and asks, nothing else
+
+Where a token comes from and how it travels is not known here.
+"""
+
+import hashlib
+import hmac
+import re
+from datetime import datetime
+from enum import StrEnum
+from typing import Final, NewType
+
+import msgspec
+
+from pml.core.approvals import SessionId
+
+TokenId = NewType("TokenId", str)
+
+SECRET_BYTES: Final = 32
+_TOKEN: Final = re.compile(r"pml_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
+
+
+class TokenRole(StrEnum):
+    PERSON = "person"
+    SESSION = "session"
+    CHILD = "child"
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of a token. `session_id` is the session it speaks for; a person's has none."""
+
+    id: TokenId
+    role: TokenRole
+    name: str
+    hash: str
+    session_id: SessionId | None = None
+    created_at: datetime
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+    def is_live(self, now: datetime) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """Whoever makes a request, as their token told."""
+
+    token_id: TokenId
+    role: TokenRole
+    name: str
+    session_id: SessionId | None
+
+
+def token_text(token_id: TokenId, secret: str) -> str:
+    """Return the token as its holder keeps it."""
+    return f"pml_{token_id}_{secret}"
+
+
+def read_token(text: str) -> tuple[TokenId, str] | None:
+    """Return the id and the secret of a token, None for what is none."""
+    found = _TOKEN.fullmatch(text)
+    return None if found is None else (TokenId(found[1]), found[2])
+
+
+def secret_hash(secret: str) -> str:
+    """Return what is kept of a secret: it is 256 random bits, so a plain hash tells nothing."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def identify(token: Token | None, secret: str, *, now: datetime) -> Identity | None:
+    """Return whose token this is, in the same time for all; None if unknown, wrong, revoked or over."""
+    kept = "" if token is None else token.hash
+    is_same = hmac.compare_digest(kept, secret_hash(secret))
+    if token is None or not is_same or not token.is_live(now):
+        return None
+    return Identity(token_id=token.id, role=token.role, name=token.name, session_id=token.session_id)
