@@ -160,7 +160,7 @@ class _Installing:
                 self._desk,
                 self._policy,
                 Call(tool=f"{tool.namespace}:{action}", arguments={}),
-                session_id=None,
+                session=None,
             )
             for action in actions
         ]

@@ -174,7 +174,7 @@ async def explain_call(args: argparse.Namespace) -> int:
     async with open_desk(place) as desk:
         policy = await current_policy(desk, str(place.workspace))
         refuse_wire_name(call.tool, policy)
-        judged = await judge(desk, policy, call, session_id=None)
+        judged = await judge(desk, policy, call, session=None)
         near = list(_near_misses(policy, call, judged, desk.clock.now()))
     if args.json:
         print_json(_judged_json(judged, near, policy))

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from pml.core.approvals import SessionId
+from pml.core.approvals import OwnerId, SessionId
 from pml.core.errors import IllegalEvent
 from pml.core.processes import Process
 
@@ -51,6 +51,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     session_id: SessionId
     order: Order
+    owner: OwnerId  # the process that keeps it
     state: RunState = RunState.STARTING
     config: str | None = None
     turns: int = 0
@@ -112,6 +113,10 @@ class Agents(Protocol):
 
     def remove_config(self, folder: str) -> None:
         """Remove the configuration, if it is there."""
+        ...
+
+    def kill(self, process: Process) -> None:
+        """End an agent whose keeper is gone, and all that it started."""
         ...
 
     async def run(self, order: Order, *, session_id: SessionId, token: str, told: Told) -> Outcome:

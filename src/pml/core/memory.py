@@ -11,6 +11,14 @@ from pml.core.rules import runs_code
 from pml.core.values import Json, JsonObject
 
 META_TOOLS: Final = frozenset({"pml:call", "pml:discover"})  # they only carry other calls
+# PML's own tools by which sessions ask, answer and supervise; who may use them is told by the session's role
+SUPERVISING: Final = frozenset(
+    f"pml:{name}"
+    for name in (
+        *("loopback_permit", "loopback_respond", "loopback_pending", "loopback_wait"),
+        *("session_launch", "session_wait", "session_list", "session_stop"),
+    )
+)
 
 
 def always_entry(tool: str, arguments: JsonObject, *, literal: bool = False) -> Json:
@@ -31,7 +39,7 @@ def always_entry(tool: str, arguments: JsonObject, *, literal: bool = False) -> 
 def check_rememberable(tool: str) -> None:
     """Raise Invalid for a meta-tool, and for a name that would be read as a pattern."""
     parse_tool(tool)
-    if tool in META_TOOLS:
+    if tool in META_TOOLS or tool in SUPERVISING:
         raise Invalid(f"`{tool}` only carries other calls and is never remembered", hint="allow it once")
 
 

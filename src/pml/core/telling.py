@@ -88,6 +88,8 @@ def why_asked(record: Approval) -> str:
     if record.subject is Subject.WORKSPACE_TRUST:
         return f"it would allow a call that waits, by {entry} ({where})"
     match rule.verdict:
+        case "reserved":
+            return entry
         case "broken":
             return f"{where} is broken: {entry}\nuntil it is mended its denies are unknown: look closely"
         case "unlisted":

@@ -37,6 +37,8 @@ from pml.core.digest import digest_call
 from pml.core.errors import Changed, Conflict, Forbidden, Invalid, MayNotDecide, NotFound, ToolDenied
 from pml.core.names import parse_tool
 from pml.core.ports import ApprovalQuery, Session
+from pml.core.reserved import WHY as WHY_RESERVED
+from pml.core.reserved import is_reserved
 from pml.core.rules import Call, VerdictKind, rule_text
 from pml.core.values import JsonObject, check
 from pml.service.desk import Desk
@@ -69,6 +71,7 @@ class Question:
     artefact: str | None = None
     deciders: frozenset[Role] = frozenset({Role.PERSON})
     run_id: str | None = None
+    cwd: str | None = None  # where relative paths begin, if not in the session's workspace
 
     @property
     def digest(self) -> str:
@@ -105,7 +108,7 @@ async def ask(desk: Desk, question: Question, why: MatchedRule | None = None) ->
     parse_tool(question.tool)
     now = desk.clock.now()
     settings = (await current_policy(desk, question.session.workspace)).settings
-    ttl_s = settings.approval.ttl_s
+    ttl_s = question.session.ttl_s or settings.approval.ttl_s
     new = Approval(
         id=ApprovalId(desk.ids.new()),
         session_id=question.session.id,
@@ -178,6 +181,7 @@ async def decide(desk: Desk, approval_id: ApprovalId, decision: Decision) -> Dec
     if record.status is State.PENDING and now >= record.expires_at:
         record = await expire(desk, record)
     await _guard_parent(desk, decision.by, session)
+    _guard_reserved(desk, record, decision)
     if not decision.allow:
         event = Denied(at=now, by=decision.by, digest=decision.digest, message=decision.message)
         return Decided(record=await desk.store.approvals.advance(approval_id, event))
@@ -356,6 +360,15 @@ def _call(record: Approval, session: Session, updated_input: JsonObject | None =
         definition=record.definition,
         artefact=record.artefact,
     )
+
+
+def _guard_reserved(desk: Desk, record: Approval, decision: Decision) -> None:
+    """Raise MayNotDecide if anybody but a person edits the call into one that names PML itself."""
+    edited = decision.updated_input
+    if edited is None or decision.by.kind is DeciderKind.PERSON:
+        return
+    if is_reserved(record.tool_name, edited, home=desk.home):
+        raise MayNotDecide(f"{decision.by} may not edit approval `{record.id}` so: {WHY_RESERVED}")
 
 
 async def _guard_parent(desk: Desk, by: Decider, session: Session) -> None:

@@ -43,6 +43,7 @@ from pml.service.settling import answers, settle, settle_trust
 
 # Trust, each install, its variables, start and pin take one each; what changes more often is not relied on.
 _TRIES: Final = 128
+LAUNCH_TOOL: Final = "pml:session_launch"
 
 
 class Admitted(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,14 +101,14 @@ async def admit_own(gate: Gate, attempt: Attempt, asking: Asking, settled: Appro
     """
     policy = await _policy_now(gate)
     judged = await _judge(gate, policy, attempt, None, None)
-    if judged.kind is not VerdictKind.ASK:
+    if not _must_ask_own(gate, judged, attempt):
         return
     tool = str(attempt.tool)
     question = Question(
         session=gate.session,
         tool=tool,
         arguments=attempt.arguments,
-        deciders=deciders(gate, policy.settings, Subject.TOOL_CALL, tool, asking),
+        deciders=deciders(gate, policy.settings, Subject.TOOL_CALL, tool, asking, reserved=judged.reserved),
     )
     because = matched_rule(judged)
     try:
@@ -155,12 +156,12 @@ async def _admit(
         _check_tool(manifest, attempt)
         if await pin_or_ask(gate, launch, manifest, attempt=attempt, asking=asking, settled=settled):
             return None
-    must_ask = _must_ask(policy, judged, attempt)
+    must_ask = _must_ask(gate, policy, judged, attempt)
     if must_ask and await is_covered(gate, judged, attempt, launch, manifest):
         return None
     if not must_ask and settled is None and not gate.paused:
         return _let_through(gate, attempt, launch, manifest, judged)
-    question = _question(gate, policy, attempt, launch, manifest, asking)
+    question = _question(gate, policy, judged, attempt, launch, manifest, asking)
     settled = settled or await _left_answer(gate, question)
     if not answers(settled, question):
         if not must_ask:
@@ -239,7 +240,7 @@ async def _judge(
         definition=None if manifest is None else manifest.definitions.get(attempt.tool.action),
         artefact=None if launch is None else launch.digest,
     )
-    judged = await judge(gate.desk, policy, call, session_id=gate.session.id)
+    judged = await judge(gate.desk, policy, call, session=gate.session)
     if judged.kind is VerdictKind.DENY:
         entry = _entry(gate, attempt, launch, manifest, word="denied", because=why(judged))
         await gate.desk.store.audit.record(entry)
@@ -247,11 +248,18 @@ async def _judge(
     return judged
 
 
-def _must_ask(policy: Policy, judged: Judged, attempt: Attempt) -> bool:
+def _must_ask(gate: Gate, policy: Policy, judged: Judged, attempt: Attempt) -> bool:
     """Tell whether PML asks: for what a rule names, and for the unlisted whenever nobody else can."""
     if judged.kind is not VerdictKind.UNLISTED:
         return judged.kind is not VerdictKind.ALLOW
-    return not attempt.offered or policy.settings.approval.unlisted is Unlisted.EVERY_CALL
+    is_asked_here = gate.session.waits or policy.settings.approval.unlisted is Unlisted.EVERY_CALL
+    return not attempt.offered or is_asked_here
+
+
+def _must_ask_own(gate: Gate, judged: Judged, attempt: Attempt) -> bool:
+    """As above, for PML's own tools: of the unlisted ones only a launch does something by itself."""
+    is_launch = judged.kind is VerdictKind.UNLISTED and str(attempt.tool) == LAUNCH_TOOL
+    return judged.kind is VerdictKind.ASK or (is_launch and gate.session.waits)
 
 
 def _why_allowed(judged: Judged) -> str:
@@ -276,7 +284,13 @@ def _entry(
 
 
 def _question(
-    gate: Gate, policy: Policy, attempt: Attempt, launch: Launch, manifest: Manifest, asking: Asking
+    gate: Gate,
+    policy: Policy,
+    judged: Judged,
+    attempt: Attempt,
+    launch: Launch,
+    manifest: Manifest,
+    asking: Asking,
 ) -> Question:
     tool = str(attempt.tool)
     return Question(
@@ -285,7 +299,7 @@ def _question(
         arguments=attempt.arguments,
         definition=manifest.definitions.get(attempt.tool.action),
         artefact=launch.digest,
-        deciders=deciders(gate, policy.settings, Subject.TOOL_CALL, tool, asking),
+        deciders=deciders(gate, policy.settings, Subject.TOOL_CALL, tool, asking, reserved=judged.reserved),
     )
 
 

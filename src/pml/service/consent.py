@@ -6,10 +6,10 @@ Delivering the answer is claim and completion: it is given out once, for exactly
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from pml.core.approvals import Approval, MatchedRule, State
+from pml.core.approvals import Abandoned, Approval, MatchedRule, Role, State
 from pml.core.audit import call_judged
 from pml.core.errors import AlreadyClaimed, Conflict, NotFound, PmlError
 from pml.core.ports import Workflow
@@ -39,18 +39,25 @@ class Consent:
 
 
 async def seek_consent(
-    desk: Desk, question: Question, *, wait_s: float | None, on_asked: Callable[[Approval], None]
+    desk: Desk,
+    question: Question,
+    *,
+    wait_s: float | None,
+    on_asked: Callable[[Approval], None],
+    may_return: bool = False,
 ) -> Consent:
     """Judge the call and, if need be, ask; wait `wait_s` for the answer (None: until it expires).
 
-    `on_asked` gets each approval once it is stored, before the wait.
+    `on_asked` gets each approval once it is stored, before the wait. `may_return`: an asker who is lost has
+    a while to come back with the same `tool_use_id`, and is then told what was decided meanwhile.
 
     An answer that is not waited for can be collected by asking the same again until it expires.
     Raises: ToolDenied, TooManyPending, and what `claim` raises when the decision no longer holds.
     """
     judged = await _judge(desk, question)
+    ask_so = _Asking(desk=desk, wait_s=wait_s, on_asked=on_asked, may_return=may_return)
     if judged.needs_trust:
-        trust = await _settle_trust(desk, question, judged, wait_s=wait_s, on_asked=on_asked)
+        trust = await _settle_trust(ask_so, question, judged)
         if trust is not None and trust.status is State.PENDING:
             return Consent(judged=judged, record=trust, arguments=question.arguments)
         judged = await _judge(desk, question)
@@ -60,9 +67,12 @@ async def seek_consent(
             return Consent(judged=judged, record=used, arguments=used.run_input)
         await _record_verdict(desk, question, judged)
         return Consent(judged=judged, record=None, arguments=question.arguments)
-    record = await untold_denial(desk, question)
+    if judged.reserved:
+        question = replace(question, deciders=frozenset({Role.PERSON}))
+    denied = await earlier(desk, question, State.DENIED) if may_return else []
+    record = denied[-1] if denied else await untold_denial(desk, question)
     if record is None:
-        record = await _answer(desk, question, matched_rule(judged), wait_s=wait_s, on_asked=on_asked)
+        record = await _answer(ask_so, question, matched_rule(judged))
     if record.status not in _NOT_GRANTED:  # also what another asker has used: claiming it refuses
         await claim(desk, record.id, definition=question.definition, artefact=question.artefact)
         record = await finish(desk, record.id)
@@ -74,12 +84,12 @@ async def _judge(desk: Desk, question: Question) -> Judged:
     call = Call(
         tool=question.tool,
         arguments=question.arguments,
-        cwd=session.workspace,
+        cwd=session.workspace if question.cwd is None else question.cwd,
         definition=question.definition,
         artefact=question.artefact,
     )
     policy = await current_policy(desk, session.workspace)
-    judged = await judge(desk, policy, call, session_id=session.id)
+    judged = await judge(desk, policy, call, session=session)
     if judged.kind is VerdictKind.DENY:
         await _record_verdict(desk, question, judged)
     refuse_denied(judged, question.tool)
@@ -98,25 +108,28 @@ async def _record_verdict(desk: Desk, question: Question, judged: Judged) -> Non
     await desk.store.audit.record(entry)
 
 
-async def _settle_trust(
-    desk: Desk,
-    question: Question,
-    judged: Judged,
-    *,
-    wait_s: float | None,
-    on_asked: Callable[[Approval], None],
-) -> Approval | None:
+@dataclass(frozen=True, kw_only=True)
+class _Asking:
+    """How one call asks all its questions."""
+
+    desk: Desk
+    wait_s: float | None
+    on_asked: Callable[[Approval], None]
+    may_return: bool
+
+
+async def _settle_trust(asking: _Asking, question: Question, judged: Judged) -> Approval | None:
     """Ask whether to trust the file that would allow the call; a person who said no is not asked again."""
-    session = question.session
+    desk, session = asking.desk, question.session
     asked = trust_question(session, await current_policy(desk, session.workspace))
     if await was_denied(desk, asked):
         return None
     because = judged.if_trusted and kept_rule(judged.if_trusted, VerdictKind.ALLOW)
-    record = await _answer(desk, asked, because, wait_s=wait_s, on_asked=on_asked)
+    record = await _answer(asking, asked, because)
     if record.status is State.ALLOWED:
         with contextlib.suppress(AlreadyClaimed):  # another asker of the same carries it out
             await apply_trust(desk, record, session)
-    return await wait(desk, record.id, timeout_s=wait_s, during=_CARRIED_OUT)
+    return await wait(desk, record.id, timeout_s=asking.wait_s, during=_CARRIED_OUT)
 
 
 async def _use_up(desk: Desk, question: Question) -> Approval | None:
@@ -132,22 +145,16 @@ async def _use_up(desk: Desk, question: Question) -> Approval | None:
     return None
 
 
-async def _answer(
-    desk: Desk,
-    question: Question,
-    because: MatchedRule | None,
-    *,
-    wait_s: float | None,
-    on_asked: Callable[[Approval], None],
-) -> Approval:
-    asking = asyncio.create_task(ask(desk, question, because))
+async def _answer(asking: _Asking, question: Question, because: MatchedRule | None) -> Approval:
+    desk = asking.desk
+    asked = asyncio.create_task(ask(desk, question, because))
     try:
-        record = await asyncio.shield(asking)  # interrupted half-way, nobody would know what was stored
-        on_asked(record)
-        record = await wait(desk, record.id, timeout_s=wait_s)
+        record = await asyncio.shield(asked)  # interrupted half-way, nobody would know what was stored
+        asking.on_asked(record)
+        record = await wait(desk, record.id, timeout_s=asking.wait_s)
     except asyncio.CancelledError:
         with contextlib.suppress(PmlError):
-            await withdraw(desk, await asking)
+            await _leave(asking, await asked)
         raise
     if record.status is State.PENDING:
         await desk.store.workflows.issue(
@@ -159,3 +166,12 @@ async def _answer(
             )
         )
     return record
+
+
+async def _leave(asking: _Asking, asked: Approval) -> None:
+    """Give the question up: at once, or after the while in which its asker may come back."""
+    if asking.may_return:
+        event = Abandoned(at=asking.desk.clock.now())
+        await asking.desk.store.approvals.advance(asked.id, event)
+    else:
+        await withdraw(asking.desk, asked)

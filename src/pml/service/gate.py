@@ -57,6 +57,7 @@ class Gate:
     session: Session
     servers: Servers
     loader: Loader | None = None
+    launched: bool = False  # by PML: its model confirms nothing
     # Caches: launches by server name, definitions found equal to their pins, the policy of this loop turn.
     launches: dict[str, Launch] = field(default_factory=dict[str, Launch])
     pinned: dict[tuple[str, str, str], str] = field(default_factory=dict[tuple[str, str, str], str])
@@ -128,9 +129,18 @@ def find_launch(gate: Gate, policy: Policy, namespace: str | None) -> Launch | N
 
 
 def deciders(
-    gate: Gate, settings: Settings, subject: Subject, tool: str, asking: Asking, *, verified: bool = True
+    gate: Gate,
+    settings: Settings,
+    subject: Subject,
+    tool: str,
+    asking: Asking,
+    *,
+    verified: bool = True,
+    reserved: bool = False,
 ) -> frozenset[Role]:
     """Return who may allow the question; fixed now, whoever will answer it."""
+    if reserved:
+        return frozenset({Role.PERSON})
     approval = settings.approval
     match approval.model_may_approve:
         case ModelMayApprove.ALWAYS:
@@ -140,12 +150,18 @@ def deciders(
         case ModelMayApprove.IF_NO_FORM:
             model = not asking.has_form
     is_child = gate.session.parent_id is not None
-    parents = approval.parent_may_decide
-    named = parents if isinstance(parents, bool) else any(Glob(glob).matches(tool) for glob in parents)
+    is_launched = gate.launched or gate.session.waits
     return who_may_allow(
         subject,
         has_form=asking.has_form and not is_child,  # a child's form may be answered by the agent above it
-        model_may_approve=model and asking.has_model and not is_child,
-        parent_may_decide=named and is_child,
+        model_may_approve=model and asking.has_model and not (is_child or is_launched),
+        parent_may_decide=has_deciding_parent(gate.session, settings, tool),
         verified=verified,
     )
+
+
+def has_deciding_parent(session: Session, settings: Settings, tool: str) -> bool:
+    """Tell whether the session has a parent that may decide about the tool."""
+    parents = settings.approval.parent_may_decide
+    named = parents if isinstance(parents, bool) else any(Glob(glob).matches(tool) for glob in parents)
+    return named and session.parent_id is not None

@@ -13,12 +13,17 @@ from pml.core.approvals import MatchedRule, SessionId
 from pml.core.digest import digest_call
 from pml.core.effective import Loosening, Settings, loosening, unite
 from pml.core.errors import ConfigInvalid, ToolDenied
+from pml.core.globs import Glob
 from pml.core.matchers import Paths
-from pml.core.memory import META_TOOLS
+from pml.core.memory import META_TOOLS, SUPERVISING
 from pml.core.ports import Grant, Loaded, Session
+from pml.core.reserved import WHY as WHY_RESERVED
+from pml.core.reserved import is_reserved
 from pml.core.rules import Call, Effect, Rule, RuleSet, Verdict, VerdictKind, rule_text, runs_code
 from pml.core.values import canonical
 from pml.service.desk import Desk
+
+_NOT_GIVEN = "it is not among the tools that this session was given"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +45,15 @@ class Policy:
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """A verdict with all that led to it."""
+    """A verdict with all that led to it. `reserved`: it names PML itself, so only a person may allow it."""
 
     kind: VerdictKind
     verdict: Verdict
     grant: Grant | None = None
     asking_is_off: bool = False
     broken: tuple[ConfigInvalid, ...] = ()
+    reserved: bool = False
+    not_given: bool = False
     if_trusted: Rule | None = None
 
     @property
@@ -84,17 +91,21 @@ def _build(workspace: str, loaded: Loaded, paths: Paths, *, trusted: bool) -> Po
     )
 
 
-async def judge(desk: Desk, policy: Policy, call: Call, *, session_id: SessionId | None) -> Judged:
+async def judge(desk: Desk, policy: Policy, call: Call, *, session: Session | None) -> Judged:
     """Return what is to be done with `call`. A configured deny beats every grant."""
     now = desk.clock.now()
     verdict = policy.rules.judge(call, now=now)
     if verdict.kind is VerdictKind.DENY:
         return Judged(kind=VerdictKind.DENY, verdict=verdict)
+    if session is not None and session.tools is not None and not _is_given(session.tools, call.tool):
+        return Judged(kind=VerdictKind.DENY, verdict=verdict, not_given=True)
+    if is_reserved(call.tool, call.arguments, home=desk.home):
+        return Judged(kind=VerdictKind.ASK, verdict=verdict, broken=policy.broken, reserved=True)
     if policy.broken:
         return Judged(kind=VerdictKind.ASK, verdict=verdict, broken=policy.broken)
     if verdict.kind is VerdictKind.ALLOW:
         return Judged(kind=VerdictKind.ALLOW, verdict=verdict)
-    grant = None if session_id is None else await _grant_for(desk, session_id, call)
+    grant = None if session is None else await _grant_for(desk, session.id, call)
     if grant is not None:
         return Judged(kind=VerdictKind.ALLOW, verdict=verdict, grant=grant)
     if not policy.settings.approval.asking_enabled(now):
@@ -106,11 +117,18 @@ async def judge(desk: Desk, policy: Policy, call: Call, *, session_id: SessionId
 
 async def judge_in_session(desk: Desk, session: Session, call: Call) -> Judged:
     """As `judge`, with the policy of the session's workspace as it is now."""
-    return await judge(desk, await current_policy(desk, session.workspace), call, session_id=session.id)
+    return await judge(desk, await current_policy(desk, session.workspace), call, session=session)
+
+
+def _is_given(tools: tuple[str, ...], tool: str) -> bool:
+    """Tell whether a session that was given these may use the tool; those of PML's own carry or supervise."""
+    return tool in META_TOOLS or tool in SUPERVISING or any(Glob(glob).matches(tool) for glob in tools)
 
 
 def refuse_denied(judged: Judged, tool: str) -> None:
     """Raise ToolDenied, naming the rule, if the verdict is deny."""
+    if judged.not_given:
+        raise ToolDenied(f"tool `{tool}` may not be used: {_NOT_GIVEN}", tool=tool, rule=_NOT_GIVEN)
     if judged.kind is VerdictKind.DENY:
         rule = None if judged.verdict.rule is None else rule_text(judged.verdict.rule)
         raise ToolDenied(
@@ -149,6 +167,8 @@ def why(judged: Judged) -> str:
         return "remembered for this session"
     if judged.asking_is_off:
         return "asking is turned off"
+    if judged.not_given:
+        return _NOT_GIVEN
     return judged.verdict.why
 
 
@@ -157,6 +177,8 @@ def matched_rule(judged: Judged) -> MatchedRule | None:
     if judged.broken:
         error = judged.broken[0]
         return MatchedRule(verdict="broken", entry=error.problem, file=error.path, line=error.line)
+    if judged.reserved:
+        return MatchedRule(verdict="reserved", entry=WHY_RESERVED)
     rule = judged.verdict.rule
     return None if rule is None else kept_rule(rule, judged.verdict.kind)
 

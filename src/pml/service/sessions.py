@@ -2,6 +2,7 @@
 
 from pml.core.approvals import SessionId
 from pml.core.errors import MayNotDecide, NotFound
+from pml.core.identity import TokenRole
 from pml.core.ports import Process, Session
 from pml.core.values import check
 from pml.service.desk import Desk
@@ -17,6 +18,10 @@ async def start_session(
     process: Process | None,
     is_agent: bool,
     parent_id: SessionId | None = None,
+    role: TokenRole = TokenRole.SESSION,
+    tools: tuple[str, ...] | None = None,
+    waits: bool = False,
+    ttl_s: int | None = None,
 ) -> Session:
     """Register a session, or join the one with that id; one that had ended begins anew, without memory.
 
@@ -32,6 +37,10 @@ async def start_session(
             parent_id=parent_id,
             process=process,
             is_agent=is_agent,
+            role=role,
+            tools=tools,
+            waits=waits,
+            ttl_s=ttl_s,
             started_at=desk.clock.now(),
         )
     )

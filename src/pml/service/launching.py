@@ -1,0 +1,308 @@
+"""Launching agents: what a session may start, with what powers, and keeping the books while it runs.
+
+How an agent is run is `Agents`' business. What it may use is never more than whoever launches it may, and it
+ends with the session that launched it.
+"""
+
+import asyncio
+import contextlib
+import posixpath
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from pml.core.agents import Agents, Message, MessageKind, Order, Outcome, Run, RunState
+from pml.core.approvals import Decider, SessionId
+from pml.core.errors import Conflict, Forbidden, IllegalEvent, Invalid, NotFound, PmlError
+from pml.core.globs import covers
+from pml.core.identity import TokenRole
+from pml.core.ports import Session
+from pml.core.processes import Process
+from pml.core.text import quote
+from pml.core.values import check
+from pml.service.desk import Desk
+from pml.service.loopback import guard_supervisor
+from pml.service.sessions import start_session
+from pml.service.tokens import create_token
+from pml.service.upkeep import end_session
+
+MAX_DEPTH: Final = 4  # a child of a child of a child: beyond that nobody oversees what goes on
+MAX_CHILDREN: Final = 8  # that run at once for one session
+MAX_RUNS: Final = 32  # that run at once in all
+MAX_PROMPT: Final = 100_000
+MAX_MESSAGE: Final = 20_000  # of one message that is kept
+_TTL_S: Final = (1, 24 * 3600)
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session, or a person, wants launched."""
+
+    prompt: str
+    name: str | None = None
+    cwd: str | None = None
+    model: str | None = None
+    tools: tuple[str, ...] | None = None
+    loopback: bool = True
+    ttl_s: int | None = None
+    may_launch: bool = False
+
+
+class Launcher:
+    """The agents that this process runs. `on_ended` is told which session is over."""
+
+    def __init__(self, desk: Desk, agents: Agents, on_ended: Callable[[SessionId], Awaitable[None]]) -> None:
+        self._desk = desk
+        self._agents = agents
+        self._on_ended = on_ended
+        self._running: dict[SessionId, asyncio.Task[Outcome]] = {}
+        self._why_stopped: dict[SessionId, str] = {}
+
+    async def launch(
+        self, wish: Wish, *, parent: Session | None, workspace: str, by: Decider | None = None
+    ) -> Session:
+        """Start an agent and return its session. Raises: Forbidden, Invalid, Conflict, Unavailable."""
+        _check_wish(wish)
+        if parent is not None:
+            await _guard_launch(self._desk, wish, parent)
+        order = Order(
+            prompt=wish.prompt,
+            cwd=_cwd(self._desk, wish.cwd, workspace),
+            model=wish.model,
+            tools=wish.tools if wish.tools is not None or parent is None else parent.tools,
+            loopback=wish.loopback,
+            may_launch=wish.may_launch,
+        )
+        session, token = await self._prepare(
+            order, name=wish.name, workspace=workspace, ttl_s=wish.ttl_s, parent=parent, by=by
+        )
+        self._running[session.id] = asyncio.create_task(self._run(session, order, token))
+        return session
+
+    async def run_here(
+        self, order: Order, *, name: str | None, workspace: str, ttl_s: int | None, by: Decider
+    ) -> Outcome:
+        """Run an agent for the person at this terminal, to its end. Raises: Conflict, Unavailable."""
+        session, token = await self._prepare(
+            order, name=name, workspace=workspace, ttl_s=ttl_s, parent=None, by=by
+        )
+        running = asyncio.create_task(self._run(session, order, token))
+        self._running[session.id] = running
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await self.stop(session.id, reason="interrupted")
+            raise
+
+    async def stop(self, session_id: SessionId, *, reason: str) -> None:
+        """End the agent and all that it launched. Raises: NotFound if none of this process runs so."""
+        for below in await self._desk.store.sessions.descendants(session_id):
+            if below.id in self._running:
+                await self._stop_one(below.id, reason="the session that launched it was stopped")
+        if session_id not in self._running:
+            raise NotFound(f"no agent of session `{session_id}` runs here", hint="`pml sessions list`")
+        await self._stop_one(session_id, reason=reason)
+
+    async def stop_orphans(self) -> int:
+        """End the agents whose launching session is over: nobody supervises them any more."""
+        stopped = 0
+        for session_id in list(self._running):
+            session = await self._desk.store.sessions.get(session_id)
+            parent_id = None if session is None else session.parent_id
+            parent = None if parent_id is None else await self._desk.store.sessions.get(parent_id)
+            if parent is not None and parent.ended_at is not None and session_id in self._running:
+                await self._stop_one(session_id, reason="the session that launched it ended")
+                stopped += 1
+        return stopped
+
+    async def close(self) -> None:
+        """End every agent of this process."""
+        for session_id in list(self._running):
+            await self._stop_one(session_id, reason="the hub stopped")
+
+    async def _prepare(
+        self,
+        order: Order,
+        *,
+        name: str | None,
+        workspace: str,
+        ttl_s: int | None,
+        parent: Session | None,
+        by: Decider | None,
+    ) -> tuple[Session, str]:
+        desk = self._desk
+        live = await desk.store.runs.live()
+        if len(live) >= MAX_RUNS:
+            raise Conflict(f"{MAX_RUNS} agents run already", hint="`pml sessions list` shows them")
+        session_id = SessionId(desk.ids.new())
+        session = await start_session(
+            desk,
+            session_id=session_id,
+            name=name or f"agent-{session_id[:4]}",
+            principal=f"session:{session_id}",
+            workspace=workspace,
+            process=None,
+            is_agent=True,
+            parent_id=None if parent is None else parent.id,
+            role=TokenRole.SESSION if order.may_launch else TokenRole.CHILD,
+            tools=order.tools,
+            waits=order.loopback,
+            ttl_s=ttl_s,
+        )
+        config = self._agents.config_folder(session_id)
+        await desk.store.runs.add(
+            Run(
+                session_id=session_id,
+                order=order,
+                owner=desk.owners.me,
+                config=config,
+                started_at=desk.clock.now(),
+            )
+        )
+        _, token = await create_token(
+            desk, role=session.role, name=session.name, session_id=session_id, by=by
+        )
+        return session, token
+
+    async def _run(self, session: Session, order: Order, token: str) -> Outcome:
+        """Run the agent and write down how it ended, whatever happens."""
+        outcome = Outcome(state=RunState.FAILED, exit_code=None, result="internal error")
+        try:
+            books = _Books(self._desk, session.id)
+            outcome = await self._agents.run(order, session_id=session.id, token=token, told=books)
+        except asyncio.CancelledError:
+            why = self._why_stopped.pop(session.id, "stopped")
+            outcome = Outcome(state=RunState.STOPPED, exit_code=None, result=why)
+        except PmlError as exc:
+            outcome = Outcome(state=RunState.FAILED, exit_code=None, result=exc.message)
+        finally:
+            await asyncio.shield(self._end(session, outcome))
+        return outcome
+
+    async def _end(self, session: Session, outcome: Outcome) -> None:
+        self._running.pop(session.id, None)
+        await close_run(self._desk, self._agents, session, outcome)
+        await self._on_ended(session.id)
+        for below in await self._desk.store.sessions.descendants(session.id):
+            if below.id in self._running:
+                await self._stop_one(below.id, reason="the session that launched it ended")
+
+    async def _stop_one(self, session_id: SessionId, *, reason: str) -> None:
+        running = self._running.get(session_id)
+        if running is None:
+            return
+        self._why_stopped[session_id] = reason
+        running.cancel()
+        await asyncio.wait({running})
+
+
+async def close_run(desk: Desk, agents: Agents, session: Session, outcome: Outcome) -> None:
+    """Write down how the run ended: its token, its questions and its configuration end with it."""
+    now = desk.clock.now()
+    await desk.store.tokens.revoke_of(session.id, at=now)
+    with contextlib.suppress(IllegalEvent):  # somebody else has closed it
+        await desk.store.runs.move(
+            session.id,
+            outcome.state,
+            at=now,
+            exit_code=outcome.exit_code,
+            result=None if outcome.result is None else outcome.result[:MAX_MESSAGE],
+        )
+    await end_session(desk, session)
+    run = await desk.store.runs.get(session.id)
+    if run is not None and run.config is not None:
+        agents.remove_config(run.config)
+        await desk.store.runs.forget_config(session.id)
+
+
+async def close_left_runs(desk: Desk, agents: Agents) -> int:
+    """Close the runs whose keeper is gone: nobody reads what such an agent says, so it is ended too."""
+    closed = 0
+    for run in await desk.store.runs.live():
+        session = await desk.store.sessions.get(run.session_id)
+        if session is None or desk.owners.alive(run.owner):
+            continue
+        if session.process is not None and desk.processes.running(session.process):
+            agents.kill(session.process)
+        outcome = Outcome(state=RunState.FAILED, exit_code=None, result="PML ended while it ran")
+        await close_run(desk, agents, session, outcome)
+        closed += 1
+    for run in await desk.store.runs.leftovers():
+        if run.config is not None:
+            agents.remove_config(run.config)
+        await desk.store.runs.forget_config(run.session_id)
+    return closed
+
+
+class _Books:
+    """Writes down what a run tells."""
+
+    def __init__(self, desk: Desk, session_id: SessionId) -> None:
+        self._desk = desk
+        self._session_id = session_id
+
+    async def started(self, process: Process) -> None:
+        await self._desk.store.sessions.set_process(self._session_id, process)
+        await self._desk.store.runs.move(self._session_id, RunState.RUNNING, at=self._desk.clock.now())
+
+    async def said(self, kind: MessageKind, text: str) -> None:
+        await self._desk.store.runs.say(
+            Message(
+                session_id=self._session_id, kind=kind, text=text[:MAX_MESSAGE], at=self._desk.clock.now()
+            )
+        )
+
+    async def counted(self, *, turns: int, cost_usd: float) -> None:
+        await self._desk.store.runs.count(self._session_id, turns=turns, cost_usd=cost_usd)
+
+
+def _check_wish(wish: Wish) -> None:
+    check([wish.prompt, wish.name, wish.cwd, wish.model, list(wish.tools or ())], what="the launch")
+    if not wish.prompt.strip() or len(wish.prompt) > MAX_PROMPT:
+        raise Invalid(f"`prompt` needs 1 to {MAX_PROMPT:,} characters")
+    if wish.model is not None and (not wish.model or wish.model.startswith("-")):
+        raise Invalid(f"`model` {quote(wish.model)} is no name of a model")
+    low, high = _TTL_S
+    if wish.ttl_s is not None and not low <= wish.ttl_s <= high:
+        raise Invalid(f"`loopback_timeout_secs` must be from {low} to {high}")
+
+
+async def _guard_launch(desk: Desk, wish: Wish, parent: Session) -> None:
+    """Raises: Forbidden, Conflict."""
+    guard_supervisor(parent)
+    depth, above = 1, parent.parent_id
+    while above is not None and depth <= MAX_DEPTH:
+        session = await desk.store.sessions.get(above)
+        depth, above = depth + 1, None if session is None else session.parent_id
+    if depth >= MAX_DEPTH:
+        raise Forbidden(f"sessions may stand {MAX_DEPTH} deep, and this one is at the bottom")
+    running = {run.session_id for run in await desk.store.runs.live()}
+    below = await desk.store.sessions.descendants(parent.id)
+    children = [each for each in below if each.parent_id == parent.id and each.id in running]
+    if len(children) >= MAX_CHILDREN:
+        raise Conflict(
+            f"{MAX_CHILDREN} agents of this session run already", hint="wait for one with `session_wait`"
+        )
+    own = parent.tools
+    wider = [] if own is None else [tool for tool in wish.tools or () if not _within(tool, own)]
+    if wider:
+        raise Forbidden(
+            f"this session may not use {', '.join(quote(tool) for tool in wider)}, so neither may its child"
+        )
+
+
+def _within(tool: str, own: tuple[str, ...]) -> bool:
+    return any(covers(wide, tool) for wide in own)
+
+
+def _cwd(desk: Desk, given: str | None, workspace: str) -> str:
+    """Return the folder that the agent works in: the workspace, or one within it. Raises: Invalid."""
+    if given is None:
+        return workspace
+    try:
+        real = desk.configs.of(workspace).paths.real(posixpath.join(workspace, given))
+    except (OSError, ValueError) as exc:
+        raise Invalid(f"`cwd` {quote(given)} cannot be followed") from exc
+    if real != workspace and not real.startswith(workspace.rstrip("/") + "/"):
+        raise Invalid(f"`cwd` {quote(given)} is not within the workspace {quote(workspace)}")
+    return real

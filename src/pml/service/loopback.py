@@ -1,0 +1,221 @@
+"""Permission asked in the name of an agent's client, and given by the sessions above it or by a person.
+
+`permit` blocks until somebody decides. Whoever is above sees what waits: the nearest is woken first, and
+what it leaves, or may not decide, climbs to the next. A person sees everything from the start.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from pml.core.approvals import (
+    Approval,
+    ApprovalId,
+    Channel,
+    Decider,
+    DeciderKind,
+    Role,
+    Scope,
+    SessionId,
+    State,
+    Subject,
+    who_may_allow,
+)
+from pml.core.errors import Forbidden, NotFound, PmlError, ToolDenied
+from pml.core.identity import TokenRole
+from pml.core.names import parse_tool
+from pml.core.ports import ApprovalQuery, Session
+from pml.core.values import JsonObject
+from pml.service.approvals import RECHECK_S, Decided, Decision, Question, decide
+from pml.service.consent import Consent, seek_consent
+from pml.service.desk import Desk
+from pml.service.gate import has_deciding_parent
+from pml.service.policy import current_policy
+from pml.service.settling import refusal
+
+CLIMB_S: Final = 30.0  # how long the nearest session above has a request for itself
+MAX_WAIT_S: Final = 3600.0
+_ALL: Final = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Permit:
+    """The answer to a client: run `input`, or do not, and why."""
+
+    allow: bool
+    input: JsonObject
+    message: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A question of a descendant. `may_decide` is False for what only a person may decide."""
+
+    record: Approval
+    session: Session
+    may_decide: bool
+
+
+async def permit(
+    desk: Desk,
+    session: Session,
+    *,
+    tool_name: str,
+    input: JsonObject,
+    tool_use_id: str,
+    on_asked: Callable[[Approval], None],
+) -> Permit:
+    """Return whether the agent's client may run the tool: by rule at once, else when somebody has decided.
+
+    Doubt is a no: whatever goes wrong is told as a denial.
+    """
+    try:
+        question = await _question(desk, session, tool_name, input, tool_use_id)
+        consent = await seek_consent(desk, question, wait_s=None, on_asked=on_asked, may_return=True)
+    except ToolDenied as exc:
+        rule = "" if exc.rule is None else f" ({exc.rule})"
+        return Permit(allow=False, input=input, message=f"Tool {tool_name} is denied by user config{rule}")
+    except PmlError as exc:
+        return Permit(allow=False, input=input, message=f"Not permitted: {exc.message}")
+    return _permit(consent, input)
+
+
+async def _question(
+    desk: Desk, session: Session, tool_name: str, input: JsonObject, tool_use_id: str
+) -> Question:
+    """Raises: Invalid."""
+    tool = str(parse_tool(tool_name))
+    settings = (await current_policy(desk, session.workspace)).settings
+    run = await desk.store.runs.get(session.id)
+    return Question(
+        session=session,
+        tool=tool,
+        arguments=input,
+        tool_use_id=tool_use_id,
+        deciders=who_may_allow(
+            Subject.TOOL_CALL,
+            has_form=False,
+            model_may_approve=False,
+            parent_may_decide=has_deciding_parent(session, settings, tool),
+        ),
+        cwd=None if run is None else run.order.cwd,
+    )
+
+
+def _permit(consent: Consent, input: JsonObject) -> Permit:
+    if consent.granted:
+        return Permit(allow=True, input=consent.arguments)
+    assert consent.record is not None
+    error = refusal(consent.record)
+    by = consent.record.decided_by
+    if by is not None and by.kind is DeciderKind.PARENT:
+        said = consent.record.response_message
+        message = "Denied by the session that supervises this one" + ("" if said is None else f": {said}")
+        return Permit(allow=False, input=input, message=message)
+    return Permit(allow=False, input=input, message=error.message)
+
+
+async def respond(
+    desk: Desk,
+    session: Session,
+    approval_id: str,
+    *,
+    allow: bool,
+    message: str | None = None,
+    updated_input: JsonObject | None = None,
+    scope: Scope = Scope.ONCE,
+) -> Decided:
+    """Decide a question of a descendant.
+
+    Raises: Forbidden for a child, NotFound for what is no descendant's, and what `decide` raises.
+    """
+    guard_supervisor(session)
+    record = await desk.store.approvals.get(ApprovalId(approval_id))
+    below = {each.id for each in await desk.store.sessions.descendants(session.id)}
+    if record is None or record.session_id not in below:
+        raise NotFound(
+            f"no approval `{approval_id}` of a session that this one started",
+            hint="`loopback_pending` lists what waits",
+        )
+    decision = Decision(
+        by=Decider(kind=DeciderKind.PARENT, id=session.id, channel=Channel.LOOPBACK),
+        digest=record.digest,
+        allow=allow,
+        scope=scope,
+        message=message,
+        updated_input=updated_input,
+    )
+    return await decide(desk, record.id, decision)
+
+
+def guard_supervisor(session: Session) -> None:
+    """Raise Forbidden if the session only calls and asks."""
+    if session.role is not TokenRole.SESSION:
+        raise Forbidden(
+            f"session `{session.name}` is a child: it calls tools and asks, and decides nothing",
+            hint="whoever launched it decides, or a person",
+        )
+
+
+async def pending(desk: Desk, session: Session, *, of: SessionId | None = None) -> list[Request]:
+    """Return what waits among the descendants of the session, or of `of` and those beneath it."""
+    guard_supervisor(session)
+    below = {each.id: each for each in await desk.store.sessions.descendants(session.id)}
+    if of is not None:
+        beneath = {each.id for each in await desk.store.sessions.descendants(of)} | {of}
+        below = {id: each for id, each in below.items() if id in beneath}
+    if not below:
+        return []
+    query = ApprovalQuery(states=frozenset({State.PENDING}), sessions=frozenset(below), limit=_ALL)
+    return [
+        Request(record=record, session=below[record.session_id], may_decide=Role.PARENT in record.deciders)
+        for record in await desk.store.approvals.page(query)
+    ]
+
+
+async def wait_for_requests(
+    desk: Desk, session: Session, *, of: SessionId | None = None, timeout_s: float
+) -> list[Request]:
+    """Return what waits for this session to decide, as soon as there is something; nothing after the time."""
+    until = desk.clock.now() + timedelta(seconds=min(timeout_s, MAX_WAIT_S))
+    with desk.store.changes.watch() as changes:
+        while True:
+            due, next_at = await due_requests(desk, session, of=of)
+            now = desk.clock.now()
+            if due or now >= until:
+                return due
+            ends = min(until, next_at or until)
+            await changes.wait(min(RECHECK_S, max(0.0, (ends - now).total_seconds())))
+
+
+async def due_requests(
+    desk: Desk, session: Session, *, of: SessionId | None
+) -> tuple[list[Request], datetime | None]:
+    """Return what has reached this session by now, and when the next will, if nobody below decides it."""
+    due: list[Request] = []
+    later: list[datetime] = []
+    now = desk.clock.now()
+    for request in await pending(desk, session, of=of):
+        if not request.may_decide:
+            continue
+        steps = await _steps_between(desk, request.session, session.id)
+        reaches_at = request.record.created_at + timedelta(seconds=CLIMB_S * steps)
+        if reaches_at <= now:
+            due.append(request)
+        else:
+            later.append(reaches_at)
+    return due, min(later, default=None)
+
+
+async def _steps_between(desk: Desk, asker: Session, above: SessionId) -> int:
+    """Return how many live sessions stand between the asker and the one above it."""
+    steps = 0
+    parent_id = asker.parent_id
+    while parent_id is not None and parent_id != above:
+        parent = await desk.store.sessions.get(parent_id)
+        if parent is None:
+            break
+        steps += parent.ended_at is None and parent.role is TokenRole.SESSION
+        parent_id = parent.parent_id
+    return steps

@@ -1,0 +1,118 @@
+"""What a session sees of the sessions that it started: how they stand, and the next thing that needs it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Final
+
+from pml.core.agents import ENDED_RUN, Message, Run
+from pml.core.approvals import SessionId
+from pml.core.errors import NotFound
+from pml.core.ports import Session
+from pml.service.approvals import RECHECK_S
+from pml.service.desk import Desk
+from pml.service.loopback import MAX_WAIT_S, Request, due_requests, guard_supervisor, pending
+
+WAITING: Final = "waiting_for_approval"
+_ALL_TOLD: Final = 2**62  # its end too
+_AT_ONCE: Final = 20
+
+
+class Kind(StrEnum):
+    REQUEST = "request"
+    MESSAGE = "message"
+    ENDED = "ended"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Child:
+    """A launched session as its supervisors see it."""
+
+    session: Session
+    run: Run
+    state: str
+    waiting: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Next:
+    """The next thing that needs the session; `child` is whom it concerns, None for requests and nothing."""
+
+    kind: Kind
+    requests: Sequence[Request] = ()
+    child: Child | None = None
+    messages: Sequence[Message] = ()
+
+
+async def children_of(desk: Desk, session: Session) -> list[Child]:
+    """Return the launched sessions beneath this one, oldest first."""
+    guard_supervisor(session)
+    waiting = [request.session.id for request in await pending(desk, session)]
+    found: list[Child] = []
+    for below in await desk.store.sessions.descendants(session.id):
+        run = await desk.store.runs.get(below.id)
+        if run is not None:
+            found.append(child(below, run, waiting=waiting.count(below.id)))
+    return found
+
+
+def child(session: Session, run: Run, *, waiting: int) -> Child:
+    """Return the launched session with its state in words; one whose question is undecided waits for it."""
+    is_waiting = waiting and run.state not in ENDED_RUN
+    return Child(session=session, run=run, state=WAITING if is_waiting else str(run.state), waiting=waiting)
+
+
+async def child_of(desk: Desk, session: Session, session_id: SessionId) -> Child:
+    """Raises: Forbidden, NotFound if it is no launched descendant."""
+    for found in await children_of(desk, session):
+        if found.session.id == session_id:
+            return found
+    raise NotFound(f"no session `{session_id}` that this one started", hint="`session_list` shows them")
+
+
+async def next_for(desk: Desk, session: Session, *, of: SessionId | None, timeout_s: float) -> Next:
+    """Return the next thing that needs the session: a request, a message or an end; each message once.
+
+    Returns at once if nothing runs that could need it. Raises: Forbidden, NotFound.
+    """
+    guard_supervisor(session)
+    if of is not None:
+        await child_of(desk, session, of)
+    until = desk.clock.now() + timedelta(seconds=min(timeout_s, MAX_WAIT_S))
+    with desk.store.changes.watch() as changes:
+        while True:
+            requests, climbs_at = await due_requests(desk, session, of=of)
+            if requests:
+                return Next(kind=Kind.REQUEST, requests=requests)
+            children = [
+                each
+                for each in await children_of(desk, session)
+                if each.session.parent_id == session.id and of in (None, each.session.id)
+            ]
+            for each in children:
+                if news := await _news(desk, each, insist=of is not None):
+                    return news
+            now = desk.clock.now()
+            running = any(each.run.state not in ENDED_RUN for each in children)
+            if now >= until or not (running or climbs_at):
+                return Next(kind=Kind.NOTHING)
+            ends = min(until, climbs_at or until)
+            await changes.wait(min(RECHECK_S, max(0.0, (ends - now).total_seconds())))
+
+
+async def _news(desk: Desk, child: Child, *, insist: bool) -> Next | None:
+    """Return what the child has said since it was last told, or that it has ended; `insist`: again."""
+    run = child.run
+    told = run.told_seq == _ALL_TOLD
+    messages = (
+        [] if told else await desk.store.runs.messages(run.session_id, after=run.told_seq, limit=_AT_ONCE)
+    )
+    if messages:
+        await desk.store.runs.tell(run.session_id, up_to=messages[-1].seq)
+        return Next(kind=Kind.MESSAGE, child=child, messages=messages)
+    if run.state not in ENDED_RUN or (told and not insist):
+        return None
+    await desk.store.runs.tell(run.session_id, up_to=_ALL_TOLD)
+    return Next(kind=Kind.ENDED, child=child)

@@ -1,0 +1,165 @@
+"""Tokens: making them, telling whose a request is, revoking them. The text of one is shown once.
+
+A token speaks for a person, or for a session, and ends with it. How it travels is not known here.
+"""
+
+import re
+import secrets
+from datetime import timedelta
+from typing import Final
+
+from pml.core.approvals import Decider, SessionId
+from pml.core.errors import Conflict, Invalid, NotFound
+from pml.core.identity import (
+    SECRET_BYTES,
+    Identity,
+    Token,
+    TokenId,
+    TokenRole,
+    identify,
+    read_token,
+    secret_hash,
+    token_text,
+)
+from pml.core.ports import Session
+from pml.core.text import has_hidden, quote
+from pml.core.values import check
+from pml.service.desk import Desk
+from pml.service.sessions import session_of
+from pml.service.upkeep import end_session
+
+MAX_NAME: Final = 100
+MAX_TTL_S: Final = 10 * 365 * 24 * 3600  # longer than that is for ever: leave it out
+_ID_BYTES: Final = 6
+_BEARER: Final = re.compile(r"bearer +(\S+)", re.IGNORECASE)
+
+
+async def create_token(
+    desk: Desk,
+    *,
+    role: TokenRole,
+    name: str,
+    session_id: SessionId | None = None,
+    ttl_s: int | None = None,
+    by: Decider | None,
+    token_id: TokenId | None = None,
+) -> tuple[Token, str]:
+    """Store a new token and return it with its text, which nobody can show again.
+
+    Raises: Invalid; NotFound or Conflict if the session is not there, has ended, or has another role.
+    """
+    await _check(desk, role, name, session_id, ttl_s)
+    now = desk.clock.now()
+    secret = secrets.token_urlsafe(SECRET_BYTES)
+    token = Token(
+        id=token_id or new_token_id(),
+        role=role,
+        name=name,
+        hash=secret_hash(secret),
+        session_id=session_id,
+        created_at=now,
+        expires_at=None if ttl_s is None else now + timedelta(seconds=ttl_s),
+    )
+    await desk.store.tokens.add(token, by=by)
+    return token, token_text(token.id, secret)
+
+
+async def create_agent_token(
+    desk: Desk,
+    *,
+    role: TokenRole,
+    name: str,
+    session_id: SessionId,
+    parent_id: SessionId | None,
+    workspace: str,
+    ttl_s: int | None,
+    by: Decider,
+) -> tuple[Token, str]:
+    """As `create_token`, for a session that is started with it if there is none. Raises: as `create_token`."""
+    token_id = new_token_id()
+    check([session_id, name], what="the session's name")
+    if await desk.store.sessions.get(session_id) is None:
+        if parent_id is not None:
+            _refuse_ended(await session_of(desk, parent_id))
+        _check_lasting(name, ttl_s)
+        await desk.store.sessions.start(
+            Session(
+                id=session_id,
+                name=name,
+                principal=token_principal(token_id),
+                workspace=workspace,
+                parent_id=parent_id,
+                is_agent=True,
+                role=role,
+                started_at=desk.clock.now(),
+            )
+        )
+    elif parent_id is not None:
+        raise Conflict(f"session {quote(session_id)} exists already, and keeps the parent it has")
+    return await create_token(
+        desk, role=role, name=name, session_id=session_id, ttl_s=ttl_s, by=by, token_id=token_id
+    )
+
+
+async def identify_bearer(desk: Desk, header: str | None) -> Identity | None:
+    """Return whose token an `Authorization` header bears; None for every other, whatever is wrong with it."""
+    found = _BEARER.fullmatch(header or "")
+    read = None if found is None else read_token(found[1])
+    if read is None:
+        return None
+    token_id, secret = read
+    identity = identify(await desk.store.tokens.get(token_id), secret, now=desk.clock.now())
+    if identity is None or identity.session_id is None:
+        return identity
+    session = await desk.store.sessions.get(identity.session_id)
+    return None if session is None or session.ended_at is not None else identity
+
+
+async def revoke_token(desk: Desk, token_id: TokenId, *, by: Decider) -> Token:
+    """Let the token count no longer; a session that was started for it ends. Raises: NotFound."""
+    await desk.store.tokens.revoke(token_id, at=desk.clock.now(), by=by)
+    token = await desk.store.tokens.get(token_id)
+    if token is None:
+        raise NotFound(f"no token {quote(token_id)}")
+    session = None if token.session_id is None else await desk.store.sessions.get(token.session_id)
+    if session is not None and session.ended_at is None and session.principal == token_principal(token_id):
+        await end_session(desk, session)
+    return token
+
+
+def new_token_id() -> TokenId:
+    return TokenId(secrets.token_hex(_ID_BYTES))
+
+
+def token_principal(token_id: TokenId) -> str:
+    """Return who asks over HTTP: the token."""
+    return f"token:{token_id}"
+
+
+async def _check(
+    desk: Desk, role: TokenRole, name: str, session_id: SessionId | None, ttl_s: int | None
+) -> None:
+    _check_lasting(name, ttl_s)
+    if role is TokenRole.PERSON:
+        if session_id is not None:
+            raise Invalid("a person's token speaks for no session")
+        return
+    if session_id is None:
+        raise Invalid(f"a token of role {role} speaks for a session; which?")
+    session = await session_of(desk, session_id)
+    _refuse_ended(session)
+    if session.role is not role:
+        raise Conflict(f"session {quote(session_id)} has the role {session.role}, so its tokens have it too")
+
+
+def _check_lasting(name: str, ttl_s: int | None) -> None:
+    check(name, what="the token's name")
+    if not name or len(name) > MAX_NAME or has_hidden(name):
+        raise Invalid(f"a token's name has 1 to {MAX_NAME} characters that can be seen")
+    if ttl_s is not None and not 0 < ttl_s <= MAX_TTL_S:
+        raise Invalid(f"a token lasts from 1 to {MAX_TTL_S} seconds, or has no end")
+
+
+def _refuse_ended(session: Session) -> None:
+    if session.ended_at is not None:
+        raise Conflict(f"session {quote(session.id)} has ended", hint="name another, or leave `--session` out")
