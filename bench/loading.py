@@ -36,9 +36,10 @@ from pml.install.tools import find_uv
 from pml.registry.catalog import Catalog
 from pml.registry.client import RegistryClient
 from pml.registry.folder import RegistryFolder
-from pml.registry.server import listen, registry_app, serve, url_of
+from pml.registry.server import registry_app
 from pml.upstream.containment import available
 from pml.upstream.fleet import Fleet
+from pml.web.serving import listen, serve, url_of
 
 SERVERS = ("memory", "filesystem", "time")
 STARTS = 7

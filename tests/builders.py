@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
+from pml.core.agents import Message, MessageKind, Order, Run
 from pml.core.approvals import (
     Allowed,
     Approval,
@@ -20,8 +21,10 @@ from pml.core.approvals import (
     Subject,
 )
 from pml.core.digest import digest_call
+from pml.core.identity import Token, TokenId, TokenRole, secret_hash
 from pml.core.ports import Grant, Intent, Process, Session, Trust, Workflow
 from pml.core.rules import Effect
+from pml.core.supervising import Receipt
 from pml.core.values import Json, JsonObject
 
 NOW: Final = datetime(2026, 11, 3, 12, 0, 0, 123456, tzinfo=UTC)
@@ -114,6 +117,10 @@ def make_session(
     parent_id: SessionId | None = None,
     process: Process | None = None,
     is_agent: bool = True,
+    role: TokenRole = TokenRole.SESSION,
+    tools: tuple[str, ...] | None = None,
+    waits: bool = False,
+    ttl_s: int | None = None,
     started_at: datetime = NOW,
 ) -> Session:
     return Session(
@@ -124,6 +131,10 @@ def make_session(
         parent_id=parent_id,
         process=process,
         is_agent=is_agent,
+        role=role,
+        tools=tools,
+        waits=waits,
+        ttl_s=ttl_s,
         started_at=started_at,
     )
 
@@ -178,3 +189,70 @@ def make_intent(
         approval_id=ApprovalId(uuid(n)),
         created_at=created_at,
     )
+
+
+def make_token(
+    n: int = 1,
+    *,
+    role: TokenRole = TokenRole.CHILD,
+    name: str = "tests",
+    secret: str = "",
+    session_id: SessionId | None = SESSION,
+    created_at: datetime = NOW,
+    expires_at: datetime | None = None,
+) -> Token:
+    """Return the `n`-th token; a person's speaks for no session."""
+    return Token(
+        id=TokenId(f"{n:012x}"),
+        role=role,
+        name=name,
+        hash=secret_hash(secret or f"secret-{n}"),
+        session_id=None if role is TokenRole.PERSON else session_id,
+        created_at=created_at,
+        expires_at=expires_at,
+    )
+
+
+def make_order(
+    prompt: str = "mend the shop",
+    *,
+    model: str | None = None,
+    tools: tuple[str, ...] | None = None,
+    arguments: tuple[str, ...] = (),
+) -> Order:
+    return Order(prompt=prompt, cwd=WORKSPACE, model=model, tools=tools, arguments=arguments)
+
+
+def make_run(
+    session_id: SessionId = SESSION,
+    *,
+    order: Order | None = None,
+    owner: OwnerId = OWNER,
+    config: str | None = None,
+    started_at: datetime = NOW,
+) -> Run:
+    """Return a run that is starting."""
+    return Run(
+        session_id=session_id,
+        order=make_order() if order is None else order,
+        owner=owner,
+        config=config,
+        started_at=started_at,
+    )
+
+
+def make_message(
+    text: str = "it is mended",
+    *,
+    session_id: SessionId = SESSION,
+    kind: MessageKind = MessageKind.TEXT,
+    at: datetime = NOW,
+) -> Message:
+    return Message(session_id=session_id, kind=kind, text=text, at=at)
+
+
+def make_receipt(
+    key: str = "key-1", *, principal: str = "ana", request: str = "sha256:1", made_at: datetime = NOW
+) -> Receipt:
+    """Return a receipt that is still without its answer."""
+    return Receipt(principal=principal, key=key, request=request, made_at=made_at)

@@ -19,9 +19,10 @@ from pml.core.errors import Invalid, Unavailable
 from pml.core.values import check
 
 if TYPE_CHECKING:
-    from pml.core.approvals import Decider
+    from pml.agents.claude_code import ClaudeCode
+    from pml.core.approvals import Decider, OwnerId, SessionId
     from pml.core.loading import Sources
-    from pml.core.ports import Clock, ConfigFiles
+    from pml.core.ports import Clock, ConfigFiles, Session
     from pml.core.serving import Client
     from pml.downstream.connection import Connection
     from pml.downstream.eras import Era
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pml.install.installer import DiskInstaller
     from pml.service.desk import Desk
     from pml.service.gate import Loader
+    from pml.service.launching import Launcher, Wish
     from pml.settings.variables import DiskVariables
     from pml.upstream.fleet import Fleet
 
@@ -129,6 +131,7 @@ async def open_gateway(
 ) -> "Gateway":
     """Return the gateway for the client of `connection`; the stack closes it and all that it started."""
     from pml.core.approvals import SessionId
+    from pml.core.identity import TokenRole
     from pml.downstream.gateway import Gateway
     from pml.downstream.relay import Relay
     from pml.service.carrying import stop_installs
@@ -150,6 +153,7 @@ async def open_gateway(
             process=client,
             is_agent=True,
             parent_id=None if agent is None else agent.id,
+            role=TokenRole.SESSION if agent is None else TokenRole.CHILD,
         )
         opening.push_async_callback(end_session, desk, session)
         relay = Relay(connection, session.workspace)
@@ -160,15 +164,20 @@ async def open_gateway(
         )
         opening.push_async_callback(stop_installs, loader)
         gate = Gate(desk=desk, session=session, servers=fleet, loader=loader)
-        gateway = Gateway(gate, connection, relay)
+        launching = BesideHub(desk, place)
+        opening.push_async_callback(launching.close)
+        gateway = Gateway(gate, connection, relay, launching)
         opening.push_async_callback(gateway.close)
         stack.push_async_exit(opening.pop_all())
     gc.freeze()  # all that was imported stays: the collector need not look through it during calls
     return gateway
 
 
-def open_fleet(desk: "Desk", place: Place, client: "Client") -> "Fleet":
-    """Return the servers of the workspace; whoever opens them closes them."""
+def open_fleet(desk: "Desk", place: Place, client: "Client", *, owner: "OwnerId | None" = None) -> "Fleet":
+    """Return the servers of the workspace; whoever opens them closes them.
+
+    `owner` tells them from those of other fleets in the same process.
+    """
     from pml.upstream.fleet import Fleet
 
     workspace = str(place.workspace)
@@ -178,12 +187,87 @@ def open_fleet(desk: "Desk", place: Place, client: "Client") -> "Fleet":
         manifests=desk.store.manifests,
         idle_s=lambda: float(desk.policies[workspace].settings.idle_s),
         home=place.home,
-        owner=desk.owners.me,
+        owner=owner or desk.owners.me,
         environ=os.environ,
         prove=lambda spec: open_installer(place).prove(spec),
         variables=open_variables(place),
         env_workspace=lambda: workspace if desk.policies[workspace].trusted else None,
     )
+
+
+class BesideHub:
+    """Launching for a gateway on stdio: there while a hub runs, which its agents then speak to."""
+
+    def __init__(self, desk: "Desk", place: Place) -> None:
+        self._desk = desk
+        self._place = place
+        self._launcher: Launcher | None = None
+
+    @property
+    def is_on(self) -> bool:
+        return self._hub_url() is not None
+
+    async def launch(self, wish: "Wish", *, parent: "Session", workspace: str) -> "Session":
+        """Raises: as `Launcher.launch`; Unavailable if no hub runs."""
+        if self._launcher is None:
+            from pml.service.launching import Launcher
+
+            agents = open_agents(self._place, hub_url=self._need_hub)
+            self._launcher = Launcher(self._desk, agents)
+        self._need_hub()
+        return await self._launcher.launch(wish, parent=parent, workspace=workspace)
+
+    async def stop(self, session_id: "SessionId", *, reason: str) -> None:
+        """Raises: NotFound."""
+        from pml.core.errors import NotFound
+
+        if self._launcher is None:
+            raise NotFound(f"no agent of session `{session_id}` runs here")
+        await self._launcher.stop(session_id, reason=reason)
+
+    async def close(self) -> None:
+        if self._launcher is not None:
+            await self._launcher.close()
+
+    def _hub_url(self) -> str | None:
+        from pml.hub.presence import running_hub
+
+        hub = running_hub(self._place.home)
+        return None if hub is None else hub.url
+
+    def _need_hub(self) -> str:
+        url = self._hub_url()
+        if url is None:
+            raise Unavailable("no hub runs", hint="`pml serve` starts one")
+        return url
+
+
+def open_agents(place: Place, *, hub_url: Callable[[], str]) -> "ClaudeCode":
+    """Return what launches Claude Code, contained, on a hub."""
+    import shutil
+
+    from pml.agents.claude_code import ClaudeCode, Parts
+    from pml.upstream.agents_box import AgentBox
+
+    parts = Parts(
+        hub_url=hub_url,
+        environ=os.environ,
+        configs=_private_folder(),
+        find_claude=lambda: shutil.which("claude"),
+        starter=AgentBox(home=place.home, user_home=place.user_home),
+    )
+    return ClaudeCode(parts)
+
+
+def _private_folder() -> Path:
+    """Return where the configurations of launched agents go: not in PML_HOME, which is hidden from them."""
+    import tempfile
+
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and os.path.isabs(runtime) and os.path.isdir(runtime):
+        return Path(runtime) / "pml"
+    whose = os.getuid() if sys.platform != "win32" else os.environ.get("USERNAME", "user")
+    return Path(tempfile.gettempdir()) / f"pml-{whose}"
 
 
 def open_loader(desk: "Desk", place: Place, fleet: "Fleet", *, warn: Callable[[str], None]) -> "Loader":

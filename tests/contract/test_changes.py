@@ -3,9 +3,28 @@
 import asyncio
 from typing import Final
 
+import pytest
+
+from pml.core.agents import RunState
 from pml.core.approvals import ApprovalId, Completed
+from pml.core.audit import session_ended
+from pml.core.errors import IllegalEvent
 from pml.core.ports import Store, Subscription
-from tests.builders import allow, claim, deny, later, make_approval, uuid
+from tests.builders import (
+    PERSON,
+    SESSION,
+    allow,
+    claim,
+    deny,
+    later,
+    make_approval,
+    make_grant,
+    make_message,
+    make_run,
+    make_session,
+    make_token,
+    uuid,
+)
 from tests.promises import promise
 
 BOUND_S: Final = 5.0  # a wait that would be this long is a wake-up that was lost
@@ -82,6 +101,52 @@ async def test_who_watches_all_sees_a_new_question_an_attached_one_and_a_decisio
         assert await subscription.wait(BOUND_S)
         await store.approvals.advance(record.id, allow(record))
         assert await subscription.wait(BOUND_S)
+
+
+async def test_who_watches_all_sees_whatever_the_log_tells(store: Store) -> None:
+    token, grant = make_token(), make_grant()
+
+    with store.changes.watch() as subscription:
+        for change in (
+            store.sessions.start(make_session()),
+            store.runs.add(make_run()),
+            store.runs.move(SESSION, RunState.RUNNING, at=later(1)),
+            store.runs.say(make_message()),
+            store.tokens.add(token, by=None),
+            store.tokens.revoke_of(SESSION, at=later(2)),
+            store.grants.add(grant),
+            store.grants.revoke(grant.id, at=later(3), by=PERSON),
+            store.runs.move(SESSION, RunState.DONE, at=later(4)),
+            store.sessions.end(SESSION, at=later(5)),
+            store.audit.record(session_ended("another", at=later(6))),
+        ):
+            await quiet(subscription)
+            await change
+
+            assert await subscription.wait(BOUND_S), change.__qualname__
+
+
+async def test_what_concerns_no_approval_wakes_nobody_who_watches_one(store: Store) -> None:
+    record = await store.approvals.ask(make_approval(), max_pending=20)
+
+    with store.changes.watch(record.id) as subscription:
+        await quiet(subscription)
+        await store.runs.say(make_message())
+
+        assert not await subscription.wait(AT_ONCE_S)
+
+
+async def test_what_was_refused_and_what_was_only_noted_wakes_nobody(store: Store) -> None:
+    await store.runs.add(make_run())
+    await store.runs.move(SESSION, RunState.DONE, at=later(1))
+
+    with store.changes.watch() as subscription:
+        await quiet(subscription)
+        with pytest.raises(IllegalEvent):
+            await store.runs.move(SESSION, RunState.RUNNING, at=later(2))
+        await store.audit.note(session_ended("another", at=later(3)))
+
+        assert not await subscription.wait(AT_ONCE_S)
 
 
 async def test_an_approval_can_be_watched_before_it_is_asked(store: Store) -> None:

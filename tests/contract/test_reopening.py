@@ -5,14 +5,29 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pml.core.approvals import OwnerId
+from pml.core.agents import RunState
+from pml.core.approvals import OwnerId, SessionId
+from pml.core.identity import TokenRole
 from pml.core.manifests import Manifest
+from pml.core.ports import Process
 from pml.store.connection import open_database
 from pml.store.database import Database
-from pml.store.queries import migrations
-from pml.store.rows import micros
+from pml.store.queries import migrations, queries
+from pml.store.rows import approval_values, micros
 from pml.store.sqlite import SqliteStore
-from tests.builders import OWNER, later, make_workflow
+from tests.builders import (
+    OWNER,
+    SESSION,
+    allow,
+    later,
+    make_approval,
+    make_message,
+    make_receipt,
+    make_run,
+    make_session,
+    make_token,
+    make_workflow,
+)
 from tests.contract.steps import CALL, LAUNCH, make_pin
 from tests.promises import promise
 
@@ -23,6 +38,10 @@ def damage(home: Path, statement: str) -> None:
     database = Database(str(home / "pml.db"))
     database.script(statement)
     database.close()
+
+
+def contents_of(home: Path) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in home.rglob("*") if file.is_file()}
 
 
 @promise("approval:survives-restart")
@@ -67,6 +86,82 @@ async def test_a_database_of_before_the_gateway_is_migrated_and_keeps_its_workfl
     assert await store.manifests.get("github", LAUNCH) == MANIFEST
     await store.workflows.consume(old.id, at=later(1))
     await store.close()
+
+
+OLD_SESSION = (
+    "INSERT INTO sessions (id, name, principal, workspace, parent_id, pid, process_started, is_agent,"
+    " started_at, ended_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+
+
+async def test_a_database_of_before_the_hub_is_migrated_and_keeps_its_sessions_and_approvals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    third = migrations()[:3]
+    monkeypatch.setattr("pml.store.connection.migrations", lambda: third)
+    database = await open_database(tmp_path)
+    monkeypatch.undo()
+    old, ended, record = make_session(), SessionId("session-2"), make_approval()
+    plain = (old.name, old.principal, old.workspace)
+    database.run(OLD_SESSION, (SESSION, *plain, None, 4711, 1.5, 1, micros(old.started_at), None))
+    database.run(OLD_SESSION, (ended, *plain, SESSION, None, None, 0, micros(later(1)), micros(later(2))))
+    database.run(queries()["insert_approval"], approval_values(record))
+    assert database.run("PRAGMA user_version") == [(3,)]
+    database.close()
+
+    store = await SqliteStore.open(tmp_path, OWNER)
+
+    known = msgspec.structs.replace(old, process=Process(pid=4711, started=1.5))
+    child = make_session(ended, parent_id=SESSION, is_agent=False, started_at=later(1))
+    child = msgspec.structs.replace(child, ended_at=later(2))
+    assert known.role is TokenRole.SESSION
+    assert (known.tools, known.waits, known.ttl_s) == (None, False, None)
+    assert await store.sessions.get(SESSION) == known
+    assert await store.sessions.page(after=None, limit=10) == [child, known]
+    assert await store.sessions.descendants(SESSION) == [child]
+    assert await store.sessions.start(old) == known
+    assert await store.approvals.get(record.id) == record
+    await store.approvals.advance(record.id, allow(record))
+    await store.runs.add(make_run())
+    await store.tokens.add(make_token(), by=None)
+    await store.close()
+
+
+@promise("approval:survives-restart")
+async def test_tokens_runs_messages_and_receipts_outlive_their_process(tmp_path: Path) -> None:
+    session = make_session(role=TokenRole.CHILD, tools=("Bash",), waits=True, ttl_s=20)
+    store = await SqliteStore.open(tmp_path, OWNER)
+    await store.sessions.start(session)
+    await store.tokens.add(make_token(), by=None)
+    await store.runs.add(make_run(config="/run/session-1"))
+    run = await store.runs.move(SESSION, RunState.RUNNING, at=later(1))
+    message = await store.runs.say(make_message())
+    await store.receipts.begin(make_receipt())
+    await store.close()
+
+    store = await SqliteStore.open(tmp_path, OwnerId("later"))
+
+    assert await store.sessions.get(SESSION) == session
+    assert await store.tokens.all() == [make_token()]
+    assert await store.runs.live() == [run]
+    assert await store.runs.messages(SESSION) == [message]
+    assert await store.receipts.begin(make_receipt()) == make_receipt()
+    await store.close()
+
+
+@promise("token:kept-as-hash")
+async def test_no_file_of_the_home_holds_the_secret_of_a_token(tmp_path: Path) -> None:
+    token = make_token(secret="the-very-secret-of-this-token")
+    store = await SqliteStore.open(tmp_path, OWNER)
+    await store.tokens.add(token, by=None)
+
+    while_open = contents_of(tmp_path)
+    await store.close()
+    after = contents_of(tmp_path)
+
+    for contents in (while_open, after):
+        assert any(token.hash.encode() in content for content in contents.values())
+        assert [file for file, content in contents.items() if b"the-very-secret" in content] == []
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from pml.registry.folder import RegistryFolder
-from pml.registry.server import listen, registry_app, serve, url_of
+from pml.registry.server import registry_app
+from pml.web.connections import Limits
+from pml.web.serving import listen, serve, url_of
 
 TIMEOUT_S: Final = 30.0  # only ever reached by what hangs
 
@@ -57,14 +59,14 @@ def _parse(answer: bytes) -> Got:
 
 @asynccontextmanager
 async def serving(
-    folder: Path, *, only_local: bool = True, request_s: float = TIMEOUT_S
+    folder: Path, *, only_local: bool = True, limits: Limits | None = None
 ) -> AsyncGenerator[Served]:
     """Serve `folder` on a free port of this machine."""
     lines: list[str] = []
     app = registry_app(RegistryFolder(folder), only_local=only_local, debug=lines.append)
     with listen("127.0.0.1", 0) as listening:
         served = Served(url=url_of(listening), lines=lines)
-        task = asyncio.ensure_future(serve(app, listening, request_s=request_s))
+        task = asyncio.ensure_future(serve(app, listening, limits=limits))
         try:
             yield served
         finally:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from pml.core.errors import Invalid
-from pml.registry.addresses import check_hop, is_loopback, registry_url
+from pml.registry.addresses import check_hop, registry_url
+from pml.web.hosts import is_loopback
 from tests.promises import promise
 
 NAMES = {

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pml.core.errors import ErrorCode, Unavailable
-from pml.registry import server
-from pml.registry.server import HTTP_STATUS, listen
+from pml.web.connections import Limits
 from tests.promises import promise
 from tests.registry.places import CODE, GREET, encoded, fill
 from tests.registry.serving import TIMEOUT_S, serving
@@ -200,7 +198,7 @@ async def test_requests_can_be_watched(folder: Path) -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: loc", b"POST / HTTP/1.1\r\nHost: a\r\n"])
 async def test_whoever_sends_no_whole_request_is_not_waited_for(folder: Path, sent: bytes) -> None:
-    async with serving(folder, request_s=0.1) as served, asyncio.timeout(TIMEOUT_S):
+    async with serving(folder, limits=Limits(request_s=0.1)) as served, asyncio.timeout(TIMEOUT_S):
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
         writer.write(sent)
         with contextlib.suppress(ConnectionError):
@@ -209,7 +207,7 @@ async def test_whoever_sends_no_whole_request_is_not_waited_for(folder: Path, se
 
 
 async def test_a_connection_that_served_one_request_is_not_held_for_half_of_the_next(folder: Path) -> None:
-    async with serving(folder, request_s=0.2) as served, asyncio.timeout(TIMEOUT_S):
+    async with serving(folder, limits=Limits(request_s=0.2)) as served, asyncio.timeout(TIMEOUT_S):
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
         writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200")
@@ -219,9 +217,11 @@ async def test_a_connection_that_served_one_request_is_not_held_for_half_of_the_
         writer.close()
 
 
-async def test_one_peer_does_not_get_every_connection(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_MAX_CONNECTIONS", 4)
-    async with serving(folder) as served, asyncio.timeout(TIMEOUT_S):
+async def test_one_peer_does_not_get_every_connection(folder: Path) -> None:
+    async with (
+        serving(folder, limits=Limits(connections=4, per_peer=2)) as served,
+        asyncio.timeout(TIMEOUT_S),
+    ):
         held = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(2)]
         reader, third = await asyncio.open_connection("127.0.0.1", served.port)
         with contextlib.suppress(ConnectionError):
@@ -234,19 +234,3 @@ async def test_one_peer_does_not_get_every_connection(folder: Path, monkeypatch:
             with contextlib.suppress(ConnectionError, IndexError):
                 assert (await served.get("/health")).status == 200
                 break
-
-
-@pytest.mark.parametrize("host", ["a..b", "no.such.host.invalid", "x" * 300])
-def test_a_host_that_cannot_be_listened_on_is_told(host: str) -> None:
-    with pytest.raises(Unavailable, match="cannot listen on"):
-        listen(host, 0)
-
-
-def test_a_port_that_is_taken_is_told() -> None:
-    with listen("127.0.0.1", 0) as taken, pytest.raises(Unavailable, match="cannot listen") as caught:
-        listen("127.0.0.1", taken.getsockname()[1])
-    assert caught.value.hint is not None
-
-
-def test_every_kind_of_error_has_a_status() -> None:
-    assert set(HTTP_STATUS) == set(ErrorCode)

@@ -13,12 +13,15 @@ from tests.builders import (
     NOW,
     PATH,
     PERSON,
+    SESSION,
     allow,
     claim,
     deny,
     make_approval,
     make_grant,
     make_intent,
+    make_receipt,
+    make_token,
     make_trust,
     make_workflow,
 )
@@ -82,6 +85,9 @@ async def test_what_is_remembered_and_what_is_taken_back_is_committed_with_full_
     record = await store.approvals.ask(make_approval(1), max_pending=20)
     workflow = make_workflow(1, approval_id=record.id)
     await store.workflows.issue(workflow)
+    await store.tokens.add(make_token(1), by=None)
+    await store.tokens.add(make_token(2), by=None)
+    await store.receipts.begin(make_receipt())
     syncs.clear()
 
     await store.grants.add(make_grant(1))
@@ -92,5 +98,8 @@ async def test_what_is_remembered_and_what_is_taken_back_is_committed_with_full_
     await store.workflows.consume(workflow.id, at=NOW)
     await store.pins.put(make_pin(), by=None)
     await store.pins.put(make_pin("Closes an issue."), by=PERSON)
+    await store.tokens.revoke(make_token(1).id, at=NOW, by=PERSON)
+    await store.tokens.revoke_of(SESSION, at=NOW)
+    await store.receipts.close(make_receipt())
 
-    assert syncs == [FULL] * 8
+    assert syncs == [FULL] * 11

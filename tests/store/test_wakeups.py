@@ -10,11 +10,21 @@ from pathlib import Path
 import apsw
 import pytest
 
+from pml.core.agents import RunState
 from pml.core.approvals import Approval, OwnerId
 from pml.core.errors import Unavailable
 from pml.store.database import Database, Row, Value
 from pml.store.sqlite import SqliteStore
-from tests.builders import allow, make_approval
+from tests.builders import (
+    NOW,
+    SESSION,
+    allow,
+    make_approval,
+    make_message,
+    make_run,
+    make_session,
+    make_token,
+)
 from tests.promises import promise
 
 BOUND_S = 10.0
@@ -93,6 +103,31 @@ async def test_a_change_to_another_approval_does_not_wake(tmp_path: Path) -> Non
 
             assert await any_change.wait(BOUND_S)
             assert not await watch.wait(0)
+
+
+@pytest.mark.parametrize("heard_by", ["hint", "poll"])
+async def test_who_watches_all_is_woken_by_what_another_process_writes_of_sessions_and_agents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard_by: str
+) -> None:
+    if heard_by == "hint":
+        monkeypatch.setattr("pml.store.wakeups.POLL_S", NEVER_S)
+    async with two_stores(tmp_path) as (waiting, writing, _):
+        with waiting.changes.watch() as watch:
+            if heard_by == "poll":
+                (tmp_path / "run" / "waiting.sock").unlink()
+            for change in (
+                writing.sessions.start(make_session()),
+                writing.runs.add(make_run()),
+                writing.runs.move(SESSION, RunState.RUNNING, at=NOW),
+                writing.runs.say(make_message()),
+                writing.tokens.add(make_token(), by=None),
+                writing.tokens.revoke_of(SESSION, at=NOW),
+                writing.sessions.end(SESSION, at=NOW),
+            ):
+                await change
+
+                assert await watch.wait(BOUND_S), change.__qualname__
+        assert len(await waiting.runs.messages(SESSION)) == 1
 
 
 @promise("approval:decision-never-lost")

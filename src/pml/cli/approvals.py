@@ -10,14 +10,12 @@ from pml.cli.opening import opened
 from pml.cli.output import print_json, say
 from pml.cli.verbs import Verbs, page_size, run_verb
 from pml.cli.watching import watch
-from pml.core.approvals import Approval, Scope, SessionId, State, Subject
-from pml.core.memory import META_TOOLS, always_entry
+from pml.core.approvals import SessionId, State
 from pml.core.ports import ApprovalQuery
-from pml.core.values import Json
 from pml.core.wire import approval_json
 
 if TYPE_CHECKING:
-    from pml.service.desk import Desk
+    pass
 
 EXAMPLES = """examples:
   pml approvals list                       what waits for an answer
@@ -102,39 +100,17 @@ async def list_approvals(args: argparse.Namespace) -> int:
 
 
 async def show_approval(args: argparse.Namespace) -> int:
+    from pml.app import person
     from pml.service.approvals import find
+    from pml.service.previews import preview
 
     async with opened(args) as desk:
-        record = await find(desk, args.id)
-        always = _always(record)
-        covered = [] if always is None else await _covered(desk, record)
-        workspace = await workspace_of(desk, record)
+        shown = await preview(desk, await find(desk, args.id), by=person())
         now = desk.clock.now()
     if args.json:
-        more: dict[str, Json] = {"workspace": workspace, "always": always}
-        print_json(approval_json(record) | more | {"covers": [other.id for other in covered]})
+        print_json(shown.json())
     else:
-        print_card(record, workspace=workspace, now=now, always=always, covered=covered)
+        print_card(
+            shown.record, workspace=shown.workspace, now=now, always=shown.always, covered=shown.covered
+        )
     return Exit.OK
-
-
-async def _covered(desk: "Desk", record: Approval) -> list[Approval]:
-    """Return those of the waiting that "always" would cover too."""
-    from pml.app import person
-    from pml.service.approvals import all_pending
-    from pml.service.remembering import covered_by, memory_of
-    from pml.service.sessions import session_of
-
-    session = await session_of(desk, record.session_id)
-    memory = memory_of(
-        desk, record, session, person(), Scope.ALWAYS, arguments=record.tool_input, literal=False
-    )
-    return [] if memory is None else await covered_by(desk, memory, all_pending(desk))
-
-
-def _always(record: Approval) -> Json:
-    """Return the entry that "always" would write, or None where there is nothing to remember."""
-    lasts = record.subject in (Subject.TOOL_CALL, Subject.DEPENDENCY_INSTALL)
-    if record.status is not State.PENDING or not lasts:
-        return None
-    return None if record.tool_name in META_TOOLS else always_entry(record.tool_name, record.call_input)

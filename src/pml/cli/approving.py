@@ -141,6 +141,7 @@ def _tell_pending(record: Approval) -> None:
 async def decide_each(args: argparse.Namespace) -> int:
     """Answer each id; one that fails does not keep the others from being answered."""
     from pml.service.sessions import guard_person
+    from pml.service.shapes import decided_json
 
     _check_options(args)
     results: list[Json] = []
@@ -156,7 +157,7 @@ async def decide_each(args: argparse.Namespace) -> int:
                 if not args.json:
                     print_error(exc, as_json=False)
             else:
-                results.append(_decided_json(decided))
+                results.append(decided_json(decided))
                 if not args.json:
                     _tell_decided(decided)
     if args.json:
@@ -195,23 +196,6 @@ def _decision(args: argparse.Namespace, digest: str, release: list[ApprovalId]) 
         updated_input=None if args.input is None else read_object(args.input, what="--input"),
         release=tuple(release),
     )
-
-
-def _decided_json(decided: "Decided") -> Json:
-    memory = decided.remembered
-    remembered: Json = None
-    if memory is not None:
-        problem = None if memory.problem is None else memory.problem.message
-        remembered = {
-            "scope": memory.scope,
-            "entry": memory.entry,
-            "counts": memory.counts,
-            "problem": problem,
-        }
-    return approval_json(decided.record) | {
-        "remembered": remembered,
-        "released": [record.id for record in decided.released],
-    }
 
 
 def _tell_decided(decided: "Decided") -> None:

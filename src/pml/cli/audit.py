@@ -87,19 +87,13 @@ async def list_entries(args: argparse.Namespace) -> int:
 async def verify_entries(args: argparse.Namespace) -> int:
     from pml.app import find_place, open_desk
     from pml.service.auditing import verify_audit
+    from pml.service.shapes import verification_json
 
     async with open_desk(find_place(args.workspace)) as desk:
         verification = await verify_audit(desk)
     problems = verification.problems()
     if args.json:
-        print_json(
-            {
-                "ok": not problems,
-                "chains": verification.chains,
-                "entries": verification.entries,
-                "problems": [{"chain": each.chain, "n": each.n, "what": each.what} for each in problems],
-            }
-        )
+        print_json(verification_json(verification))
     else:
         for each in problems:
             say(f"chain {visible(each.chain)}: {each.what}")

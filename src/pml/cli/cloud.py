@@ -46,9 +46,10 @@ def run(args: argparse.Namespace) -> int:
 async def _serve(args: argparse.Namespace) -> int:
     """Raises: NotFound, Unavailable."""
     from pml.app import is_debugging
-    from pml.registry.addresses import is_loopback
     from pml.registry.folder import RegistryFolder
-    from pml.registry.server import listen, registry_app, serve, url_of
+    from pml.registry.server import registry_app
+    from pml.web.hosts import is_loopback
+    from pml.web.serving import listen, serve, url_of
 
     folder = RegistryFolder(_folder(args.folder))
     served = _warn_of_unsound(folder)

@@ -3,24 +3,24 @@
 import argparse
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from pml.cli.cards import short
 from pml.cli.exits import Exit
 from pml.cli.output import complain, print_json, say
-from pml.core.approvals import Approval, ApprovalId, Channel, Decider, DeciderKind, instant
+from pml.core.approvals import Channel, Decider, DeciderKind, instant
 from pml.core.config import FileKind
 from pml.core.errors import Invalid, MayNotDecide, NotFound
-from pml.core.names import colon_of
 from pml.core.rules import Effect, Rule, names_tool
-from pml.core.text import has_hidden, quote, visible, visible_json
-from pml.core.values import Json, JsonObject, loads
+from pml.core.telling import entry_text
+from pml.core.text import quote, visible, visible_json
+from pml.core.values import Json, loads
 
 if TYPE_CHECKING:
     from pml.service.desk import Desk
     from pml.service.policy import Policy
+    from pml.service.rulings import Change
 
 MAX_REMOVALS: Final = 3  # in a hint, which is one line
 
@@ -60,33 +60,6 @@ def configure_remove(parser: argparse.ArgumentParser) -> None:
   pml rules remove nightly --user --effect allow"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Outcome:
-    """What came of adding a rule."""
-
-    effect: Effect
-    entry: Json
-    which: FileKind
-    added: bool
-    policy: "Policy"
-    denied: Sequence[Approval]
-    released: Sequence[Approval]
-    covered: Sequence[Approval]
-    not_covered: Sequence[ApprovalId]
-
-    @property
-    def file(self) -> str:
-        loaded = self.policy.loaded
-        return loaded.user.path if self.which is FileKind.USER else loaded.workspace.path
-
-    @property
-    def counts(self) -> bool:
-        """Whether the rule has force now: an allow of an untrusted file, or beside a broken one, has not."""
-        if self.effect is not Effect.ALLOW:
-            return True
-        return not self.policy.broken and (self.which is FileKind.USER or self.policy.trusted)
-
-
 async def add_entry(args: argparse.Namespace) -> int:
     from pml.app import find_place, open_desk
     from pml.service.sessions import guard_person
@@ -97,37 +70,28 @@ async def add_entry(args: argparse.Namespace) -> int:
         if args.effect is Effect.ALLOW:  # anybody may tighten; only a person loosens
             await guard_person(desk)
         await sweep(desk)
-        outcome = await _add(desk, str(place.workspace), args)
+        change = await _add(desk, str(place.workspace), args)
     if args.json:
-        print_json(_outcome_json(outcome))
+        print_json(change.json())
     else:
-        _tell_outcome(outcome, args.workspace)
+        _tell_change(change, args.workspace)
     return Exit.OK
 
 
-async def _add(desk: "Desk", workspace: str, args: argparse.Namespace) -> _Outcome:
-    from pml.service.approvals import find, release
-    from pml.service.policy import current_policy
-    from pml.service.rulebook import add_rule, covered_by_rules, refuse_denied_everywhere
+async def _add(desk: "Desk", workspace: str, args: argparse.Namespace) -> "Change":
+    from pml.service.approvals import find
+    from pml.service.rulings import enter_rule
 
-    effect, which = Effect(args.effect), _which(args)
     entry = _new_entry(args, now=desk.clock.now())
-    named = entry.get("tool") if isinstance(entry, Mapping) else entry
-    refuse_wire_name(str(named), await current_policy(desk, workspace))
     shown = [(await find(desk, prefix)).id for prefix in args.release]
-    by = await _changer(desk)
-    added = await add_rule(desk, workspace, effect, entry, which=which, by=by)
-    released = await release(desk, shown, by=by)
-    return _Outcome(
-        effect=effect,
-        entry=entry,
-        which=which,
-        added=added,
-        policy=await current_policy(desk, workspace),
-        denied=await refuse_denied_everywhere(desk) if effect is Effect.DENY else (),
-        released=released,
-        covered=await covered_by_rules(desk) if effect is Effect.ALLOW else (),
-        not_covered=[each for each in shown if each not in {record.id for record in released}],
+    return await enter_rule(
+        desk,
+        workspace,
+        Effect(args.effect),
+        entry,
+        which=_which(args),
+        shown=shown,
+        by=await _changer(desk),
     )
 
 
@@ -184,11 +148,6 @@ def _removal(rule: Rule, kind: FileKind, workspace: str | None) -> str:
     return shlex.join(command)
 
 
-def entry_text(entry: Json) -> str:
-    """Return a rule's entry as a person reads it and `pml rules` takes it."""
-    return entry if isinstance(entry, str) and not has_hidden(entry) else visible_json(entry, indent=None)
-
-
 def _which(args: argparse.Namespace) -> FileKind:
     return FileKind.USER if args.user else FileKind.WORKSPACE
 
@@ -203,14 +162,6 @@ async def _changer(desk: "Desk") -> Decider:
     except MayNotDecide:
         return Decider(kind=DeciderKind.CLIENT, id="agent", channel=Channel.TERMINAL)
     return person()
-
-
-def refuse_wire_name(name: str, policy: "Policy") -> None:
-    """Raise Invalid for the name that clients see a tool by: rules know it by another."""
-    config = policy.loaded.workspace.config
-    meant = colon_of(name, [*policy.settings.servers, *(config.servers if config else ())])
-    if meant is not None:
-        raise Invalid(f"{quote(name)} is the name that clients see", hint=f"rules say {quote(meant)}")
 
 
 def _entry(text: str) -> Json:
@@ -260,38 +211,24 @@ def _value(text: str) -> Json:
         return text
 
 
-def _outcome_json(outcome: _Outcome) -> JsonObject:
-    return {
-        "effect": outcome.effect,
-        "entry": outcome.entry,
-        "file": outcome.file,
-        "added": outcome.added,
-        "counts": outcome.counts,
-        "denied": [record.id for record in outcome.denied],
-        "covers": [record.id for record in outcome.covered],
-        "released": [record.id for record in outcome.released],
-        "not_covered": [*outcome.not_covered],
-    }
-
-
-def _tell_outcome(outcome: _Outcome, workspace: str | None) -> None:
-    rule = f"{outcome.effect} {entry_text(outcome.entry)}"
-    say(f"added to {visible(outcome.file)}: {rule}" if outcome.added else f"stands there already: {rule}")
-    _note_bare(outcome.entry)
-    for error in outcome.policy.broken:
+def _tell_change(change: "Change", workspace: str | None) -> None:
+    rule = f"{change.effect} {entry_text(change.entry)}"
+    say(f"added to {visible(change.file)}: {rule}" if change.added else f"stands there already: {rule}")
+    _note_bare(change.entry)
+    for error in change.policy.broken:
         complain(f"  while a file is broken no file allows anything: {visible(error.message)}")
-    if not outcome.counts and not outcome.policy.broken:
+    if not change.counts and not change.policy.broken:
         complain("  the file is not trusted, so its allows do not count yet: `pml trust`")
-    for ask, allow in outcome.policy.rules.hidden_asks():
-        if outcome.effect is Effect.ASK and ask.entry == outcome.entry:
+    for ask, allow in change.policy.rules.hidden_asks():
+        if change.effect is Effect.ASK and ask.entry == change.entry:
             complain(f"  it never asks: allow {entry_text(allow.entry)} comes first")
-    for record in outcome.denied:
+    for record in change.denied:
         say(f"  denied {short(record.id)} {visible(record.tool_name)}, which waited")
-    for record in outcome.released:
+    for record in change.released:
         say(f"  allowed {short(record.id)} {visible(record.tool_name)}, which waited")
-    for approval_id in outcome.not_covered:
+    for approval_id in change.not_covered:
         complain(f"  {short(approval_id)} stays as it is: no rule allows it, or it waits no longer")
-    _tell_covered(outcome, workspace)
+    _tell_covered(change, workspace)
 
 
 def _note_bare(entry: Json) -> None:
@@ -304,17 +241,17 @@ def _note_bare(entry: Json) -> None:
         )
 
 
-def _tell_covered(outcome: _Outcome, workspace: str | None) -> None:
+def _tell_covered(change: "Change", workspace: str | None) -> None:
     """Show what waits and is covered, with the command that lets exactly that run."""
-    if not outcome.covered:
+    if not change.covered:
         return
     say("\nthese wait, and rules allow them now:")
-    for record in outcome.covered:
+    for record in change.covered:
         say(
             f"  {short(record.id)} {visible(record.tool_name)} {visible_json(record.tool_input, indent=None)}"
         )
-    command = ["pml", "rules", "allow", entry_text(outcome.entry)]
-    command += ["--user"] if outcome.which is FileKind.USER else []
+    command = ["pml", "rules", "allow", entry_text(change.entry)]
+    command += ["--user"] if change.which is FileKind.USER else []
     command += [] if workspace is None else ["--workspace", visible(workspace)]
-    command += ["--release", *(short(record.id) for record in outcome.covered)]
+    command += ["--release", *(short(record.id) for record in change.covered)]
     say(f"let them run:\n  {shlex.join(command)}")

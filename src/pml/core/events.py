@@ -45,7 +45,6 @@ class EventType(StrEnum):
     SERVER_CHANGED = "server.changed"
 
 
-EPHEMERAL: Final = frozenset({EventType.INSTALL_PROGRESS, EventType.SERVER_CHANGED})
 FOR_PERSONS: Final = frozenset(
     {
         EventType.APPROVALS_CLEANED,
@@ -121,7 +120,7 @@ def event_json(event: HubEvent) -> dict[str, Json]:
 
 
 def event_text(link: Link, payload: Payload) -> bytes | None:
-    """Return the event of `link` in one line of JSON; without its payload, and saying so, if it is too long."""
+    """Return the event of `link` in one line of JSON; if that is too long, without its payload."""
     event = event_of(link, payload)
     if event is None:
         return None

@@ -8,7 +8,7 @@ from typing import Final
 
 from pml.core.approvals import Approval, Subject
 from pml.core.dependency import tell_changed, tell_install, tell_variables, why_install
-from pml.core.text import visible, visible_json
+from pml.core.text import has_hidden, visible, visible_json
 from pml.core.values import Json, JsonObject
 
 _WHY: Final[Mapping[Subject, str]] = {
@@ -17,6 +17,11 @@ _WHY: Final[Mapping[Subject, str]] = {
     Subject.INTEGRITY_CHANGED: "files of the server are not those that were installed, or accepted since",
 }
 UNASKED: Final = "tools of theirs that no rule names: the client asks about them, PML does not"
+
+
+def entry_text(entry: Json) -> str:
+    """Return a rule's entry as a person reads it and `pml rules` takes it."""
+    return entry if isinstance(entry, str) and not has_hidden(entry) else visible_json(entry, indent=None)
 
 
 def asked_facts(record: Approval) -> list[tuple[str, str]]:

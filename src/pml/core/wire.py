@@ -1,9 +1,15 @@
 """Every JSON shape that PML prints or sends, defined once: MCP results, HTTP API, `--json`, events."""
 
+from collections.abc import Sequence
+from datetime import datetime
+
+from pml.core.agents import Message, Run
 from pml.core.approvals import Approval, Decider, MatchedRule, Subject, instant
 from pml.core.audit import Link
 from pml.core.dependency import dependency_title, server_name, variable_names
 from pml.core.errors import PmlError
+from pml.core.identity import Token
+from pml.core.ports import Grant, Session
 from pml.core.rules import Rule, Verdict
 from pml.core.values import Json
 
@@ -68,6 +74,14 @@ def approval_json(record: Approval) -> dict[str, Json]:
     return shape
 
 
+def shown_json(
+    record: Approval, *, workspace: str, always: Json, covers: Sequence[Approval]
+) -> dict[str, Json]:
+    """An approval as `show` has it: with what "always" would write, and what it covers of the waiting."""
+    more: dict[str, Json] = {"workspace": workspace, "always": always}
+    return approval_json(record) | more | {"covers": [other.id for other in covers]}
+
+
 def decider_json(by: Decider) -> dict[str, Json]:
     return {"kind": by.kind, "id": by.id, "channel": by.channel}
 
@@ -119,6 +133,74 @@ def link_json(link: Link) -> dict[str, Json]:
         "detail": entry.detail,
         "hash": link.hash,
     }
+
+
+def grant_json(grant: Grant) -> dict[str, Json]:
+    """What is remembered for a session."""
+    return {
+        "id": grant.id,
+        "session": grant.session_id,
+        "tool": grant.tool,
+        "digest": grant.digest,
+        "approval": grant.approval_id,
+        "by": decider_json(grant.by),
+        "created_at": instant(grant.created_at),
+    }
+
+
+def token_json(token: Token) -> dict[str, Json]:
+    """A token as lists have it; its text is nobody's to show again."""
+    return {
+        "id": token.id,
+        "role": token.role,
+        "name": token.name,
+        "session": token.session_id,
+        "created_at": instant(token.created_at),
+        "expires_at": _instant(token.expires_at),
+        "revoked_at": _instant(token.revoked_at),
+    }
+
+
+def session_json(session: Session, run: Run | None, *, state: str, waiting: int) -> dict[str, Json]:
+    """A session as lists, the API and supervisors have it; `waiting` counts its open questions."""
+    return {
+        "id": session.id,
+        "name": session.name,
+        "role": session.role,
+        "parent": session.parent_id,
+        "workspace": session.workspace,
+        "is_agent": session.is_agent,
+        "pid": None if session.process is None else session.process.pid,
+        "state": state,
+        "waiting": waiting,
+        "started_at": instant(session.started_at),
+        "ended_at": _instant(session.ended_at),
+        "run": None if run is None else _run_json(run),
+    }
+
+
+def _run_json(run: Run) -> dict[str, Json]:
+    return {
+        "prompt": run.order.prompt,
+        "cwd": run.order.cwd,
+        "model": run.order.model,
+        "allowed_tools": run.order.tools,
+        "may_launch": run.order.may_launch,
+        "turns": run.turns,
+        "cost_usd": run.cost_usd,
+        "result": run.result,
+        "exit_code": run.exit_code,
+        "ended_at": _instant(run.ended_at),
+    }
+
+
+def message_json(message: Message) -> dict[str, Json]:
+    """One thing that a launched agent said or did."""
+    return {"seq": message.seq, "kind": message.kind, "text": message.text, "at": instant(message.at)}
+
+
+def _instant(at: datetime | None) -> str | None:
+    return None if at is None else instant(at)
 
 
 def error_json(error: PmlError) -> dict[str, Json]:

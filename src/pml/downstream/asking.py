@@ -13,7 +13,7 @@ from pml.downstream.connection import Connection, ConnectionGone, Exchange, RpcE
 from pml.downstream.eras import Era
 from pml.downstream.forms import apply_answer, form_params
 from pml.service.approvals import wait
-from pml.service.desk import Desk
+from pml.service.gate import Gate
 
 FORM_S: Final = 50.0  # clients give a request up after 60 s; then the model must know how to go on
 TICK_S: Final = 5.0  # some clients abort a call that is silent for long
@@ -57,14 +57,15 @@ class Asker:
 
     def __init__(
         self,
-        desk: Desk,
+        gate: Gate,
         connection: Connection,
         exchange: Exchange,
         era: Era,
         spawn: Spawn,
     ) -> None:
         self.unanswered: str | None = None
-        self._desk = desk
+        self._desk = gate.desk
+        self._waits = gate.session.waits
         self._connection = connection
         self._exchange = exchange
         self.era = era
@@ -73,7 +74,7 @@ class Asker:
 
     @property
     def has_form(self) -> bool:
-        return self.era.has_form
+        return self.era.has_form and not self._waits
 
     @property
     def has_model(self) -> bool:
@@ -84,12 +85,22 @@ class Asker:
 
         Raises: FormNeeded on a modern connection.
         """
+        if self._waits:
+            return await self._wait_for_others(record)
         counts = self.has_form and Role.FORM in record.deciders
         if not counts or record.id == self.unanswered:
             return record
         if self.era.is_modern:
             raise FormNeeded(record)
         return await self._wait_with_form(record)
+
+    async def _wait_for_others(self, record: Approval) -> Approval:
+        """Return the question decided, or its time over: whoever launched the agent decides, or a person."""
+        ticks = asyncio.ensure_future(self._tick())
+        try:
+            return await wait(self._desk, record.id)
+        finally:
+            ticks.cancel()
 
     async def _wait_with_form(self, record: Approval) -> Approval:
         form = self._form(record)

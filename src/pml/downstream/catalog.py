@@ -1,7 +1,7 @@
 """Which tool a name means, and what the lists hold; kept until the configuration or a server changes."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from pml.core.errors import Invalid
@@ -27,6 +27,7 @@ class Catalog:
         self._changes = 0
         self._problems: Mapping[str, str] = {}
         self._learning: asyncio.Task[Mapping[str, str]] | None = None
+        self.own: Callable[[], Sequence[JsonObject]] = tuple  # more tools of PML's own
 
     def forget(self, server: str, kind: str) -> None:
         """Learn that what a server offers has changed."""
@@ -68,7 +69,7 @@ class Catalog:
         return self.current(*await self.learn())
 
     def current(self, tools: Tools, policy: Policy) -> list[JsonObject]:
-        return tool_list(tools, self.waiting(policy), self.problems(policy))
+        return tool_list(tools, self.waiting(policy), self.problems(policy), own=self.own())
 
     def problems(self, policy: Policy) -> list[str]:
         """Return what a user should know of the configuration."""

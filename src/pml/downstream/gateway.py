@@ -23,6 +23,7 @@ from pml.downstream.passing import (
     read_resource,
 )
 from pml.downstream.relay import LEVELS, Relay
+from pml.downstream.supervision import Launching, Supervision
 from pml.downstream.toolcalls import ToolCalls
 from pml.service.discovery import prespawn
 from pml.service.gate import Gate
@@ -34,13 +35,18 @@ WATCH_S: Final = 2.0  # how soon a client learns that a file was edited or trust
 class Gateway:
     """Answers for one client. Its tasks end with `close`."""
 
-    def __init__(self, gate: Gate, connection: Connection, relay: Relay) -> None:
+    def __init__(
+        self, gate: Gate, connection: Connection, relay: Relay, launching: Launching | None = None
+    ) -> None:
         self._gate = gate
         self._connection = connection
         self._relay = relay
         self._chores: set[asyncio.Task[Any]] = set()
         self._catalog = Catalog(gate, self.spawn)
-        self._calls = ToolCalls(gate, connection, self._catalog, relay, self.spawn)
+        supervision = None if launching is None else Supervision(gate, self._catalog, launching)
+        if supervision is not None:
+            self._catalog.own = supervision.offered
+        self._calls = ToolCalls(gate, connection, self._catalog, relay, self.spawn, supervision)
         self._listed: list[JsonObject] | None = None
         relay.on_changed = self._catalog.forget
         self.spawn(self._begin())
@@ -92,7 +98,7 @@ class Gateway:
             self._relay.roots_changed()
 
     async def _passed(self, exchange: Exchange, era: Era) -> bytes:
-        asker = Asker(self._gate.desk, self._connection, exchange, era, self.spawn)
+        asker = Asker(self._gate, self._connection, exchange, era, self.spawn)
         match exchange.request.method:
             case "resources/read":
                 return await read_resource(self._gate, self._catalog, exchange, asker)

@@ -59,10 +59,12 @@ _CALL: Final[JsonObject] = {
 }
 
 
-def tool_list(tools: Tools, waiting: Sequence[str], problems: Sequence[str]) -> list[JsonObject]:
+def tool_list(
+    tools: Tools, waiting: Sequence[str], problems: Sequence[str], *, own: Sequence[JsonObject] = ()
+) -> list[JsonObject]:
     """Return what `tools/list` offers. `waiting` are servers whose file nobody has trusted yet."""
     listed = [_offered(known) for known in tools.by_wire.values() if known.listed]
-    return [_with_notes(_DISCOVER, waiting, problems), _CALL, *listed]
+    return [_with_notes(_DISCOVER, waiting, problems), _CALL, *own, *listed]
 
 
 def is_listed(tools: Tools, known: Known) -> bool:

@@ -13,7 +13,8 @@ import msgspec
 
 from pml.core.approvals import Approval, ApprovalId, State
 from pml.core.digest import digest
-from pml.core.errors import Invalid, PmlError, ServerRefused
+from pml.core.errors import Invalid, NotFound, PmlError, ServerRefused
+from pml.core.memory import SUPERVISING
 from pml.core.names import ToolName
 from pml.core.values import Json, JsonObject
 from pml.downstream.asking import Asker, FormNeeded, Spawn
@@ -25,6 +26,7 @@ from pml.downstream.offering import CONTINUE, discovery
 from pml.downstream.relay import CANCELLED, PARKED_S, Relay, Work, server_error
 from pml.downstream.results import approval_result, refusal_result
 from pml.downstream.seals import Seals
+from pml.downstream.supervision import LAUNCH, Supervision
 from pml.service.approvals import get
 from pml.service.calls import admit_own, call_tool, refuse_denied_own
 from pml.service.gate import Attempt, Gate, Paused
@@ -62,13 +64,20 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 class ToolCalls:
     def __init__(
-        self, gate: Gate, connection: Connection, catalog: Catalog, relay: Relay, spawn: Spawn
+        self,
+        gate: Gate,
+        connection: Connection,
+        catalog: Catalog,
+        relay: Relay,
+        spawn: Spawn,
+        supervision: Supervision | None,
     ) -> None:
         self._gate = gate
         self._connection = connection
         self._catalog = catalog
         self._relay = relay
         self._spawn = spawn
+        self._supervision = supervision
         self._seals = Seals()
         self._shown: dict[str, tuple[ApprovalId, Attempt]] = {}
         self._parked: dict[str, tuple[Work, asyncio.Task[bytes]]] = {}
@@ -76,7 +85,7 @@ class ToolCalls:
     async def answer(self, exchange: Exchange, era: Era) -> bytes:
         """Return the result of one `tools/call`, as its era has it. Raises: RpcError."""
         asked = read_call(exchange.request.params)
-        asker = Asker(self._gate.desk, self._connection, exchange, era, self._spawn)
+        asker = Asker(self._gate, self._connection, exchange, era, self._spawn)
         try:
             return await self._answer(exchange, era, asked, asker)
         except Paused as exc:
@@ -114,9 +123,11 @@ class ToolCalls:
         try:
             if attempt.tool == DISCOVER:
                 return stamp(msgspec.json.encode(await self._discover(attempt, asker, settled)), era)
+            if str(attempt.tool) in SUPERVISING:
+                answer = await self._supervise(attempt, exchange, asker, settled)
+                return stamp(msgspec.json.encode(answer), era)
             if attempt.tool == CALL:
-                await admit_own(self._gate, attempt, asker, settled)
-                attempt = await self._called(attempt)
+                attempt = await self._called(await admit_own(self._gate, attempt, asker, settled))
             if era.is_modern and era.has_form:
                 return await self._work(exchange, era, asked, asker, attempt, settled)
             result = await call_tool(
@@ -138,6 +149,8 @@ class ToolCalls:
     async def _attempt(self, asked: Asked) -> Attempt:
         """Return the call that is meant. Raises: NotFound."""
         own = OWN.get(asked.name)
+        if own is None and self._supervision is not None:
+            own = self._supervision.tool(asked.name.removeprefix("pml:"))
         if own is not None:
             return Attempt(tool=own, arguments=asked.arguments, offered=True)
         return await self._catalog.resolve(asked.name, asked.arguments)
@@ -192,7 +205,7 @@ class ToolCalls:
         query, names = attempt.arguments.get("query", ""), attempt.arguments.get("tools", [])
         if not isinstance(query, str) or not isinstance(names, list | tuple):
             raise Invalid("`query` must be a text and `tools` a list of names")
-        await admit_own(self._gate, attempt, asker, settled)
+        attempt = await admit_own(self._gate, attempt, asker, settled)
         policy = await current_policy(self._gate.desk, self._gate.session.workspace)
         if self._catalog.waiting(policy):
             await settle_trust(self._gate, policy, None, attempt=attempt, asking=asker, settled=settled)
@@ -201,6 +214,18 @@ class ToolCalls:
         found = discovery(tools, query, [str(name) for name in names], waiting, problems)
         text = msgspec.json.format(msgspec.json.encode(found), indent=2).decode()
         return {"content": [{"type": "text", "text": text}], "structuredContent": found}
+
+    async def _supervise(
+        self, attempt: Attempt, exchange: Exchange, asker: Asker, settled: Approval | None
+    ) -> JsonObject:
+        """Use a tool by which sessions ask, answer and launch; of these only a launch is asked about."""
+        if self._supervision is None:
+            raise NotFound(f"no tool `{attempt.tool}`: no hub runs", hint="`pml serve` starts one")
+        if attempt.tool == LAUNCH:
+            attempt = await admit_own(self._gate, attempt, asker, settled)
+        else:
+            await refuse_denied_own(self._gate, attempt)
+        return await self._supervision.answer(attempt, exchange)
 
     async def _work(
         self,

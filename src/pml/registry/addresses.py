@@ -4,13 +4,13 @@ Plain http stays on this machine; nothing outside leads to this machine or into 
 is judged by the addresses it resolves to now; one that only a proxy can resolve is the proxy's to judge.
 """
 
-import ipaddress
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
 from pml.core.errors import Invalid
 from pml.core.text import has_hidden, quote
+from pml.web.hosts import is_loopback, parse_address
 
 Resolve: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]  # the addresses of a host; none if unknown
 
@@ -43,29 +43,12 @@ async def check_hop(before: str, after: str, *, resolve: Resolve) -> None:
         raise Invalid(f"{leads}: an address of this machine or its network, which is refused")
 
 
-def is_loopback(host: str) -> bool:
-    """Tell whether `host` is spelt as this machine itself."""
-    name = host.lower().rstrip(".")
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
-    try:
-        return _address(name).is_loopback
-    except ValueError:
-        return False
-
-
 def _is_near(address: str) -> bool:
     try:
-        found = _address(address)
+        found = parse_address(address)
     except ValueError:
         return True  # no address at all: in doubt, no
     return not found.is_global or found.is_multicast
-
-
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    address = ipaddress.ip_address(text.partition("%")[0])
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return mapped or address
 
 
 def _parts(text: str) -> SplitResult:

@@ -4,15 +4,10 @@ Only what is metadata under its own name, and the code that belongs to it, is se
 folder, no list, nothing through a link. Imported by the command that serves: it brings the web framework.
 """
 
-import asyncio
 import hashlib
-import re
-import socket
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -20,33 +15,18 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pml.core.errors import ErrorCode, Invalid, NotFound, PmlError, Unavailable
+from pml.core.errors import Invalid, NotFound, PmlError, Unavailable
 from pml.core.text import quote, visible
-from pml.core.wire import error_json
-from pml.registry.addresses import is_loopback
-from pml.registry.connections import REQUEST_S, impatient
 from pml.registry.entries import EntryName, Form, MetadataReader, code_form, entry_name
 from pml.registry.folder import RegistryFolder
 from pml.registry.negotiation import has_already, negotiate
+from pml.web.answers import SECURITY_HEADERS, refusal, tell_error, tell_refusal
+from pml.web.hosts import is_loopback, named_host
 
-HTTP_STATUS: Final[dict[ErrorCode, int]] = {
-    ErrorCode.INVALID: 400,
-    ErrorCode.FORBIDDEN: 403,
-    ErrorCode.NOT_FOUND: 404,
-    ErrorCode.CONFLICT: 409,
-    ErrorCode.UNAVAILABLE: 503,
-    ErrorCode.INTERNAL: 500,
-}
 _HEADERS: Final = {
+    **SECURITY_HEADERS,
     "cache-control": "no-cache",  # may be kept, but is asked for again, by its ETag
-    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
-    "cross-origin-resource-policy": "same-origin",
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
 }
-_GRACE_S: Final = 2  # an answer is a file: one that takes longer has no reader
-_MAX_CONNECTIONS: Final = 512
-_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 
 Say = Callable[[str], None]
 
@@ -64,53 +44,6 @@ def registry_app(folder: RegistryFolder, *, only_local: bool, debug: Say) -> ASG
     )
     app.router.redirect_slashes = False
     return _Guard(app, only_local=only_local, debug=debug)
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; port 0 is any. Raises: Unavailable."""
-    try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except (OSError, UnicodeError) as exc:  # UnicodeError: a name that cannot be one, such as `a..b`
-        reason = exc.strerror if isinstance(exc, OSError) else "that is no name of a host"
-        raise Unavailable(
-            f"cannot listen on {quote(host)} port {port}: {reason}",
-            hint="give another with `--host` or `--port`; port 0 takes any that is free",
-        ) from exc
-
-
-def url_of(listening: socket.socket) -> str:
-    """Return the URL of what is served there."""
-    host, port = listening.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-async def serve(app: ASGIApp, listening: socket.socket, *, request_s: float = REQUEST_S) -> None:
-    """Serve until cancelled; what is being answered is answered to its end, within bounds."""
-    config = uvicorn.Config(
-        app,
-        http=impatient(request_s=request_s, max_per_peer=_MAX_CONNECTIONS // 2),
-        lifespan="off",
-        log_config=None,
-        log_level="critical",
-        access_log=False,
-        server_header=False,
-        limit_concurrency=_MAX_CONNECTIONS,
-        timeout_graceful_shutdown=_GRACE_S,
-        ws="none",
-    )
-    server = _Server(config)
-    serving = asyncio.ensure_future(server.serve(sockets=[listening]))
-    try:
-        await asyncio.shield(serving)
-    finally:
-        server.should_exit = True
-        await serving
-
-
-class _Server(uvicorn.Server):
-    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
-        """Leave signals to the command."""
-        return nullcontext()
 
 
 def _entry(folder: RegistryFolder, reader: MetadataReader, request: Request, debug: Say) -> Response:
@@ -157,15 +90,16 @@ async def _health(request: Request) -> Response:
 
 
 async def _refusal(request: Request, exc: Exception) -> Response:
-    assert isinstance(exc, HTTPException)
-    codes = {404: "not_found", 405: "method_not_allowed", 406: "not_acceptable"}
-    error = {"code": codes.get(exc.status_code, "invalid"), "message": exc.detail.lower()}
-    return JSONResponse({"error": error}, exc.status_code, headers={"vary": "Accept", **(exc.headers or {})})
+    return _varying(await tell_refusal(request, exc))
 
 
 async def _failure(request: Request, exc: Exception) -> Response:
-    assert isinstance(exc, PmlError)
-    return JSONResponse(error_json(exc), HTTP_STATUS[exc.code], headers={"vary": "Accept"})
+    return _varying(await tell_error(request, exc))
+
+
+def _varying(answer: Response) -> Response:
+    answer.headers["vary"] = "Accept"
+    return answer
 
 
 class _Guard:
@@ -185,14 +119,8 @@ class _Guard:
             await send(message)
 
         request = Request(scope)
-        if self._only_local and not is_loopback(_host(request.headers.get("host", ""))):
-            error = {"code": "forbidden", "message": "this registry is for this machine only"}
-            await JSONResponse({"error": error}, 421)(scope, receive, guarded)
+        if self._only_local and not is_loopback(named_host(request.headers.get("host", ""))):
+            answer = refusal(421, "this registry is for this machine only")
+            await answer(scope, receive, guarded)
         else:
             await self._app(scope, receive, guarded)
-
-
-def _host(header: str) -> str:
-    """Return the host that the header names, without its port; nothing for what is no plain host."""
-    found = _HOST.fullmatch(header)
-    return "" if found is None else found[1].strip("[]")

@@ -18,8 +18,9 @@ import msgspec
 from pml import __version__
 from pml.core.errors import Invalid, Unavailable
 from pml.core.text import quote
-from pml.registry.addresses import check_hop, is_loopback
+from pml.registry.addresses import check_hop
 from pml.registry.entries import MAX_BYTES, Form
+from pml.web.hosts import is_loopback
 
 if TYPE_CHECKING:
     import httpx2

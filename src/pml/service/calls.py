@@ -71,7 +71,7 @@ async def call_tool(
     `on_progress` does. Raises: ToolDenied, NotApproved, NotFound, Invalid, IntegrityFailed, EnvMissing,
     Paused, ServerFailed, ServerRefused, and what `asking` raises.
     """
-    told = told or _as_progress(on_progress)
+    told = _told_too(gate, attempt, told or _as_progress(on_progress))
     policy = await _policy_of_turn(gate) if settled is None else await _policy_now(gate)
     for _ in range(_TRIES):
         admitted = await _admit(gate, policy, attempt, asking, settled, told)
@@ -94,15 +94,15 @@ async def refuse_denied_own(gate: Gate, attempt: Attempt) -> None:
     await _judge(gate, await _policy_now(gate), attempt, None, None)
 
 
-async def admit_own(gate: Gate, attempt: Attempt, asking: Asking, settled: Approval | None) -> None:
-    """Return if PML's own tool may be used: it only carries other calls, so only a rule that names it asks.
+async def admit_own(gate: Gate, attempt: Attempt, asking: Asking, settled: Approval | None) -> Attempt:
+    """Return the use of PML's own tool that may be made; what only carries other calls asks by rule only.
 
     Raises: ToolDenied, NotApproved, Paused.
     """
     policy = await _policy_now(gate)
     judged = await _judge(gate, policy, attempt, None, None)
     if not _must_ask_own(gate, judged, attempt):
-        return
+        return attempt
     tool = str(attempt.tool)
     question = Question(
         session=gate.session,
@@ -113,10 +113,11 @@ async def admit_own(gate: Gate, attempt: Attempt, asking: Asking, settled: Appro
     because = matched_rule(judged)
     try:
         record = await settle(gate, question, because, attempt=attempt, asking=asking, settled=settled)
-        await claim(gate.desk, record.id)
+        claimed = await claim(gate.desk, record.id)
     except AlreadyClaimed:  # by the same call, made twice: this one needs an answer of its own
         return await admit_own(gate, attempt, asking, settled)
     await finish(gate.desk, record.id)
+    return msgspec.structs.replace(attempt, arguments=claimed.run_input)
 
 
 async def _policy_now(gate: Gate) -> Policy:
@@ -129,6 +130,19 @@ async def _policy_of_turn(gate: Gate) -> Policy:
         gate.of_turn.append(await _policy_now(gate))
         asyncio.get_running_loop().call_soon(gate.of_turn.clear)
     return gate.of_turn[0]
+
+
+def _told_too(gate: Gate, attempt: Attempt, told: Told) -> Told:
+    """Return `told` so that whoever listens to the gate hears it too."""
+    heard, name = gate.told, attempt.tool.namespace
+    if heard is None or name is None:
+        return told
+
+    def tell(step: Progress) -> None:
+        told(step)
+        heard(name, step)
+
+    return tell
 
 
 def _as_progress(on_progress: Callable[[JsonObject], None] | None) -> Told:

@@ -11,7 +11,7 @@ from pml.core.approvals import Approval, ApprovalId, Role, Subject, who_may_allo
 from pml.core.config import ModelMayApprove
 from pml.core.effective import Settings
 from pml.core.globs import Glob
-from pml.core.loading import Installed, Installer, Sources, Variables
+from pml.core.loading import Installed, Installer, Progress, Sources, Variables
 from pml.core.manifests import launch_digest
 from pml.core.names import ToolName
 from pml.core.permissions import Containment, Permissions
@@ -58,6 +58,7 @@ class Gate:
     servers: Servers
     loader: Loader | None = None
     launched: bool = False  # by PML: its model confirms nothing
+    told: Callable[[str, Progress], None] | None = None  # hears how the install of a server goes
     # Caches: launches by server name, definitions found equal to their pins, the policy of this loop turn.
     launches: dict[str, Launch] = field(default_factory=dict[str, Launch])
     pinned: dict[tuple[str, str, str], str] = field(default_factory=dict[tuple[str, str, str], str])

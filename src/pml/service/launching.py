@@ -51,12 +51,18 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 class Launcher:
     """The agents that this process runs. `on_ended` is told which session is over."""
 
-    def __init__(self, desk: Desk, agents: Agents, on_ended: Callable[[SessionId], Awaitable[None]]) -> None:
+    def __init__(
+        self, desk: Desk, agents: Agents, on_ended: Callable[[SessionId], Awaitable[None]] | None = None
+    ) -> None:
         self._desk = desk
         self._agents = agents
         self._on_ended = on_ended
         self._running: dict[SessionId, asyncio.Task[Outcome]] = {}
         self._why_stopped: dict[SessionId, str] = {}
+
+    @property
+    def is_on(self) -> bool:
+        return True
 
     async def launch(
         self, wish: Wish, *, parent: Session | None, workspace: str, by: Decider | None = None
@@ -182,7 +188,8 @@ class Launcher:
     async def _end(self, session: Session, outcome: Outcome) -> None:
         self._running.pop(session.id, None)
         await close_run(self._desk, self._agents, session, outcome)
-        await self._on_ended(session.id)
+        if self._on_ended is not None:
+            await self._on_ended(session.id)
         for below in await self._desk.store.sessions.descendants(session.id):
             if below.id in self._running:
                 await self._stop_one(below.id, reason="the session that launched it ended")

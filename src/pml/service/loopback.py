@@ -74,11 +74,15 @@ async def permit(
         question = await _question(desk, session, tool_name, input, tool_use_id)
         consent = await seek_consent(desk, question, wait_s=None, on_asked=on_asked, may_return=True)
     except ToolDenied as exc:
-        rule = "" if exc.rule is None else f" ({exc.rule})"
-        return Permit(allow=False, input=input, message=f"Tool {tool_name} is denied by user config{rule}")
+        return _denied(tool_name, input, exc)
     except PmlError as exc:
         return Permit(allow=False, input=input, message=f"Not permitted: {exc.message}")
     return _permit(consent, input)
+
+
+def _denied(tool_name: str, input: JsonObject, denied: ToolDenied) -> Permit:
+    rule = "" if denied.rule is None else f" ({denied.rule})"
+    return Permit(allow=False, input=input, message=f"Tool {tool_name} is denied by user config{rule}")
 
 
 async def _question(
@@ -160,7 +164,6 @@ def guard_supervisor(session: Session) -> None:
 
 async def pending(desk: Desk, session: Session, *, of: SessionId | None = None) -> list[Request]:
     """Return what waits among the descendants of the session, or of `of` and those beneath it."""
-    guard_supervisor(session)
     below = {each.id: each for each in await desk.store.sessions.descendants(session.id)}
     if of is not None:
         beneath = {each.id for each in await desk.store.sessions.descendants(of)} | {of}
@@ -178,6 +181,7 @@ async def wait_for_requests(
     desk: Desk, session: Session, *, of: SessionId | None = None, timeout_s: float
 ) -> list[Request]:
     """Return what waits for this session to decide, as soon as there is something; nothing after the time."""
+    guard_supervisor(session)
     until = desk.clock.now() + timedelta(seconds=min(timeout_s, MAX_WAIT_S))
     with desk.store.changes.watch() as changes:
         while True:

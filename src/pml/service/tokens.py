@@ -75,7 +75,7 @@ async def create_agent_token(
     ttl_s: int | None,
     by: Decider,
 ) -> tuple[Token, str]:
-    """As `create_token`, for a session that is started with it if there is none. Raises: as `create_token`."""
+    """As `create_token`, for a session that is started with it if there is none. Raises: the same."""
     token_id = new_token_id()
     check([session_id, name], what="the session's name")
     if await desk.store.sessions.get(session_id) is None:
@@ -162,4 +162,6 @@ def _check_lasting(name: str, ttl_s: int | None) -> None:
 
 def _refuse_ended(session: Session) -> None:
     if session.ended_at is not None:
-        raise Conflict(f"session {quote(session.id)} has ended", hint="name another, or leave `--session` out")
+        raise Conflict(
+            f"session {quote(session.id)} has ended", hint="name another, or leave `--session` out"
+        )

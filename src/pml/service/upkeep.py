@@ -12,6 +12,7 @@ from pml.service.desk import Desk
 from pml.service.policy import current_policy
 from pml.service.remembering import redo_intents
 
+RECEIPT_S: Final = 24 * 3600  # whoever repeats a request does so sooner
 _AT_ONCE: Final = 500
 
 
@@ -42,10 +43,13 @@ async def sweep(desk: Desk) -> Swept:
 
 
 async def clean_up(desk: Desk, workspace: str) -> int:
-    """Delete approvals that ended longer ago than the user keeps them; the audit log stays."""
+    """Delete what ended longer ago than the user keeps it, and return how many approvals; the log stays."""
     now = desk.clock.now()
     keep = timedelta(days=(await current_policy(desk, workspace)).settings.keep_days)
-    return await desk.store.approvals.cleanup_old(older_than=now - keep, at=now)
+    await desk.store.receipts.forget(older_than=now - timedelta(seconds=RECEIPT_S))
+    count = await desk.store.approvals.cleanup_old(older_than=now - keep, at=now)
+    await desk.store.sessions.forget(older_than=now - keep)
+    return count
 
 
 async def end_session(desk: Desk, session: Session) -> int:

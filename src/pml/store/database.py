@@ -8,7 +8,7 @@ import apsw
 from pml.core.errors import Invalid
 
 Row: TypeAlias = tuple[Any, ...]
-Value: TypeAlias = "str | int | float | None"
+Value: TypeAlias = "str | bytes | int | float | None"
 
 
 class Database:

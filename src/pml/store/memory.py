@@ -5,9 +5,7 @@ appends the audit entry, and only then changes its rows. Nothing here survives i
 by another one.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Collection, Container, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final, TypeVar
@@ -27,119 +25,51 @@ from pml.core.approvals import (
     State,
     advance,
 )
-from pml.core.audit import GENESIS, Entry, Head, Link
-from pml.core.errors import AlreadyClaimed, Conflict, NotFound, TooManyPending
+from pml.core.errors import AlreadyClaimed, NotFound, TooManyPending
 from pml.core.manifests import Manifest
-from pml.core.ports import ApprovalQuery, AuditQuery, Grant, Held, Intent, Pin, Session, Trust, Workflow
-from pml.core.values import Json, canonical
+from pml.core.ports import ApprovalQuery, Grant, Held, Intent, Pin, Trust, Workflow
+from pml.store.memory_audit import MemoryAudit, MemoryChanges, own, refuse_second
+from pml.store.memory_supervising import (
+    MemoryGrants,
+    MemoryReceipts,
+    MemoryRuns,
+    MemorySessions,
+    MemoryTokens,
+)
 from pml.store.serving import MANIFESTS_KEPT, manifest_of, manifest_text, pinning
 
 T = TypeVar("T")
-V = TypeVar("V", bound=Json)
 
 _OPEN: Final = frozenset({State.PENDING, State.ALLOWED})
-
-
-class _Kept:
-    """What a note returns here: done already."""
-
-    def __await__(self) -> Generator[None]:
-        return
-        yield
 
 
 class MemoryStore:
     """Every part of the `Store` port over plain dicts, with one audit chain."""
 
     def __init__(self, chain: str = "memory") -> None:
-        self.audit = MemoryAudit(chain)
         self.changes = MemoryChanges()
+        self.audit = MemoryAudit(chain, self.changes)
         self.grants = MemoryGrants(self.audit)
-        self.sessions = MemorySessions(self.audit, self.grants)
+        self.tokens = MemoryTokens(self.audit)
+        self.runs = MemoryRuns(self.audit)
+        self.receipts = MemoryReceipts()
         self.workflows = MemoryWorkflows()
         self.trusts = MemoryTrusts(self.audit)
         self.intents = MemoryIntents(self.audit)
         self.manifests = MemoryManifests()
         self.pins = MemoryPins(self.audit)
         self.approvals = MemoryApprovals(self)
+        self.sessions = MemorySessions(
+            self.audit, self.grants, self.tokens, self.runs, asked_in=self.approvals.sessions
+        )
 
     async def close(self) -> None:
         pass
 
 
-class MemoryAudit:
-    def __init__(self, chain: str) -> None:
-        self._chain = chain
-        self._links: list[Link] = []
-        self._kept: dict[str, Head] = {}
-
-    def append(self, entry: Entry) -> None:
-        entry = msgspec.structs.replace(entry, detail=_own(entry.detail))
-        n = len(self._links) + 1
-        prev = self._links[-1].hash if self._links else GENESIS
-        found = audit.link_hash(self._chain, n, entry, prev)
-        self._links.append(Link(seq=n, chain=self._chain, n=n, entry=entry, prev=prev, hash=found))
-        self._kept[self._chain] = Head(chain=self._chain, n=n, hash=found)
-
-    async def record(self, entry: Entry) -> None:
-        self.append(entry)
-
-    def note(self, entry: Entry) -> Awaitable[None]:
-        self.append(entry)
-        return _Kept()
-
-    async def list(self, query: AuditQuery) -> Sequence[Link]:
-        found = [link for link in self._links if link.seq > query.after and _matches(link.entry, query)]
-        return found[max(0, len(found) - query.limit) :] if query.newest else found[: query.limit]
-
-    async def last_seq(self) -> int:
-        return len(self._links)
-
-    async def links(self) -> AsyncIterator[Link]:
-        for link in tuple(self._links):
-            yield link
-
-    async def heads_kept(self) -> Sequence[Head]:
-        return list(self._kept.values())
-
-
-class MemorySubscription:
-    def __init__(self) -> None:
-        self.changed = asyncio.Event()
-
-    async def wait(self, timeout_s: float) -> bool:
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self.changed.wait()  # what changed already is seen even when there is no time to wait
-        except TimeoutError:
-            return False
-        self.changed.clear()
-        return True
-
-
-class MemoryChanges:
-    def __init__(self) -> None:
-        self._watchers: dict[MemorySubscription, ApprovalId | None] = {}
-
-    @contextmanager
-    def watch(self, approval_id: ApprovalId | None = None) -> Generator[MemorySubscription]:
-        subscription = MemorySubscription()
-        self._watchers[subscription] = approval_id
-        try:
-            yield subscription
-        finally:
-            del self._watchers[subscription]
-
-    def tell(self, changed: ApprovalId) -> None:
-        for subscription, approval_id in self._watchers.items():
-            if approval_id is None or approval_id == changed:
-                subscription.changed.set()
-
-
 class MemoryApprovals:
     def __init__(self, store: MemoryStore) -> None:
         self._log = store.audit
-        self._changes = store.changes
         self._workflows = store.workflows
         self._grants = store.grants
         self._intents = store.intents
@@ -161,7 +91,7 @@ class MemoryApprovals:
                 f"session `{new.session_id}` already has {pending} undecided approvals, the most it may have",
                 hint="decide or cancel some of them, then ask again",
             )
-        _refuse_second(new.id, self._rows, "approval")
+        refuse_second(new.id, self._rows, "approval")
         return self._put(new, None)
 
     async def advance(
@@ -197,6 +127,7 @@ class MemoryApprovals:
             for row in self._by_age()
             if (query.states is None or row.status in query.states)
             and (query.session_id is None or row.session_id == query.session_id)
+            and (query.sessions is None or row.session_id in query.sessions)
             and (query.digest is None or row.digest == query.digest)
             and (query.after is None or (row.created_at, row.id) > query.after)
         )
@@ -237,6 +168,10 @@ class MemoryApprovals:
             self._workflows.forget(old)
         return len(old)
 
+    def sessions(self) -> set[SessionId]:
+        """Return whose approvals there are."""
+        return {row.session_id for row in self._rows.values()}
+
     def _by_age(self) -> list[Approval]:
         return sorted(self._rows.values(), key=lambda row: (row.created_at, row.id))
 
@@ -244,90 +179,7 @@ class MemoryApprovals:
         row = _own_approval(record)
         self._log.append(audit.entry_of(row, event))
         self._rows[row.id] = row
-        self._changes.tell(row.id)
         return _own_approval(row)
-
-
-class MemoryGrants:
-    def __init__(self, log: MemoryAudit) -> None:
-        self._log = log
-        self._rows: dict[str, Grant] = {}
-        self._ended: set[SessionId] = set()
-
-    async def add(self, grant: Grant) -> None:
-        self.refuse_second(grant)
-        if grant.session_id in self._ended:
-            return
-        self._log.append(
-            audit.grant_added(
-                grant.session_id,
-                grant.tool,
-                at=grant.created_at,
-                by=grant.by,
-                approval_id=grant.approval_id,
-                digest=grant.digest,
-            )
-        )
-        self._rows[grant.id] = grant
-
-    async def of(self, session_id: SessionId, tool: str) -> list[Grant]:
-        return [row for row in await self.all() if row.session_id == session_id and row.tool == tool]
-
-    async def all(self) -> list[Grant]:
-        return sorted(self._rows.values(), key=lambda row: (row.created_at, row.id))
-
-    async def revoke(self, grant_id: str, *, at: datetime, by: Decider) -> None:
-        row = self._rows.get(grant_id)
-        if row is None:
-            raise NotFound(f"no grant `{grant_id}`")
-        self._log.append(audit.grant_revoked(row.session_id, row.tool, at=at, by=by))
-        del self._rows[grant_id]
-
-    def refuse_second(self, grant: Grant) -> None:
-        _refuse_second(grant.id, self._rows, "grant")
-
-    def forget(self, session_id: SessionId) -> None:
-        """Drop the session's grants; until it begins again it gets no new ones."""
-        self._ended.add(session_id)
-        self._rows = {key: row for key, row in self._rows.items() if row.session_id != session_id}
-
-    def begin(self, session_id: SessionId) -> None:
-        self._ended.discard(session_id)
-
-
-class MemorySessions:
-    def __init__(self, log: MemoryAudit, grants: MemoryGrants) -> None:
-        self._log = log
-        self._grants = grants
-        self._rows: dict[SessionId, Session] = {}
-
-    async def start(self, session: Session) -> Session:
-        row = self._rows.get(session.id)
-        if row is not None and row.joined_by(session) is row:
-            return row
-        self._grants.begin(session.id)
-        self._log.append(
-            audit.session_started(
-                session.id, session.name, at=session.started_at, parent_id=session.parent_id
-            )
-        )
-        self._rows[session.id] = session
-        return session
-
-    async def end(self, session_id: SessionId, *, at: datetime) -> None:
-        row = self._rows.get(session_id)
-        if row is None or row.ended_at is not None:
-            return
-        self._log.append(audit.session_ended(session_id, at=at))
-        self._rows[session_id] = msgspec.structs.replace(row, ended_at=at)
-        self._grants.forget(session_id)
-
-    async def get(self, session_id: SessionId) -> Session | None:
-        return self._rows.get(session_id)
-
-    async def live(self) -> list[Session]:
-        found = (row for row in self._rows.values() if row.ended_at is None)
-        return sorted(found, key=lambda row: (row.started_at, row.id))
 
 
 class MemoryWorkflows:
@@ -388,8 +240,8 @@ class MemoryIntents:
         self._rows: dict[str, Intent] = {}
 
     async def add(self, intent: Intent) -> None:
-        _refuse_second(intent.id, self._rows, "intent")
-        self._rows[intent.id] = msgspec.structs.replace(intent, entry=_own(intent.entry))
+        refuse_second(intent.id, self._rows, "intent")
+        self._rows[intent.id] = msgspec.structs.replace(intent, entry=own(intent.entry))
 
     async def open(self) -> list[Intent]:
         return sorted(self._rows.values(), key=lambda row: (row.created_at, row.id))
@@ -444,43 +296,21 @@ def _question(record: Approval) -> tuple[str, ...]:
     return record.session_id, record.tool_use_id, record.subject, record.digest
 
 
-def _matches(entry: Entry, query: AuditQuery) -> bool:
-    deciders = (None,) if entry.by is None else (None, entry.by.kind, entry.by.id)
-    return (
-        (query.since is None or entry.at >= query.since)
-        and (query.until is None or entry.at < query.until)
-        and query.session_id in (None, entry.session_id)
-        and query.tool in (None, entry.tool)
-        and query.approval_id in (None, entry.approval_id)
-        and query.decider in deciders
-    )
-
-
-def _refuse_second(row_id: str, rows: Container[str], what: str) -> None:
-    if row_id in rows:
-        raise Conflict(f"the id of {what} `{row_id}` is taken")
-
-
 def _first(rows: Iterable[T], limit: int) -> list[T]:
     return list(islice(rows, limit))
 
 
 def _own_approval(record: Approval) -> Approval:
-    edited = None if record.updated_input is None else _own(record.updated_input)
-    return msgspec.structs.replace(record, tool_input=_own(record.tool_input), updated_input=edited)
+    edited = None if record.updated_input is None else own(record.updated_input)
+    return msgspec.structs.replace(record, tool_input=own(record.tool_input), updated_input=edited)
 
 
 def _own_workflow(workflow: Workflow) -> Workflow:
     if workflow.call is None:
         return workflow
-    call = msgspec.structs.replace(workflow.call, arguments=_own(workflow.call.arguments))
+    call = msgspec.structs.replace(workflow.call, arguments=own(workflow.call.arguments))
     return msgspec.structs.replace(workflow, call=call)
 
 
 def _own_pin(pin: Pin) -> Pin:
-    return msgspec.structs.replace(pin, definition=_own(pin.definition))
-
-
-def _own(value: V) -> V:
-    """Return a copy that no caller holds: what was judged stays as it was, whoever changes theirs."""
-    return msgspec.json.decode(canonical(value))
+    return msgspec.structs.replace(pin, definition=own(pin.definition))

@@ -22,6 +22,7 @@ from pml.core.approvals import (
     Subject,
 )
 from pml.core.audit import Entry, Link
+from pml.core.identity import TokenRole
 from pml.core.ports import Grant, Held, Intent, PausedCall, Pin, Process, Session, Workflow
 from pml.core.rules import Effect
 from pml.core.values import Json
@@ -37,6 +38,14 @@ def micros(at: datetime) -> int:
 
 def at_micros(value: int) -> datetime:
     return _EPOCH + timedelta(microseconds=value)
+
+
+def maybe_micros(at: datetime | None) -> int | None:
+    return None if at is None else micros(at)
+
+
+def maybe_at(value: Any) -> datetime | None:
+    return None if value is None else at_micros(value)
 
 
 def spell(value: Json) -> str:
@@ -91,9 +100,9 @@ def _decision_values(record: Approval) -> tuple[Value, ...]:
         record.response_message,
         None if record.updated_input is None else spell(record.updated_input),
         record.reason,
-        _maybe_micros(record.abandoned_at),
-        _maybe_micros(record.resolved_at),
-        _maybe_micros(record.ended_at),
+        maybe_micros(record.abandoned_at),
+        maybe_micros(record.resolved_at),
+        maybe_micros(record.ended_at),
     )
 
 
@@ -121,9 +130,9 @@ def approval_of(row: Row) -> Approval:
         response_message=row[19],
         updated_input=None if row[20] is None else json.loads(row[20]),
         reason=row[21],
-        abandoned_at=_maybe_at(row[22]),
-        resolved_at=_maybe_at(row[23]),
-        ended_at=_maybe_at(row[24]),
+        abandoned_at=maybe_at(row[22]),
+        resolved_at=maybe_at(row[23]),
+        ended_at=maybe_at(row[24]),
         version=row[25],
     )
 
@@ -144,7 +153,11 @@ def session_values(session: Session) -> tuple[Value, ...]:
         None if process is None else process.started,
         int(session.is_agent),
         micros(session.started_at),
-        _maybe_micros(session.ended_at),
+        maybe_micros(session.ended_at),
+        session.role,
+        None if session.tools is None else spell(session.tools),
+        int(session.waits),
+        session.ttl_s,
     )
 
 
@@ -158,7 +171,11 @@ def session_of(row: Row) -> Session:
         process=None if row[5] is None else Process(pid=row[5], started=row[6]),
         is_agent=bool(row[7]),
         started_at=at_micros(row[8]),
-        ended_at=_maybe_at(row[9]),
+        ended_at=maybe_at(row[9]),
+        role=TokenRole(row[10]),
+        tools=None if row[11] is None else tuple(json.loads(row[11])),
+        waits=bool(row[12]),
+        ttl_s=row[13],
     )
 
 
@@ -207,7 +224,7 @@ def held_of(row: Row) -> Held:
         session_id=SessionId(row[1]),
         status=State(row[2]),
         owner=OwnerId(row[3]),
-        abandoned_at=_maybe_at(row[4]),
+        abandoned_at=maybe_at(row[4]),
     )
 
 
@@ -218,7 +235,7 @@ def workflow_values(workflow: Workflow) -> tuple[Value, ...]:
         workflow.approval_id,
         workflow.principal,
         micros(workflow.created_at),
-        _maybe_micros(workflow.continued_at),
+        maybe_micros(workflow.continued_at),
         None if call is None else msgspec.json.encode(call).decode(),
     )
 
@@ -229,7 +246,7 @@ def workflow_of(row: Row) -> Workflow:
         approval_id=ApprovalId(row[1]),
         principal=row[2],
         created_at=at_micros(row[3]),
-        continued_at=_maybe_at(row[4]),
+        continued_at=maybe_at(row[4]),
         call=None if row[5] is None else PausedCall(**json.loads(row[5])),
     )
 
@@ -310,11 +327,3 @@ def _entry_of(row: Row) -> Entry:
 
 def _decider(text: str) -> Decider:
     return msgspec.json.decode(text, type=Decider)
-
-
-def _maybe_micros(at: datetime | None) -> int | None:
-    return None if at is None else micros(at)
-
-
-def _maybe_at(value: Any) -> datetime | None:
-    return None if value is None else at_micros(value)

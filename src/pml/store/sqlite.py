@@ -4,12 +4,9 @@ Each part answers one Protocol of `core.ports`. State and audit entry are one tr
 states live in `core.approvals`, here they are only loaded, applied and saved under a version check.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final, Self
-
-import apsw
+from typing import Self
 
 from pml.core import audit as entries
 from pml.core.approvals import (
@@ -27,15 +24,12 @@ from pml.core.approvals import (
     SessionId,
     advance,
 )
-from pml.core.audit import Entry, Head, Link
 from pml.core.errors import AlreadyClaimed, Conflict, NotFound, TooManyPending
 from pml.core.manifests import Manifest
-from pml.core.ports import ApprovalQuery, AuditQuery, Grant, Held, Intent, Pin, Session, Trust, Workflow
-from pml.store.chains import heads_kept
+from pml.core.ports import ApprovalQuery, Grant, Held, Intent, Pin, Trust, Workflow
 from pml.store.connection import open_database
-from pml.store.database import Database, Row, Value
-from pml.store.failures import unavailable
-from pml.store.queries import queries
+from pml.store.database import Database, Value
+from pml.store.parts import Part, Reader
 from pml.store.rows import (
     approval_changes,
     approval_of,
@@ -47,20 +41,18 @@ from pml.store.rows import (
     held_of,
     intent_of,
     intent_values,
-    link_of,
     micros,
     pin_of,
     pin_values,
-    session_of,
-    session_values,
+    spell,
     workflow_of,
     workflow_values,
 )
 from pml.store.serving import MANIFESTS_KEPT, manifest_of, manifest_text, pinning
+from pml.store.sqlite_audit import SqliteAudit
+from pml.store.sqlite_supervising import SqliteReceipts, SqliteRuns, SqliteSessions, SqliteTokens
 from pml.store.wakeups import SharedChanges
 from pml.store.writer import Transaction, Writer
-
-_LINKS_AT_ONCE: Final = 1000
 
 
 class SqliteStore:
@@ -70,16 +62,19 @@ class SqliteStore:
         self._database = database
         self.changes = SharedChanges(home, owner, database)
         self._writer = Writer(home, database, self.changes.committed)
-        reader = _Reader(database)
+        reader = Reader(database)
         self.approvals = _Approvals(reader, self._writer)
-        self.sessions = _Sessions(reader, self._writer)
+        self.sessions = SqliteSessions(reader, self._writer)
+        self.tokens = SqliteTokens(reader, self._writer)
+        self.runs = SqliteRuns(reader, self._writer)
+        self.receipts = SqliteReceipts(reader, self._writer)
         self.grants = _Grants(reader, self._writer)
         self.workflows = _Workflows(reader, self._writer)
         self.trusts = _Trusts(reader, self._writer)
         self.intents = _Intents(reader, self._writer)
         self.manifests = _Manifests(reader, self._writer)
         self.pins = _Pins(reader, self._writer)
-        self.audit = _Audit(reader, self._writer, home)
+        self.audit = SqliteAudit(reader, self._writer, home)
 
     @classmethod
     async def open(cls, home: Path, owner: OwnerId) -> Self:
@@ -92,27 +87,7 @@ class SqliteStore:
         self._database.close()
 
 
-class _Reader:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def run(self, query: str, values: Sequence[Value] = ()) -> list[Row]:
-        return self.statement(queries()[query], values)
-
-    def statement(self, statement: str, values: Sequence[Value]) -> list[Row]:
-        try:
-            return self._database.run(statement, values)
-        except apsw.Error as exc:
-            raise unavailable(exc, self._database.path) from exc
-
-
-class _Part:
-    def __init__(self, reader: _Reader, writer: Writer) -> None:
-        self._read = reader
-        self._writer = writer
-
-
-class _Approvals(_Part):
+class _Approvals(Part):
     async def ask(self, new: Approval, *, max_pending: int) -> Approval:
         def operation(tx: Transaction) -> Approval:
             same = tx.run("same_question", (new.session_id, new.tool_use_id, new.subject, new.digest))
@@ -205,6 +180,9 @@ def _approval_filter(query: ApprovalQuery) -> tuple[str, list[Value]]:
     if query.session_id is not None:
         where.append("session_id = ?")
         values.append(query.session_id)
+    if query.sessions is not None:  # as one value: a statement holds only so many
+        where.append("session_id IN (SELECT value FROM json_each(?))")
+        values.append(spell(sorted(query.sessions)))
     if query.digest is not None:
         where.append("digest = ?")
         values.append(query.digest)
@@ -212,39 +190,6 @@ def _approval_filter(query: ApprovalQuery) -> tuple[str, list[Value]]:
         where.append("(created_at, id) > (?, ?)")
         values.extend((micros(query.after[0]), query.after[1]))
     return " AND ".join(where), values
-
-
-class _Sessions(_Part):
-    async def start(self, session: Session) -> Session:
-        def operation(tx: Transaction) -> Session:
-            rows = tx.run("session", (session.id,))
-            if rows and (known := session_of(rows[0])).joined_by(session) is known:
-                return known
-            tx.run("insert_session", session_values(session))
-            tx.record(
-                entries.session_started(
-                    session.id, session.name, at=session.started_at, parent_id=session.parent_id
-                )
-            )
-            return session
-
-        return await self._writer.write(operation)
-
-    async def end(self, session_id: SessionId, *, at: datetime) -> None:
-        def operation(tx: Transaction) -> None:
-            tx.run("end_session", (micros(at), session_id))
-            if tx.changed():
-                tx.run("delete_grants_of_session", (session_id,))
-                tx.record(entries.session_ended(session_id, at=at))
-
-        await self._writer.write(operation)
-
-    async def get(self, session_id: SessionId) -> Session | None:
-        rows = self._read.run("session", (session_id,))
-        return session_of(rows[0]) if rows else None
-
-    async def live(self) -> list[Session]:
-        return [session_of(row) for row in self._read.run("live_sessions")]
 
 
 def _add_grant(tx: Transaction, grant: Grant) -> None:
@@ -263,7 +208,7 @@ def _add_grant(tx: Transaction, grant: Grant) -> None:
     )
 
 
-class _Grants(_Part):
+class _Grants(Part):
     async def add(self, grant: Grant) -> None:
         await self._writer.write(lambda tx: _add_grant(tx, grant), durable=True)
 
@@ -283,7 +228,7 @@ class _Grants(_Part):
         await self._writer.write(operation, durable=True)
 
 
-class _Workflows(_Part):
+class _Workflows(Part):
     async def issue(self, workflow: Workflow) -> None:
         values = workflow_values(workflow)
         await self._writer.write(lambda tx: tx.run("insert_workflow", values))
@@ -303,7 +248,7 @@ class _Workflows(_Part):
         await self._writer.write(operation, durable=True)
 
 
-class _Trusts(_Part):
+class _Trusts(Part):
     async def add(self, trust: Trust, *, alone: bool) -> None:
         def operation(tx: Transaction) -> None:
             if alone:
@@ -331,7 +276,7 @@ class _Trusts(_Part):
         return await self._writer.write(operation, durable=True)
 
 
-class _Intents(_Part):
+class _Intents(Part):
     async def add(self, intent: Intent) -> None:
         await self._writer.write(lambda tx: tx.run("insert_intent", intent_values(intent)), durable=True)
 
@@ -354,7 +299,7 @@ class _Intents(_Part):
         await self._writer.write(operation)
 
 
-class _Manifests(_Part):
+class _Manifests(Part):
     async def get(self, server: str, launch: str) -> Manifest | None:
         rows = self._read.run("manifest", (server, launch))
         return manifest_of(server, launch, rows[0][0]) if rows else None
@@ -369,7 +314,7 @@ class _Manifests(_Part):
         await self._writer.write(operation)
 
 
-class _Pins(_Part):
+class _Pins(Part):
     async def get(self, server: str, launch: str, action: str) -> Pin | None:
         rows = self._read.run("pin", (server, launch, action))
         return pin_of(rows[0]) if rows else None
@@ -386,52 +331,3 @@ class _Pins(_Part):
 
         # synced: a pin lost with the power would make the next use, of a changed tool perhaps, the first
         await self._writer.write(operation, durable=True)
-
-
-class _Audit(_Part):
-    def __init__(self, reader: _Reader, writer: Writer, home: Path) -> None:
-        super().__init__(reader, writer)
-        self._home = home
-
-    async def record(self, entry: Entry) -> None:
-        await self._writer.write(lambda tx: tx.record(entry))
-
-    def note(self, entry: Entry) -> Awaitable[None]:
-        return self._writer.note(entry)
-
-    async def list(self, query: AuditQuery) -> list[Link]:
-        where, values = _audit_filter(query)
-        order = "DESC" if query.newest else "ASC"
-        statement = f"SELECT * FROM audit WHERE {where} ORDER BY seq {order} LIMIT ?"
-        found = [link_of(row) for row in self._read.statement(statement, (*values, query.limit))]
-        return found[::-1] if query.newest else found
-
-    async def last_seq(self) -> int:
-        return self._read.run("last_seq")[0][0]
-
-    async def links(self) -> AsyncIterator[Link]:
-        chain, n = "", 0
-        while rows := self._read.run("chain_links", (chain, n, _LINKS_AT_ONCE)):
-            for row in rows:
-                yield link_of(row)
-            chain, n = rows[-1][1], rows[-1][2]
-
-    async def heads_kept(self) -> Sequence[Head]:
-        return heads_kept(self._home)
-
-
-def _audit_filter(query: AuditQuery) -> tuple[str, list[Value]]:
-    wanted: list[tuple[str, list[Value]]] = [("seq > ?", [query.after])]
-    if query.since is not None:
-        wanted.append(("at >= ?", [micros(query.since)]))
-    if query.until is not None:
-        wanted.append(("at < ?", [micros(query.until)]))
-    if query.session_id is not None:
-        wanted.append(("session_id = ?", [query.session_id]))
-    if query.tool is not None:
-        wanted.append(("tool = ?", [query.tool]))
-    if query.decider is not None:
-        wanted.append(("(by_id = ? OR by_kind = ?)", [query.decider, query.decider]))
-    if query.approval_id is not None:
-        wanted.append(("approval_id = ?", [query.approval_id]))
-    return " AND ".join(clause for clause, _ in wanted), [value for _, group in wanted for value in group]

@@ -1,4 +1,4 @@
-"""Waking whoever waits for an approval, whichever process decided it.
+"""Waking whoever waits for an approval, or for whatever the audit log tells, whichever process wrote it.
 
 In this process a commit wakes its watchers at once. Other processes get a payload-free datagram, a
 hint to re-read the log from their cursor; hints may be lost, so a look at `data_version` every 100 ms
@@ -47,7 +47,7 @@ class Watch:
 
 
 class Watchers:
-    """Who in this process waits for which approval; None stands for any."""
+    """Who in this process waits for which approval; None stands for whatever the log tells."""
 
     def __init__(self) -> None:
         self._watches: dict[ApprovalId | None, set[Watch]] = {}
@@ -89,7 +89,7 @@ class SharedChanges:
 
     @contextlib.contextmanager
     def watch(self, approval_id: ApprovalId | None = None) -> Generator[Watch]:
-        """Notice changes to one approval, or to any, for the block. Raises: Unavailable."""
+        """Notice changes to one approval, or all that the log tells, for the block. Raises: Unavailable."""
         if not self._watchers:
             self._listen()
         watch = self._watchers.add(approval_id)

@@ -157,6 +157,7 @@ class Writer:
                 self._chain = take_chain(self._home, self._database)
             transaction = Transaction(self._database, self._chain.head)
             transaction.record_all(batch.notes)
+            after_notes = transaction.head
             results = [(job, self._attempt(job, transaction)) for job in batch.jobs]
             self._database.script("COMMIT")
         except Exception as exc:  # whatever it is: a caller must not wait for ever
@@ -176,7 +177,7 @@ class Writer:
                 job.done.set_result(result)
             else:
                 job.done.set_exception(error)
-        if transaction.touched:
+        if transaction.head != after_notes:  # notes wake nobody: they tell of calls that nobody waits for
             self._after_commit(transaction.touched)
 
     def _attempt(self, job: _Job, transaction: Transaction) -> tuple[Any, Exception | None]:

@@ -44,8 +44,9 @@ DELETE FROM approvals WHERE ended_at IS NOT NULL AND ended_at < ?
 DELETE FROM workflows WHERE NOT EXISTS (SELECT 1 FROM approvals WHERE approvals.id = workflows.approval_id)
 
 -- name: insert_session
-INSERT OR REPLACE INTO sessions (id, name, principal, workspace, parent_id, pid, process_started, is_agent, started_at, ended_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT OR REPLACE INTO sessions (id, name, principal, workspace, parent_id, pid, process_started, is_agent, started_at,
+  ended_at, role, tools, waits, ttl_s)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: session
 SELECT * FROM sessions WHERE id = ?
@@ -55,6 +56,48 @@ SELECT * FROM sessions WHERE ended_at IS NULL ORDER BY started_at, id
 
 -- name: end_session
 UPDATE sessions SET ended_at = ? WHERE id = ? AND ended_at IS NULL
+
+-- name: latest_sessions
+SELECT * FROM sessions ORDER BY started_at DESC, id DESC LIMIT ?
+
+-- name: sessions_before
+SELECT * FROM sessions WHERE (started_at, id) < (?, ?) ORDER BY started_at DESC, id DESC LIMIT ?
+
+-- name: descendants
+-- CROSS JOIN: from the few to their rows, never through all sessions
+WITH RECURSIVE beneath (id) AS (
+  SELECT id FROM sessions WHERE parent_id = ?1
+  UNION
+  SELECT sessions.id FROM beneath JOIN sessions ON sessions.parent_id = beneath.id
+)
+SELECT sessions.* FROM beneath CROSS JOIN sessions ON sessions.id = beneath.id
+WHERE sessions.id <> ?1 ORDER BY sessions.started_at, sessions.id
+
+-- name: set_process
+UPDATE sessions SET pid = ?, process_started = ? WHERE id = ?
+
+-- name: delete_old_sessions
+WITH RECURSIVE kept (id, parent_id) AS (
+  SELECT id, parent_id FROM sessions
+  WHERE ended_at IS NULL OR ended_at >= ?
+    OR id IN (SELECT session_id FROM approvals)
+    OR id IN (SELECT session_id FROM runs WHERE ended_at IS NULL OR config IS NOT NULL)
+  UNION
+  SELECT sessions.id, sessions.parent_id FROM kept JOIN sessions ON sessions.id = kept.parent_id
+)
+DELETE FROM sessions WHERE id NOT IN (SELECT id FROM kept) RETURNING id
+
+-- name: delete_grants_of_sessions
+DELETE FROM grants WHERE session_id IN (SELECT value FROM json_each(?))
+
+-- name: delete_tokens_of_sessions
+DELETE FROM tokens WHERE session_id IN (SELECT value FROM json_each(?))
+
+-- name: delete_runs_of_sessions
+DELETE FROM runs WHERE session_id IN (SELECT value FROM json_each(?))
+
+-- name: delete_messages_of_sessions
+DELETE FROM messages WHERE session_id IN (SELECT value FROM json_each(?))
 
 -- name: delete_grants_of_session
 DELETE FROM grants WHERE session_id = ?
@@ -127,6 +170,66 @@ SELECT * FROM pins WHERE server = ? AND launch = ? AND action = ?
 
 -- name: pin_digest
 SELECT digest FROM pins WHERE server = ? AND launch = ? AND action = ?
+
+-- name: insert_token
+INSERT INTO tokens (id, role, name, hash, session_id, created_at, expires_at, revoked_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: token
+SELECT * FROM tokens WHERE id = ?
+
+-- name: all_tokens
+SELECT * FROM tokens ORDER BY created_at, id
+
+-- name: revoke_token
+UPDATE tokens SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL RETURNING id, session_id
+
+-- name: revoke_tokens_of_session
+UPDATE tokens SET revoked_at = ? WHERE session_id = ? AND revoked_at IS NULL RETURNING id, session_id
+
+-- name: insert_run
+INSERT INTO runs (session_id, ordered, owner, state, config, turns, cost_usd, result, exit_code, told_seq, started_at,
+  ended_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: run
+SELECT * FROM runs WHERE session_id = ?
+
+-- name: live_runs
+SELECT * FROM runs WHERE ended_at IS NULL ORDER BY started_at, session_id
+
+-- name: leftover_runs
+SELECT * FROM runs WHERE ended_at IS NOT NULL AND config IS NOT NULL ORDER BY started_at, session_id
+
+-- name: move_run
+UPDATE runs SET state = ?, exit_code = ?, result = ?, ended_at = ? WHERE session_id = ?
+
+-- name: count_run
+UPDATE runs SET turns = ?, cost_usd = ? WHERE session_id = ?
+
+-- name: tell_run
+UPDATE runs SET told_seq = ?1 WHERE session_id = ?2 AND told_seq < ?1
+
+-- name: forget_config
+UPDATE runs SET config = NULL WHERE session_id = ?
+
+-- name: insert_message
+INSERT INTO messages (session_id, kind, text, at) VALUES (?, ?, ?, ?) RETURNING seq
+
+-- name: messages_after
+SELECT * FROM messages WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT ?
+
+-- name: insert_receipt
+INSERT INTO receipts (principal, key, request, body, status, made_at) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (principal, key) DO NOTHING
+
+-- name: receipt
+SELECT * FROM receipts WHERE principal = ? AND key = ?
+
+-- name: close_receipt
+UPDATE receipts SET body = ?, status = ? WHERE principal = ? AND key = ? AND request = ? AND body IS NULL
+
+-- name: delete_old_receipts
+DELETE FROM receipts WHERE made_at < ?
 
 -- name: insert_audit
 INSERT INTO audit (chain, n, at, kind, approval_id, session_id, tool, by_kind, by_id, by_channel, detail, prev, hash)

@@ -1,18 +1,31 @@
-"""Connections of the registry server that do not wait for ever: for a request, for its reader, for one peer.
+"""Connections that do not wait for ever: for a request, for its reader, for one peer.
 
 What is asked and how it is answered is not known here.
 """
 
 import asyncio
 from collections import Counter
+from dataclasses import dataclass
 from typing import Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 REQUEST_S: Final = 30.0  # for a request and its answer: as long as PML's own client waits for both
+_CONNECTIONS: Final = 512
 
 
-def impatient(*, request_s: float, max_per_peer: int) -> type[H11Protocol]:
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one server takes. `answers_last`: an answer may take any time, if it is read within `reader_s`."""
+
+    request_s: float = REQUEST_S
+    connections: int = _CONNECTIONS
+    per_peer: int = _CONNECTIONS // 2
+    answers_last: bool = False
+    reader_s: float = 90.0  # a net: an application that streams has less patience of its own
+
+
+def impatient(limits: Limits) -> type[H11Protocol]:
     """Return the protocol of one server: it ends what takes longer, and what one peer opens beyond the most.
 
     Whoever sends a byte now and then, or never reads, would else hold a connection for as long as it likes.
@@ -25,7 +38,7 @@ def impatient(*, request_s: float, max_per_peer: int) -> type[H11Protocol]:
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             open_now[self._peer] += 1
-            if open_now[self._peer] > max_per_peer:
+            if open_now[self._peer] > limits.per_peer:
                 transport.abort()
             else:
                 self._wait_anew()
@@ -37,17 +50,36 @@ def impatient(*, request_s: float, max_per_peer: int) -> type[H11Protocol]:
             if not open_now[self._peer]:
                 del open_now[self._peer]
 
+        def handle_events(self) -> None:
+            super().handle_events()
+            if limits.answers_last and self._is_answering:
+                self._stop_waiting()
+
         def on_response_complete(self) -> None:
             self._wait_anew()
             super().on_response_complete()
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            if limits.answers_last:
+                self._wait_anew(limits.reader_s)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            if limits.answers_last and self._is_answering:
+                self._stop_waiting()
+
+        @property
+        def _is_answering(self) -> bool:
+            return bool(self.cycle) and not self.cycle.response_complete
 
         @property
         def _peer(self) -> str:
             return self.client[0] if self.client else ""
 
-        def _wait_anew(self) -> None:
+        def _wait_anew(self, seconds: float = limits.request_s) -> None:
             self._stop_waiting()
-            self._deadline = self.loop.call_later(request_s, self.transport.abort)
+            self._deadline = self.loop.call_later(seconds, self.transport.abort)
 
         def _stop_waiting(self) -> None:
             if self._deadline is not None:

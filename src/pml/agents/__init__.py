@@ -1,0 +1,1 @@
+"""Launching and hooking Claude Code: what of PML knows that client."""

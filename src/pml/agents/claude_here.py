@@ -1,0 +1,109 @@
+"""Claude Code at a person's own terminal: what they typed, with the hub added, and its output passed on.
+
+Without a screen it is run and recorded as any other, and what it prints is given in the form they asked for.
+On its screen it has the terminal to itself; there it knows no permission tool, so a hook asks in its place.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from pml.agents.claude_code import (
+    ASKING,
+    NO_SETTINGS,
+    Hearing,
+    Parts,
+    config_files,
+    found_claude,
+    headless_options,
+    server_options,
+)
+from pml.agents.command_line import Typed
+from pml.agents.configs import folder_of, remove_config, write_config
+from pml.agents.environment import environment_of
+from pml.agents.starting import Started
+from pml.core.agents import Order, Outcome, RunState, Told
+from pml.core.approvals import SessionId
+from pml.core.processes import Process
+from pml.core.values import JsonObject
+
+
+class ClaudeHere:
+    """Runs what a person typed. `show` is given what is to be printed."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        typed: Typed,
+        *,
+        show: Callable[[bytes], None],
+        given: AsyncIterator[bytes],
+        hooks: Callable[[str, str], JsonObject],
+    ) -> None:
+        self._parts = parts
+        self._typed = typed
+        self._show = show
+        self._given = given  # what comes by standard input
+        self._hooks = hooks  # the settings that make it ask on its screen, from the hub's URL and the token
+
+    def config_folder(self, session_id: SessionId) -> str:
+        return str(folder_of(self._parts.configs, session_id))
+
+    def remove_config(self, folder: str) -> None:
+        remove_config(Path(folder))
+
+    def kill(self, process: Process) -> None:
+        self._parts.starter.kill(process)
+
+    async def run(self, order: Order, *, session_id: SessionId, token: str, told: Told) -> Outcome:
+        folder = Path(self.config_folder(session_id))
+        url = self._parts.hub_url()
+        asking = ASKING if self._typed.is_headless else self._hooks(url, token)
+        try:
+            write_config(folder, config_files(url, token, asking if order.loopback else None))
+            run = self._headless if self._typed.is_headless else self._interactive
+            return await run(folder, order, told)
+        finally:
+            remove_config(folder)
+
+    async def _headless(self, folder: Path, order: Order, told: Told) -> Outcome:
+        form = self._typed.value("--output-format") or "text"
+        options = headless_options(folder, order, keeps_settings=True)
+        hearing = Hearing(told, lines=self._show if form == "stream-json" else None)
+        argv = (found_claude(self._parts), *options, *order.arguments)
+        started = await hearing.start(self._parts, argv, cwd=order.cwd)
+        feeding = None
+        try:
+            await told.started(started.process)
+            feeding = asyncio.ensure_future(self._feed(started, order.prompt))
+            outcome = await hearing.listen(started)
+        finally:
+            if feeding is not None:
+                feeding.cancel()
+            await asyncio.shield(started.stop())
+        if hearing.ended is not None and form != "stream-json":
+            last = hearing.ended.line if form == "json" else hearing.ended.result.encode()
+            self._show(last + b"\n")
+        return outcome
+
+    async def _feed(self, started: Started, prompt: str) -> None:
+        """Give the client the prompt and what was given to us, in the order it would join them itself."""
+        started.feed(f"{prompt}\n".encode() if prompt else b"")
+        async for data in self._given:
+            started.feed(data)
+            await started.fed()
+        started.close_input()
+
+    async def _interactive(self, folder: Path, order: Order, told: Told) -> Outcome:
+        asking = ("--settings", str(folder / "settings.json"), *NO_SETTINGS) if order.loopback else ()
+        prompt = ("--", order.prompt) if order.prompt else ()
+        argv = (found_claude(self._parts), *server_options(folder), *asking, *order.arguments, *prompt)
+        started = await self._parts.starter.start_here(
+            argv, cwd=order.cwd, environment=environment_of(self._parts.environ)
+        )
+        try:
+            await told.started(started.process)
+            code = await started.finished()
+        finally:
+            await asyncio.shield(started.stop())
+        return Outcome(state=RunState.DONE if code == 0 else RunState.FAILED, exit_code=code, result=None)

@@ -1,0 +1,206 @@
+"""The hub put together: the gateway over HTTP, the API, events, launched agents, and the upkeep of it all.
+
+Imported by the commands that serve or launch: it brings the web framework.
+"""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from starlette.types import ASGIApp
+
+from pml.app import Place, is_debugging, open_agents, open_desk, open_fleet, open_loader
+from pml.core.approvals import OwnerId, SessionId
+from pml.core.errors import NotFound, PmlError
+from pml.core.events import HubEvent, install_progress, server_changed
+from pml.core.identity import Identity
+from pml.core.loading import Progress
+from pml.core.ports import Session
+from pml.core.text import visible
+from pml.core.values import JsonObject
+from pml.downstream.connection import Connection
+from pml.downstream.eras import Era
+from pml.downstream.gateway import Gateway
+from pml.downstream.http import McpEndpoint
+from pml.downstream.relay import Relay
+from pml.hub.app import hub_app
+from pml.hub.events import EventStreams
+from pml.hub.metrics import Gauges
+from pml.hub.origins import Allowed
+from pml.service.carrying import stop_installs
+from pml.service.desk import Desk
+from pml.service.feed import Feed
+from pml.service.gate import Gate
+from pml.service.launching import Launcher, close_left_runs
+from pml.service.sessions import session_of, start_session
+from pml.service.upkeep import clean_up, end_session, sweep
+from pml.upstream.board import list_servers
+
+SWEEP_S: Final = 2.0  # how soon an agent's end, or an expiry, is noticed by nobody's doing
+CLEAN_S: Final = 3600.0
+BOARD_S: Final = 1.0
+
+Servers = Callable[[str], Awaitable[JsonObject]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenHub:
+    """A hub that is ready to be served."""
+
+    app: ASGIApp
+    desk: Desk
+    launcher: Launcher
+
+
+@asynccontextmanager
+async def open_hub(place: Place, *, url: str, allowed: Allowed, servers: Servers) -> AsyncGenerator[OpenHub]:
+    """Yield the hub that will be served at `url`; at the end its agents, servers and streams have ended."""
+    async with AsyncExitStack() as stack:
+        desk = await stack.enter_async_context(open_desk(place))
+        await sweep(desk)
+        await _register(desk, place, stack)
+        agents = open_agents(place, hub_url=lambda: url)
+        await close_left_runs(desk, agents)
+        feed = Feed(desk)
+        streams = EventStreams(feed)
+        endpoint = McpEndpoint(
+            lambda identity, connection, era, opened: _open_gateway(
+                _Visited(desk=desk, place=place, feed=feed, launcher=launcher),
+                identity,
+                connection,
+                era,
+                opened,
+            ),
+            debug=is_debugging(),
+        )
+        launcher = Launcher(desk, agents, endpoint.end)
+        chores = [
+            asyncio.create_task(_keep_house(desk, launcher, str(place.workspace))),
+            asyncio.create_task(_watch_servers(desk, place, feed, streams)),
+        ]
+        stack.push_async_callback(_end_all, chores)
+        stack.push_async_callback(endpoint.close)
+        stack.push_async_callback(launcher.close)
+        stack.callback(feed.close)
+        app = hub_app(
+            desk,
+            mcp=endpoint,
+            events=streams,
+            launcher=launcher,
+            servers=servers,
+            workspace=str(place.workspace),
+            allowed=allowed,
+            gauges=Gauges(waiting_permits=endpoint.waiting, event_streams=lambda: streams.counts.open_now),
+            started_at=desk.clock.now(),
+            complain=_complain,
+        )
+        yield OpenHub(app=app, desk=desk, launcher=launcher)
+
+
+async def _register(desk: Desk, place: Place, stack: AsyncExitStack) -> None:
+    """Register this process as an agent's: what its servers start beneath it decides nothing."""
+    hub = await start_session(
+        desk,
+        session_id=SessionId(desk.ids.new()),
+        name="hub",
+        principal="hub",
+        workspace=str(place.workspace),
+        process=desk.processes.ancestors()[0],
+        is_agent=True,
+    )
+    stack.push_async_callback(end_session, desk, hub)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Visited:
+    """What the gateways of all sessions share."""
+
+    desk: Desk
+    place: Place
+    feed: Feed
+    launcher: Launcher
+
+
+async def _open_gateway(
+    hub: _Visited, identity: Identity, connection: Connection, era: Era, stack: AsyncExitStack
+) -> Gateway:
+    """Return the gateway of the session that the token speaks for; the stack closes it."""
+    desk = hub.desk
+    if identity.session_id is None:
+        raise NotFound("this token speaks for no session")
+    session = await session_of(desk, identity.session_id)
+    place = Place(home=hub.place.home, workspace=Path(session.workspace), user_home=hub.place.user_home)
+    relay = Relay(connection, session.workspace)
+    fleet = open_fleet(desk, place, relay, owner=OwnerId(session.id))
+    stack.push_async_callback(fleet.close)
+    loader = open_loader(
+        desk, place, fleet, warn=lambda line: relay.logged("pml", {"level": "warning", "data": line})
+    )
+    stack.push_async_callback(stop_installs, loader)
+    gate = Gate(
+        desk=desk,
+        session=session,
+        servers=fleet,
+        loader=loader,
+        launched=await desk.store.runs.get(session.id) is not None,
+        told=lambda name, step: hub.feed.publish(_installing(session, name, step, desk.clock.now())),
+    )
+    gateway = Gateway(gate, connection, relay, hub.launcher)
+    stack.push_async_callback(gateway.close)
+    return gateway
+
+
+def _installing(session: Session, name: str, step: Progress, at: datetime) -> HubEvent:
+    return install_progress(
+        name, done=step.done, total=step.total, message=step.message, at=at, session_id=session.id
+    )
+
+
+async def _keep_house(desk: Desk, launcher: Launcher, workspace: str) -> None:
+    """Notice what nobody's request would notice, for as long as the hub lives."""
+    loop = asyncio.get_running_loop()
+    clean_at = loop.time()
+    while True:
+        with suppress(PmlError):
+            await sweep(desk)
+            await launcher.stop_orphans()
+            if loop.time() >= clean_at:
+                await clean_up(desk, workspace)
+                clean_at = loop.time() + CLEAN_S
+        await asyncio.sleep(SWEEP_S)
+
+
+async def _watch_servers(desk: Desk, place: Place, feed: Feed, streams: EventStreams) -> None:
+    """Tell readers of events how the servers of all PML processes stand, whenever that changes."""
+    known: dict[tuple[OwnerId, str], str] = {}
+    while True:
+        await asyncio.sleep(BOARD_S)
+        if not streams.counts.open_now:
+            continue
+        posted = await asyncio.to_thread(list_servers, place.home)
+        now = {(each.owner, each.name): str(each.state) for each in posted}
+        for key in known.keys() | now.keys():
+            if known.get(key) != now.get(key):
+                state = now.get(key, "stopped")
+                feed.publish(server_changed(key[1], state, at=desk.clock.now()))
+        known = now
+
+
+async def _end_all(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _complain(error: Exception) -> None:
+    """Tell of a mistake of ours: whole for who debugs."""
+    print(f"pml: internal error: {visible(str(error) or type(error).__name__)}", file=sys.stderr)
+    if is_debugging():
+        import traceback
+
+        traceback.print_exception(error)

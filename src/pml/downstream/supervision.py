@@ -1,0 +1,257 @@
+"""The loopback and session tools: by which a client asks permission, and a session supervises others.
+
+What they do is `service`'s; here their arguments are read and their results worded. A child is offered only
+the tool that asks.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from pml.core.approvals import Scope, SessionId, instant
+from pml.core.errors import Invalid, PmlError, ToolDenied
+from pml.core.events import request_facts
+from pml.core.identity import TokenRole
+from pml.core.names import ToolName
+from pml.core.ports import Session
+from pml.core.text import quote
+from pml.core.values import JsonObject
+from pml.core.wire import approval_json, error_json, session_json
+from pml.downstream.asking import TICK_S
+from pml.downstream.catalog import Catalog
+from pml.downstream.connection import Exchange
+from pml.downstream.supervising_tools import (
+    NAMES,
+    TOOLS,
+    check_names,
+    flag_of,
+    object_of,
+    read_wish,
+    session_of,
+    text_of,
+    timeout_of,
+)
+from pml.service.calls import refuse_denied_own
+from pml.service.gate import Attempt, Gate
+from pml.service.launching import Wish
+from pml.service.loopback import Permit, Request, pending, permit, respond, wait_for_requests
+from pml.service.supervising import Child, Kind, Next, child_of, children_of, next_for
+
+SERVER: Final = "plexus"  # what PML calls itself in the configuration of the agents that it launches
+LAUNCH: Final = ToolName(namespace="pml", action="session_launch")
+_NEXT: Final = "`session_wait` returns the next thing that needs you: a request, a message, or its end"
+
+
+class Launching(Protocol):
+    """What starts and ends the agents of this session."""
+
+    @property
+    def is_on(self) -> bool: ...
+
+    async def launch(self, wish: Wish, *, parent: Session, workspace: str) -> Session: ...
+
+    async def stop(self, session_id: SessionId, *, reason: str) -> None: ...
+
+
+class Supervision:
+    def __init__(self, gate: Gate, catalog: Catalog, launching: Launching) -> None:
+        self._gate = gate
+        self._catalog = catalog
+        self._launching = launching
+
+    def offered(self) -> Sequence[JsonObject]:
+        """Return the tools that this session may use, as `tools/list` has them."""
+        if not self._launching.is_on:
+            return ()
+        is_child = self._gate.session.role is not TokenRole.SESSION
+        return tuple(TOOLS[:1] if is_child else TOOLS)
+
+    def tool(self, name: str) -> ToolName | None:
+        """Return the tool that `name` means, dotted or not; None if it is none of these."""
+        action = name.replace(".", "_")
+        return ToolName(namespace="pml", action=action) if self._launching.is_on and action in NAMES else None
+
+    async def answer(self, attempt: Attempt, exchange: Exchange) -> JsonObject:
+        """Return the result of one of these tools; what is refused is told as an error result."""
+        action, arguments = attempt.tool.action, attempt.arguments
+        if action == "loopback_permit":
+            return await self._permit(arguments, exchange)
+        try:
+            check_names(action, arguments)
+            async with _ticking(exchange):
+                return _structured(await self._answers()[action](arguments))
+        except PmlError as exc:
+            refused = error_json(exc)
+            hint = f"\n{exc.hint}" if exc.hint else ""
+            text = f"{exc.message}{hint}"
+            return {
+                "content": [{"type": "text", "text": text}],
+                "structuredContent": refused,
+                "isError": True,
+            }
+
+    def _answers(self) -> "Mapping[str, Callable[[JsonObject], _Answer]]":
+        return {
+            "loopback_respond": self._respond,
+            "loopback_pending": self._pending,
+            "loopback_wait": self._wait,
+            "session_launch": self._launch,
+            "session_wait": self._session_wait,
+            "session_list": self._session_list,
+            "session_stop": self._session_stop,
+        }
+
+    async def _permit(self, arguments: JsonObject, exchange: Exchange) -> JsonObject:
+        """Return exactly one text block, as Claude Code wants it; doubt is a no."""
+        given = arguments.get("input")
+        input: JsonObject = given if isinstance(given, Mapping) else {}
+        try:
+            answer = await self._permitted(arguments, exchange)
+        except PmlError as exc:
+            answer = Permit(allow=False, input=input, message=f"Not permitted: {exc.message}")
+        said: JsonObject = (
+            {"behavior": "allow", "updatedInput": answer.input}
+            if answer.allow
+            else {"behavior": "deny", "message": answer.message or "Not permitted"}
+        )
+        return {"content": [{"type": "text", "text": msgspec.json.encode(said).decode()}]}
+
+    async def _permitted(self, arguments: JsonObject, exchange: Exchange) -> Permit:
+        """Raises: Invalid, ToolDenied."""
+        session = self._gate.session
+        named = arguments.get("session_id")
+        if named is not None and named != session.id:
+            raise Invalid("`session_id` is not the session of this token")
+        tool, input = text_of(arguments, "tool_name"), object_of(arguments, "input")
+        if session.waits and tool.startswith(prefix := f"mcp__{SERVER}__"):
+            return await self._own(tool, tool.removeprefix(prefix), input)
+        async with _ticking(exchange):
+            return await permit(
+                self._gate.desk,
+                session,
+                tool_name=tool,
+                input=input,
+                tool_use_id=text_of(arguments, "tool_use_id", default=""),
+                on_asked=lambda _: exchange.progress("waiting for approval"),
+            )
+
+    async def _own(self, tool: str, wire: str, input: JsonObject) -> Permit:
+        """Let a tool of this gateway through: the gateway itself asks for it, unless a rule denies it."""
+        own = self.tool(wire)
+        if own is None and wire in ("call", "discover"):
+            own = ToolName(namespace="pml", action=wire)
+        attempt = (
+            await self._catalog.resolve(wire, input)
+            if own is None
+            else Attempt(tool=own, arguments=input, offered=True)
+        )
+        try:
+            await refuse_denied_own(self._gate, attempt)
+        except ToolDenied as exc:
+            rule = "" if exc.rule is None else f" ({exc.rule})"
+            message = f"Tool {attempt.tool} is denied by user config{rule}"
+            return Permit(allow=False, input=input, message=message)
+        return Permit(allow=True, input=input)
+
+    async def _respond(self, arguments: JsonObject) -> JsonObject:
+        scope = text_of(arguments, "scope", default="once")
+        if scope not in ("once", "session"):
+            raise Invalid(f"`scope` must be `once` or `session`, not {quote(scope)}")
+        decided = await respond(
+            self._gate.desk,
+            self._gate.session,
+            text_of(arguments, "approval_id"),
+            allow=flag_of(arguments, "allow"),
+            message=text_of(arguments, "message", default="") or None,
+            updated_input=object_of(arguments, "updated_input") if "updated_input" in arguments else None,
+            scope=Scope(scope),
+        )
+        return approval_json(decided.record)
+
+    async def _pending(self, arguments: JsonObject) -> JsonObject:
+        found = await pending(self._gate.desk, self._gate.session, of=session_of(arguments))
+        return {"approvals": [_request(request) for request in found]}
+
+    async def _wait(self, arguments: JsonObject) -> JsonObject:
+        found = await wait_for_requests(
+            self._gate.desk, self._gate.session, of=session_of(arguments), timeout_s=timeout_of(arguments)
+        )
+        return {"requests": [_request(request) for request in found]}
+
+    async def _launch(self, arguments: JsonObject) -> JsonObject:
+        session = self._gate.session
+        launched = await self._launching.launch(
+            read_wish(arguments), parent=session, workspace=session.workspace
+        )
+        return {"session_id": launched.id, "name": launched.name, "state": "starting", "next": _NEXT}
+
+    async def _session_wait(self, arguments: JsonObject) -> JsonObject:
+        found = await next_for(
+            self._gate.desk, self._gate.session, of=session_of(arguments), timeout_s=timeout_of(arguments)
+        )
+        return _next(found)
+
+    async def _session_list(self, arguments: JsonObject) -> JsonObject:
+        return {
+            "sessions": [child_json(each) for each in await children_of(self._gate.desk, self._gate.session)]
+        }
+
+    async def _session_stop(self, arguments: JsonObject) -> JsonObject:
+        desk, session = self._gate.desk, self._gate.session
+        below = await child_of(desk, session, SessionId(text_of(arguments, "session_id")))
+        await self._launching.stop(below.session.id, reason=f"stopped by session `{session.name}`")
+        return child_json(await child_of(desk, session, below.session.id))
+
+
+_Answer = Coroutine[Any, Any, JsonObject]
+
+
+@contextlib.asynccontextmanager
+async def _ticking(exchange: Exchange) -> AsyncGenerator[None]:
+    """Tell the client for the block that its call is alive: it gives up calls that are silent for long."""
+
+    async def tick() -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            exchange.progress("waiting for approval")
+
+    ticks = asyncio.ensure_future(tick())
+    try:
+        yield
+    finally:
+        ticks.cancel()
+
+
+def _structured(result: JsonObject) -> JsonObject:
+    text = msgspec.json.format(msgspec.json.encode(result), indent=2).decode()
+    return {"content": [{"type": "text", "text": text}], "structuredContent": result}
+
+
+def _request(request: Request) -> JsonObject:
+    return {
+        **request_facts(request.record, request.session.name),
+        "session_id": request.session.id,
+        "may_decide": request.may_decide,
+        "expires_at": instant(request.record.expires_at),
+    }
+
+
+def child_json(child: Child) -> JsonObject:
+    """A launched session as supervisors, the API and `pml sessions` have it."""
+    return session_json(child.session, child.run, state=child.state, waiting=child.waiting)
+
+
+def _next(found: Next) -> JsonObject:
+    match found.kind:
+        case Kind.REQUEST:
+            requests = [_request(request) for request in found.requests]
+            return {"kind": found.kind, "requests": requests, "next": "decide with `loopback_respond`"}
+        case Kind.NOTHING:
+            return {"kind": found.kind, "next": "nothing needs you now; call it again to wait on"}
+        case Kind.MESSAGE | Kind.ENDED:
+            assert found.child is not None
+            messages = [{"kind": each.kind, "text": each.text} for each in found.messages]
+            return {"kind": found.kind, "session": child_json(found.child), "messages": messages}

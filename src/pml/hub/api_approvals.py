@@ -1,0 +1,145 @@
+"""Approvals over HTTP: what waits, all of one question, and deciding it on exactly what was shown.
+
+A session sees and decides only what its descendants ask; what is not theirs is not there for it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from pml.core.approvals import Approval, ApprovalId, Scope, SessionId, State
+from pml.core.errors import Invalid, NotFound, PmlError
+from pml.core.ports import ApprovalQuery
+from pml.core.values import Json
+from pml.core.wire import approval_json, error_json, shown_json
+from pml.hub.visits import DECIDERS, Route, Visit, read_approval_id, read_shape
+from pml.service.approvals import Decision, decide
+from pml.service.previews import preview
+from pml.service.sessions import session_of
+from pml.service.shapes import decided_json
+
+MAX_BATCH: Final = 500
+
+
+class DecisionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An answer; `digest` is that of the question as it was shown."""
+
+    allow: bool
+    digest: str
+    scope: Scope = Scope.ONCE
+    literal: bool = False
+    message: str | None = None
+    updated_input: dict[str, Any] | None = None
+    release: tuple[str, ...] = ()
+
+
+class BatchBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    decisions: list[dict[str, Any]]
+
+
+async def list_approvals(visit: Visit) -> Mapping[str, Json]:
+    """Return one page, oldest first: what waits, or with `all` everything."""
+    session_id = visit.query.get("session")
+    after = visit.query.get("after")
+    last = None if after is None else await _find(visit, read_approval_id(after))
+    limit = visit.limit()
+    below = None if visit.is_person else await visit.below()
+    if below is not None and session_id is not None and session_id not in below:
+        raise NotFound(f"no session `{session_id}` beneath this one")
+    query = ApprovalQuery(
+        states=None if visit.flag("all") else frozenset({State.PENDING}),
+        session_id=None if session_id is None else SessionId(session_id),
+        sessions=below,
+        after=None if last is None else (last.created_at, last.id),
+        limit=limit,
+    )
+    found = [] if below is not None and not below else await visit.desk.store.approvals.page(query)
+    return {
+        "approvals": await _with_workspaces(visit, found),
+        "next": found[-1].id if len(found) == limit else None,
+    }
+
+
+async def show_approval(visit: Visit) -> Mapping[str, Json]:
+    """Return all of one question; to a person also what "always" would write and release."""
+    record = await _find(visit, visit.approval_id())
+    if visit.is_person:
+        return (await preview(visit.desk, record, by=visit.by)).json()
+    session = await session_of(visit.desk, record.session_id)
+    return shown_json(record, workspace=session.workspace, always=None, covers=())
+
+
+async def decide_one(visit: Visit) -> Mapping[str, Json]:
+    return await _decide(visit, visit.approval_id(), visit.read(DecisionBody))
+
+
+async def decide_each(visit: Visit) -> Mapping[str, Json]:
+    """Decide each in turn; one that fails does not keep the others from being decided."""
+    given = visit.read(BatchBody).decisions
+    if not 0 < len(given) <= MAX_BATCH:
+        raise Invalid(f"`decisions` has 1 to {MAX_BATCH} items")
+    return {"results": [await _decide_item(visit, item) for item in given]}
+
+
+async def _decide_item(visit: Visit, item: Mapping[str, Json]) -> Json:
+    named = item.get("id")
+    try:
+        approval_id = read_approval_id(named if isinstance(named, str) else "")
+        rest = {name: value for name, value in item.items() if name != "id"}
+        return await _decide(visit, approval_id, read_shape(rest, DecisionBody, what="the decision"))
+    except PmlError as exc:
+        return {"id": named, **error_json(exc)}
+
+
+async def _decide(visit: Visit, approval_id: ApprovalId, body: DecisionBody) -> Mapping[str, Json]:
+    """Raises: NotFound, Changed, AlreadyDecided, MayNotDecide, ToolDenied, Invalid."""
+    if body.scope is Scope.ONCE and (body.release or body.literal):
+        raise Invalid("`release` and `literal` go with a `scope` that is remembered")
+    record = await _find(visit, approval_id)
+    decision = Decision(
+        by=visit.by,
+        digest=body.digest,
+        allow=body.allow,
+        scope=body.scope,
+        literal=body.literal,
+        message=body.message,
+        updated_input=body.updated_input,
+        release=tuple(read_approval_id(other) for other in body.release),
+    )
+    return decided_json(await decide(visit.desk, record.id, decision))
+
+
+async def _find(visit: Visit, approval_id: ApprovalId) -> Approval:
+    """Return the approval if the visitor may see it; of any other it does not learn that there is one."""
+    record = await visit.desk.store.approvals.get(approval_id)
+    if record is None or not (visit.is_person or record.session_id in await visit.below()):
+        raise NotFound(f"no approval `{approval_id}`")
+    return record
+
+
+async def _with_workspaces(visit: Visit, found: Sequence[Approval]) -> list[Json]:
+    asking = {record.session_id for record in found}
+    sessions = {each: await session_of(visit.desk, each) for each in asking}
+    return [
+        approval_json(record)
+        | {
+            "workspace": sessions[record.session_id].workspace,
+            "session_name": sessions[record.session_id].name,
+        }
+        for record in found
+    ]
+
+
+ROUTES: Final = (
+    Route(
+        method="GET",
+        path="/api/approvals",
+        roles=DECIDERS,
+        serve=list_approvals,
+        query=("all", "session", "after", "limit"),
+    ),
+    Route(method="GET", path="/api/approvals/{id}", roles=DECIDERS, serve=show_approval),
+    Route(method="POST", path="/api/approvals/decisions", roles=DECIDERS, serve=decide_each, once=True),
+    Route(method="POST", path="/api/approvals/{id}/decision", roles=DECIDERS, serve=decide_one, once=True),
+)

@@ -1,0 +1,53 @@
+"""Servers and the audit log over HTTP, for a person to look at."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from pml.core.names import parse_tool
+from pml.core.ports import AuditQuery
+from pml.core.values import Json
+from pml.core.wire import link_json
+from pml.hub.visits import PERSON, Route, Visit
+from pml.hub.workspaces import named_workspace
+from pml.service.auditing import verify_audit
+from pml.service.shapes import verification_json
+
+_LAST_SEQ: Final = 2**62
+
+
+async def list_servers(visit: Visit) -> Mapping[str, Json]:
+    return await visit.hub.servers(await named_workspace(visit, visit.query.get("workspace")))
+
+
+async def list_entries(visit: Visit) -> Mapping[str, Json]:
+    """Return the newest entries, or with `after` the first ones after that place; oldest first."""
+    query, tool = visit.query, visit.query.get("tool")
+    found = await visit.desk.store.audit.list(
+        AuditQuery(
+            session_id=query.get("session"),
+            tool=None if tool is None else str(parse_tool(tool)),
+            decider=query.get("decider"),
+            approval_id=query.get("approval"),
+            after=visit.number("after", default=0, low=0, high=_LAST_SEQ),
+            limit=visit.limit(),
+            newest="after" not in query,
+        )
+    )
+    return {"entries": [link_json(link) for link in found]}
+
+
+async def verify_entries(visit: Visit) -> Mapping[str, Json]:
+    return verification_json(await verify_audit(visit.desk))
+
+
+ROUTES: Final = (
+    Route(method="GET", path="/api/servers", roles=PERSON, serve=list_servers, query=("workspace",)),
+    Route(
+        method="GET",
+        path="/api/audit",
+        roles=PERSON,
+        serve=list_entries,
+        query=("session", "tool", "decider", "approval", "after", "limit"),
+    ),
+    Route(method="GET", path="/api/audit/verify", roles=PERSON, serve=verify_entries),
+)

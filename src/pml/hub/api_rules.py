@@ -1,0 +1,106 @@
+"""Rules and grants over HTTP, for a person: list, explain, add, remove, revoke."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from pml.core.config import FileKind
+from pml.core.errors import Invalid, NotFound
+from pml.core.names import parse_tool
+from pml.core.rules import Call, Effect
+from pml.core.telling import entry_text
+from pml.core.text import quote
+from pml.core.values import Json
+from pml.core.wire import grant_json
+from pml.hub.visits import PERSON, Route, Visit, read_approval_id
+from pml.hub.workspaces import named_workspace
+from pml.service.policy import current_policy
+from pml.service.rulebook import drop_rule
+from pml.service.rulings import enter_rule, explain, rules_json
+
+
+class ExplainBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    tool: str
+    arguments: dict[str, Any] = {}
+    workspace: str | None = None
+
+
+class AddBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A rule for one workspace, or with `user` for all; `release` are waiting calls that were shown."""
+
+    effect: Effect
+    entry: Any
+    user: bool = False
+    workspace: str | None = None
+    release: tuple[str, ...] = ()
+
+
+class RemoveBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    entry: Any
+    effect: Effect | None = None
+    user: bool = False
+    workspace: str | None = None
+
+
+async def list_rules(visit: Visit) -> Mapping[str, Json]:
+    workspace = await named_workspace(visit, visit.query.get("workspace"))
+    policy = await current_policy(visit.desk, workspace)
+    return rules_json(policy, visit.desk.clock.now())
+
+
+async def explain_call(visit: Visit) -> Mapping[str, Json]:
+    body = visit.read(ExplainBody)
+    workspace = await named_workspace(visit, body.workspace)
+    call = Call(tool=str(parse_tool(body.tool)), arguments=body.arguments, cwd=workspace)
+    return (await explain(visit.desk, workspace, call)).json()
+
+
+async def add_rule(visit: Visit) -> Mapping[str, Json]:
+    body = visit.read(AddBody)
+    if body.release and body.effect is not Effect.ALLOW:
+        raise Invalid("`release` goes with an allow")
+    change = await enter_rule(
+        visit.desk,
+        await named_workspace(visit, body.workspace),
+        body.effect,
+        body.entry,
+        which=_which(user=body.user),
+        shown=[read_approval_id(each) for each in body.release],
+        by=visit.by,
+    )
+    return change.json()
+
+
+async def remove_rule(visit: Visit) -> Mapping[str, Json]:
+    body = visit.read(RemoveBody)
+    workspace = await named_workspace(visit, body.workspace)
+    which = _which(user=body.user)
+    count = await drop_rule(visit.desk, workspace, body.effect, body.entry, which=which, by=visit.by)
+    if not count:
+        raise NotFound(f"no rule {quote(entry_text(body.entry))} in the {which}'s file")
+    return {"entry": body.entry, "removed": count}
+
+
+async def list_grants(visit: Visit) -> Mapping[str, Json]:
+    return {"grants": [grant_json(grant) for grant in await visit.desk.store.grants.all()]}
+
+
+async def revoke_grant(visit: Visit) -> Mapping[str, Json]:
+    grant_id = visit.path["id"]
+    await visit.desk.store.grants.revoke(grant_id, at=visit.desk.clock.now(), by=visit.by)
+    return {"id": grant_id, "revoked": True}
+
+
+def _which(*, user: bool) -> FileKind:
+    return FileKind.USER if user else FileKind.WORKSPACE
+
+
+ROUTES: Final = (
+    Route(method="GET", path="/api/rules", roles=PERSON, serve=list_rules, query=("workspace",)),
+    Route(method="POST", path="/api/rules", roles=PERSON, serve=add_rule),
+    Route(method="POST", path="/api/rules/explain", roles=PERSON, serve=explain_call),
+    Route(method="POST", path="/api/rules/remove", roles=PERSON, serve=remove_rule),
+    Route(method="GET", path="/api/grants", roles=PERSON, serve=list_grants),
+    Route(method="DELETE", path="/api/grants/{id}", roles=PERSON, serve=revoke_grant),
+)

@@ -1,0 +1,91 @@
+"""The hub as one application: which path is whose, all of it behind the guard."""
+
+from datetime import datetime
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from pml import __version__
+from pml.core.approvals import instant
+from pml.core.errors import Forbidden
+from pml.core.identity import TokenRole
+from pml.hub.api import Api
+from pml.hub.guard import MCP_PATH, OPEN_PATH, ROUTE, BodyLimits, Complain, Guard
+from pml.hub.metrics import CONTENT_TYPE, Gauges, Metrics
+from pml.hub.origins import Allowed
+from pml.hub.visits import Hub, Servers
+from pml.service.desk import Desk
+from pml.service.launching import Launcher
+from pml.web.answers import error_answer, refusal
+from pml.web.visitors import identity_of
+
+EVENTS_PATH: Final = "/events"
+METRICS_PATH: Final = "/metrics"
+NAME: Final = "pml"  # how a hub is told from whatever else may listen on its port
+
+
+def hub_app(
+    desk: Desk,
+    *,
+    mcp: ASGIApp,
+    events: ASGIApp,
+    launcher: Launcher | None,
+    servers: Servers,
+    workspace: str,
+    allowed: Allowed,
+    gauges: Gauges,
+    started_at: datetime,
+    complain: Complain,
+    limits: BodyLimits | None = None,
+) -> ASGIApp:
+    """Return the hub. `workspace` is the one that counts where a person names none."""
+    metrics = Metrics(desk, gauges, started_at=started_at)
+    api = Api(Hub(desk=desk, launcher=launcher, servers=servers, workspace=workspace))
+    paths = {
+        OPEN_PATH: _only_get(_Health(started_at)),
+        METRICS_PATH: _only_get(_Numbers(metrics)),
+        MCP_PATH: mcp,
+        EVENTS_PATH: events,
+    }
+
+    async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+        found = paths.get(scope["path"])
+        if found is not None:
+            scope[ROUTE] = scope["path"]
+        await (found or api)(scope, receive, send)
+
+    return Guard(dispatch, desk=desk, allowed=allowed, seen=metrics.seen, complain=complain, limits=limits)
+
+
+class _Health:
+    """Tells everybody that a hub is here, and nothing else."""
+
+    def __init__(self, started_at: datetime) -> None:
+        self._started_at = started_at
+
+    async def __call__(self, request: Request) -> Response:
+        started = instant(self._started_at)
+        return JSONResponse({"status": "ok", "name": NAME, "version": __version__, "started_at": started})
+
+
+class _Numbers:
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    async def __call__(self, request: Request) -> Response:
+        if identity_of(request.scope).role is not TokenRole.PERSON:
+            return error_answer(Forbidden("only a person's token may read the numbers"))
+        return Response(await self._metrics.text(), headers={"content-type": CONTENT_TYPE})
+
+
+def _only_get(answer: "_Health | _Numbers") -> ASGIApp:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] in ("GET", "HEAD"):
+            response = await answer(Request(scope, receive))
+        else:
+            response = refusal(405, "method not allowed", headers={"allow": "GET, HEAD"})
+        await response(scope, receive, send)
+
+    return app

@@ -1,0 +1,199 @@
+"""The guard in front of everything: names, pages, tokens, bodies. What it does not let pass nobody sees.
+
+It tells applications whose request it is, and takes care that every answer has the security headers, that
+none ever lets another origin read it, and that a mistake of ours is told in the one shape of errors. What
+a token may do is decided behind it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.datastructures import MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pml.core.errors import PmlError
+from pml.core.identity import Identity
+from pml.core.values import MAX_BYTES
+from pml.hub.origins import Allowed
+from pml.service.desk import Desk
+from pml.service.tokens import identify_bearer
+from pml.web.answers import SECURITY_HEADERS, error_answer, refusal
+from pml.web.visitors import set_identity
+
+OPEN_PATH: Final = "/health"  # all that is answered without a token
+MCP_PATH: Final = "/mcp"
+ROUTE: Final = "pml.route"  # in a scope: the path of the table that answers, without any value
+_HEADERS: Final = {**SECURITY_HEADERS, "cache-control": "no-store"}
+_MAX_API: Final = 1024 * 1024
+
+Seen = Callable[[str, str, int], None]  # method, path of the table, status
+Complain = Callable[[Exception], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BodyLimits:
+    """How much a request may bring, and how long it may take for that."""
+
+    api: int = _MAX_API
+    mcp: int = MAX_BYTES
+    within_s: float = 30.0  # a body is small: slower than that is somebody who holds the connection
+
+    def of(self, path: str) -> int:
+        return self.mcp if path == MCP_PATH else self.api
+
+
+class Guard:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        desk: Desk,
+        allowed: Allowed,
+        seen: Seen,
+        complain: Complain,
+        limits: BodyLimits | None = None,
+    ) -> None:
+        self._app = app
+        self._desk = desk
+        self._allowed = allowed
+        self._seen = seen
+        self._complain = complain
+        self._limits = limits or BodyLimits()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answering = _Answering(scope, send, self._seen)
+        try:
+            refused = self._refuse_name(scope) or await self._let_in(scope, receive, answering.send)
+            if refused is not None:
+                await refused(scope, receive, answering.send)
+        except PmlError as exc:
+            await answering.end_with(error_answer(exc), receive)
+        except Exception as exc:  # a mistake of ours: logged whole, shown bare
+            self._complain(exc)
+            await answering.end_with(error_answer(PmlError("internal error")), receive)
+
+    async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
+        """Let the application answer; or return why not."""
+        if scope["path"] == OPEN_PATH:
+            await self._app(scope, receive, send)
+            return None
+        identity = await self._identify(scope)
+        if identity is None:
+            return _no_token()
+        set_identity(scope, identity)
+        body = await self._read_body(scope, receive)
+        if isinstance(body, Response):
+            return body
+        if body is not None:
+            await self._app(scope, _given(body, receive), send)
+        return None
+
+    def _refuse_name(self, scope: Scope) -> Response | None:
+        """Return why this name of the hub, or this page, does not count."""
+        hosts = _values(scope, b"host")
+        if len(hosts) != 1 or hosts[0] not in self._allowed.hosts:
+            return refusal(
+                421,
+                "the hub does not answer to this host name",
+                hint="`pml serve --allow-host NAME` adds one",
+            )
+        origins = _values(scope, b"origin")
+        if origins and (len(origins) > 1 or origins[0] not in self._allowed.origins):
+            return refusal(403, "the hub does not answer to pages of another origin")
+        return None
+
+    async def _identify(self, scope: Scope) -> Identity | None:
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        return await identify_bearer(self._desk, given[0].decode("latin-1")) if len(given) == 1 else None
+
+    async def _read_body(self, scope: Scope, receive: Receive) -> bytes | Response | None:
+        """Return the whole body; None if its sender has gone; or what refuses it."""
+        limit = self._limits.of(scope["path"])
+        told = _values(scope, b"content-length")
+        if told and int(told[0]) > limit:  # the server has checked that it is a number
+            return _too_large(limit)
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._limits.within_s):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    body += message.get("body", b"")
+                    if len(body) > limit:
+                        return _too_large(limit)
+                    if not message.get("more_body", False):
+                        return bytes(body)
+        except TimeoutError:
+            return refusal(
+                408,
+                f"the body did not come within {self._limits.within_s:g} s",
+                headers={"connection": "close"},
+            )
+
+
+class _Answering:
+    """The way back: adds to each answer what every answer has, and remembers how far it got."""
+
+    def __init__(self, scope: Scope, send: Send, seen: Seen) -> None:
+        self._scope = scope
+        self._send = send
+        self._seen = seen
+        self._has_begun = False
+        self._is_whole = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._has_begun = True
+            message = {**message, "headers": [*message.get("headers", ())]}
+            _put_headers(message)
+            self._seen(self._scope["method"], self._scope.get(ROUTE, "other"), message["status"])
+        elif message["type"] == "http.response.body" and not message.get("more_body", False):
+            self._is_whole = True
+        await self._send(message)
+
+    async def end_with(self, answer: Response, receive: Receive) -> None:
+        """Answer with an error. Raises: ConnectionAbortedError for half of one: it must not look whole."""
+        if not self._has_begun:
+            await answer(self._scope, receive, self.send)
+        elif not self._is_whole:
+            raise ConnectionAbortedError("the answer cannot be finished")
+
+
+def _put_headers(message: Message) -> None:
+    headers = MutableHeaders(scope=message)
+    for name in [name for name in headers if name.startswith("access-control-")]:
+        del headers[name]
+    for name, value in _HEADERS.items():
+        headers.setdefault(name, value)
+
+
+def _values(scope: Scope, name: bytes) -> list[str]:
+    return [value.decode("latin-1").lower() for key, value in scope["headers"] if key == name]
+
+
+def _given(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that gives the body that was read, then whatever comes."""
+    rest: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Message:
+        return rest.pop() if rest else await receive()
+
+    return again
+
+
+def _no_token() -> Response:
+    """The same for no token, a wrong one, and one that counts no longer: nobody learns which it was."""
+    return refusal(
+        401,
+        "a token is required",
+        hint="send `Authorization: Bearer TOKEN`; `pml token create` makes one",
+        headers={"www-authenticate": 'Bearer realm="pml"'},
+    )
+
+
+def _too_large(limit: int) -> Response:
+    return refusal(413, f"the body is larger than {limit:,} bytes", headers={"connection": "close"})

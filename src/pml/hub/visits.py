@@ -1,0 +1,148 @@
+"""A request to the API as its functions see it, and the table's rows. Knows no HTTP but words and bytes."""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, TypeAlias, TypeVar
+
+import msgspec
+
+from pml.core.approvals import ApprovalId, Channel, Decider, DeciderKind, SessionId
+from pml.core.errors import Invalid
+from pml.core.identity import Identity, TokenRole
+from pml.core.text import quote
+from pml.core.values import Json, JsonObject, loads_object
+from pml.service.desk import Desk
+from pml.service.launching import Launcher
+from pml.service.tokens import token_principal
+
+PERSON: Final = frozenset({TokenRole.PERSON})
+DECIDERS: Final = frozenset({TokenRole.PERSON, TokenRole.SESSION})
+MAX_PAGE: Final = 1000
+_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_FLAGS: Final = {"": True, "1": True, "true": True, "0": False, "false": False}
+
+Shape = TypeVar("Shape")
+Servers: TypeAlias = Callable[[str], Awaitable[JsonObject]]  # of a workspace: as `pml servers list --json`
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hub:
+    """What the API works with. `workspace` is the hub's own, where none is named."""
+
+    desk: Desk
+    launcher: Launcher | None
+    servers: Servers
+    workspace: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Visit:
+    """One request: whose it is, and what it brings."""
+
+    hub: Hub
+    identity: Identity
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    body: bytes
+
+    @property
+    def desk(self) -> Desk:
+        return self.hub.desk
+
+    @property
+    def principal(self) -> str:
+        return token_principal(self.identity.token_id)
+
+    @property
+    def is_person(self) -> bool:
+        return self.identity.role is TokenRole.PERSON
+
+    @property
+    def by(self) -> Decider:
+        """Return as whom the visitor decides."""
+        if self.is_person:
+            return Decider(kind=DeciderKind.PERSON, id=self.identity.name, channel=Channel.INBOX)
+        return Decider(kind=DeciderKind.PARENT, id=self.session_id, channel=Channel.LOOPBACK)
+
+    @property
+    def session_id(self) -> SessionId:
+        """Return the session that the visitor speaks for; a person has none."""
+        assert self.identity.session_id is not None, "only a person's token has no session"
+        return self.identity.session_id
+
+    async def below(self) -> frozenset[SessionId]:
+        """Return the sessions that the visitor's own session started, and those they started."""
+        return frozenset(each.id for each in await self.desk.store.sessions.descendants(self.session_id))
+
+    @cached_property
+    def json(self) -> JsonObject:
+        """Return the body, read strictly. Raises: Invalid."""
+        return loads_object(self.body, what="the body")
+
+    def read(self, shape: type[Shape]) -> Shape:
+        """Return the body as `shape`. Raises: Invalid."""
+        return read_shape(self.json, shape, what="the body")
+
+    def approval_id(self) -> ApprovalId:
+        """Raises: Invalid."""
+        return read_approval_id(self.path["id"])
+
+    def flag(self, name: str) -> bool:
+        """Raises: Invalid."""
+        given = self.query.get(name, "false").lower()
+        if given not in _FLAGS:
+            raise Invalid(f"`{name}` must be true or false")
+        return _FLAGS[given]
+
+    def number(self, name: str, *, default: int, low: int, high: int) -> int:
+        """Raises: Invalid."""
+        given = self.query.get(name, str(default))
+        if not (given.isascii() and given.isdigit() and len(given) < 20 and low <= int(given) <= high):
+            raise Invalid(f"`{name}` must be a number from {low} to {high}")
+        return int(given)
+
+    def limit(self) -> int:
+        """Return how many to list at the most. Raises: Invalid."""
+        return self.number("limit", default=100, low=1, high=MAX_PAGE)
+
+
+Serve: TypeAlias = Callable[[Visit], Awaitable[Mapping[str, Json]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """A row of the table. `query` are the parameters it knows; `once`: it heeds an idempotency key.
+
+    `waits`: it may take long, and is given up when whoever asked goes away.
+    """
+
+    method: str
+    path: str
+    roles: frozenset[TokenRole]
+    serve: Serve
+    query: tuple[str, ...] = ()
+    status: int = 200
+    once: bool = False
+    waits: bool = False
+
+
+def read_shape(given: Json, shape: type[Shape], *, what: str) -> Shape:
+    """Return `given` as `shape`, which names every member that there may be. Raises: Invalid."""
+    try:
+        return msgspec.convert(given, shape)
+    except msgspec.ValidationError as exc:
+        raise Invalid(f"{what}: {_plain(exc)}") from exc
+
+
+def read_approval_id(text: str) -> ApprovalId:
+    """Raises: Invalid."""
+    if _UUID.fullmatch(text.lower()) is None:
+        raise Invalid("that is no id of an approval", hint="give the whole id, as lists have it")
+    return ApprovalId(text.lower())
+
+
+def _plain(exc: Any) -> str:
+    message = str(exc)
+    return quote(message) if "\n" in message else message[0].lower() + message[1:]

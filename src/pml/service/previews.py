@@ -1,0 +1,43 @@
+"""What a person is shown beside the button: what "always" would write, and which of the waiting it covers."""
+
+from dataclasses import dataclass
+
+from pml.core.approvals import Approval, Decider, Scope, State, Subject
+from pml.core.memory import META_TOOLS, always_entry
+from pml.core.values import Json
+from pml.core.wire import shown_json
+from pml.service.approvals import all_pending
+from pml.service.desk import Desk
+from pml.service.remembering import covered_by, memory_of
+from pml.service.sessions import session_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preview:
+    """A question with all that an answer would do; `always` is None where nothing can be remembered."""
+
+    record: Approval
+    workspace: str
+    always: Json = None
+    covered: tuple[Approval, ...] = ()
+
+    def json(self) -> dict[str, Json]:
+        return shown_json(self.record, workspace=self.workspace, always=self.always, covers=self.covered)
+
+
+async def preview(desk: Desk, record: Approval, *, by: Decider) -> Preview:
+    """Return what `by` is to be shown of `record`. Raises: NotFound."""
+    session = await session_of(desk, record.session_id)
+    always = _always(record)
+    if always is None:
+        return Preview(record=record, workspace=session.workspace)
+    memory = memory_of(desk, record, session, by, Scope.ALWAYS, arguments=record.tool_input, literal=False)
+    covered = [] if memory is None else await covered_by(desk, memory, all_pending(desk))
+    return Preview(record=record, workspace=session.workspace, always=always, covered=tuple(covered))
+
+
+def _always(record: Approval) -> Json:
+    lasts = record.subject in (Subject.TOOL_CALL, Subject.DEPENDENCY_INSTALL)
+    if record.status is not State.PENDING or not lasts:
+        return None
+    return None if record.tool_name in META_TOOLS else always_entry(record.tool_name, record.call_input)

@@ -1,0 +1,184 @@
+"""Rules as people read and change them: which there are and whether they count, and what a change does.
+
+What a rule means is `core.rules`' business, and writing it down `rulebook`'s.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from pml.core.approvals import Approval, ApprovalId, Decider, instant
+from pml.core.config import FileKind
+from pml.core.errors import Invalid
+from pml.core.names import colon_of
+from pml.core.rules import ORDER, Call, Effect, Rule
+from pml.core.telling import entry_text
+from pml.core.text import quote
+from pml.core.values import Json
+from pml.core.wire import rule_json, verdict_json
+from pml.service.approvals import release
+from pml.service.desk import Desk
+from pml.service.policy import Judged, Policy, current_policy, judge
+from pml.service.rulebook import add_rule, covered_by_rules, refuse_denied_everywhere
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What came of adding a rule."""
+
+    effect: Effect
+    entry: Json
+    which: FileKind
+    added: bool
+    policy: Policy
+    denied: Sequence[Approval]
+    released: Sequence[Approval]
+    covered: Sequence[Approval]
+    not_covered: Sequence[ApprovalId]
+
+    @property
+    def file(self) -> str:
+        loaded = self.policy.loaded
+        return loaded.user.path if self.which is FileKind.USER else loaded.workspace.path
+
+    @property
+    def counts(self) -> bool:
+        """Whether the rule has force now: an allow of an untrusted file, or beside a broken one, has not."""
+        if self.effect is not Effect.ALLOW:
+            return True
+        return not self.policy.broken and (self.which is FileKind.USER or self.policy.trusted)
+
+    def json(self) -> dict[str, Json]:
+        return {
+            "effect": self.effect,
+            "entry": self.entry,
+            "file": self.file,
+            "added": self.added,
+            "counts": self.counts,
+            "denied": [record.id for record in self.denied],
+            "covers": [record.id for record in self.covered],
+            "released": [record.id for record in self.released],
+            "not_covered": [*self.not_covered],
+        }
+
+
+async def enter_rule(
+    desk: Desk,
+    workspace: str,
+    effect: Effect,
+    entry: Json,
+    *,
+    which: FileKind,
+    shown: Sequence[ApprovalId],
+    by: Decider,
+) -> Change:
+    """Add a rule, deny what it denies, and let those of `shown` run that it allows. Raises: Invalid, …"""
+    named = entry.get("tool") if isinstance(entry, Mapping) else entry
+    refuse_wire_name(str(named), await current_policy(desk, workspace))
+    added = await add_rule(desk, workspace, effect, entry, which=which, by=by)
+    released = await release(desk, shown, by=by)
+    return Change(
+        effect=effect,
+        entry=entry,
+        which=which,
+        added=added,
+        policy=await current_policy(desk, workspace),
+        denied=await refuse_denied_everywhere(desk) if effect is Effect.DENY else (),
+        released=released,
+        covered=await covered_by_rules(desk) if effect is Effect.ALLOW else (),
+        not_covered=[each for each in shown if each not in {record.id for record in released}],
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explained:
+    """What the rules make of a call. `near` are rules that name the tool and yet do not match, with why."""
+
+    judged: Judged
+    policy: Policy
+    near: Sequence[tuple[Rule, str]]
+
+    def json(self) -> dict[str, Json]:
+        shape = verdict_json(self.judged.verdict) | {
+            "near": [rule_json(rule) | {"note": note} for rule, note in self.near],
+            "trusted": self.policy.trusted,
+            "needs_trust": self.judged.needs_trust,
+            "asking_is_off": self.judged.asking_is_off,
+            **_state_json(self.policy),
+        }
+        if self.judged.broken:  # the rules of a sound file may say allow, but then they do not count
+            shape["verdict"] = self.judged.kind
+        return shape
+
+
+async def explain(desk: Desk, workspace: str, call: Call) -> Explained:
+    """Return what the rules alone say; what a session remembers does not show. Raises: Invalid."""
+    policy = await current_policy(desk, workspace)
+    refuse_wire_name(call.tool, policy)
+    judged = await judge(desk, policy, call, session=None)
+    return Explained(
+        judged=judged, policy=policy, near=list(_near_misses(policy, call, judged, desk.clock.now()))
+    )
+
+
+def listed_rules(policy: Policy, now: datetime) -> Iterator[tuple[Rule, str | None]]:
+    """Yield every rule in the order it is tried, with the reason why it does not count, if it does not."""
+    files = [file.config for file in (policy.loaded.user, policy.loaded.workspace) if file.config is not None]
+    hidden = {id(ask): allow for ask, allow in policy.rules.hidden_asks()}
+    for effect in ORDER:
+        for file in files:
+            loose = effect is Effect.ALLOW and file.kind is FileKind.WORKSPACE
+            for rule in (rule for rule in file.rules if rule.effect is effect):
+                if rule.expires_at is not None and rule.expires_at <= now:
+                    yield rule, f"expired {instant(rule.expires_at)}"
+                elif loose and not policy.trusted:
+                    yield rule, "does not count: the file is not trusted"
+                elif policy.broken and effect is Effect.ALLOW:
+                    yield rule, "does not count while a file is broken"
+                elif id(rule) in hidden:
+                    yield rule, f"never asks: allow {entry_text(hidden[id(rule)].entry)} comes first"
+                else:
+                    yield rule, None
+            yield from ((rule, "disabled") for rule in file.disabled if rule.effect is effect)
+
+
+def rules_json(policy: Policy, now: datetime) -> dict[str, Json]:
+    """The rules of both files, and what is to be known of the files."""
+    rules = [rule_json(rule) | {"counts": not note, "note": note} for rule, note in listed_rules(policy, now)]
+    return {"rules": rules, "trusted": policy.trusted, **_state_json(policy)}
+
+
+def file_warnings(policy: Policy) -> Iterator[str]:
+    """Yield what is odd about the files, though they can be used."""
+    for file in (policy.loaded.user, policy.loaded.workspace):
+        if file.config is not None:
+            yield from (f"{file.path}: {warning}" for warning in file.config.warnings)
+    yield from policy.settings.problems
+
+
+def refuse_wire_name(name: str, policy: Policy) -> None:
+    """Raise Invalid for the name that clients see a tool by: rules know it by another."""
+    config = policy.loaded.workspace.config
+    meant = colon_of(name, [*policy.settings.servers, *(config.servers if config else ())])
+    if meant is not None:
+        raise Invalid(f"{quote(name)} is the name that clients see", hint=f"rules say {quote(meant)}")
+
+
+def _near_misses(policy: Policy, call: Call, judged: Judged, now: datetime) -> Iterator[tuple[Rule, str]]:
+    matched = {id(rule) for rule in judged.verdict.matched}
+    if_trusted = {id(rule) for rule in policy.rules_if_trusted.judge(call, now=now).matched}
+    in_force = {id(rule) for rule in policy.rules.naming(call.tool)}
+    for rule in policy.rules_if_trusted.naming(call.tool):
+        notes: list[str] = []
+        if rule.expires_at is not None and rule.expires_at <= now:
+            notes.append(f"expired {instant(rule.expires_at)}")
+        elif id(rule) not in if_trusted:
+            notes.append("its arguments do not match")
+        if id(rule) not in in_force:
+            notes.append("not trusted")
+        if id(rule) not in matched:
+            yield rule, "; ".join(notes)
+
+
+def _state_json(policy: Policy) -> dict[str, Json]:
+    return {"broken": [error.message for error in policy.broken], "warnings": [*file_warnings(policy)]}

@@ -1,0 +1,287 @@
+"""Sessions and what lives as long as they do, in memory: grants, tokens, launched agents; and receipts."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+
+from pml.core import audit
+from pml.core.agents import ENDED_RUN, Message, Run, RunState
+from pml.core.approvals import Decider, SessionId
+from pml.core.errors import NotFound
+from pml.core.identity import Token, TokenId
+from pml.core.ports import Grant, Process, Session
+from pml.core.supervising import Receipt
+from pml.store.memory_audit import MemoryAudit, refuse_second
+from pml.store.supervising import check_message, check_run, check_token, moved
+
+
+class MemoryGrants:
+    def __init__(self, log: MemoryAudit) -> None:
+        self._log = log
+        self._rows: dict[str, Grant] = {}
+        self._ended: set[SessionId] = set()
+
+    async def add(self, grant: Grant) -> None:
+        self.refuse_second(grant)
+        if grant.session_id in self._ended:
+            return
+        self._log.append(
+            audit.grant_added(
+                grant.session_id,
+                grant.tool,
+                at=grant.created_at,
+                by=grant.by,
+                approval_id=grant.approval_id,
+                digest=grant.digest,
+            )
+        )
+        self._rows[grant.id] = grant
+
+    async def of(self, session_id: SessionId, tool: str) -> list[Grant]:
+        return [row for row in await self.all() if row.session_id == session_id and row.tool == tool]
+
+    async def all(self) -> list[Grant]:
+        return sorted(self._rows.values(), key=lambda row: (row.created_at, row.id))
+
+    async def revoke(self, grant_id: str, *, at: datetime, by: Decider) -> None:
+        row = self._rows.get(grant_id)
+        if row is None:
+            raise NotFound(f"no grant `{grant_id}`")
+        self._log.append(audit.grant_revoked(row.session_id, row.tool, at=at, by=by))
+        del self._rows[grant_id]
+
+    def refuse_second(self, grant: Grant) -> None:
+        refuse_second(grant.id, self._rows, "grant")
+
+    def forget(self, session_id: SessionId) -> None:
+        """Drop the session's grants; until it begins again it gets no new ones."""
+        self._ended.add(session_id)
+        self._rows = {key: row for key, row in self._rows.items() if row.session_id != session_id}
+
+    def begin(self, session_id: SessionId) -> None:
+        self._ended.discard(session_id)
+
+
+class MemoryTokens:
+    def __init__(self, log: MemoryAudit) -> None:
+        self._log = log
+        self._rows: dict[TokenId, Token] = {}
+
+    async def add(self, token: Token, *, by: Decider | None) -> None:
+        check_token(token)
+        refuse_second(token.id, self._rows, "token")
+        self._log.append(
+            audit.token_created(
+                token.id, token.role, token.name, at=token.created_at, by=by, session_id=token.session_id
+            )
+        )
+        self._rows[token.id] = token
+
+    async def get(self, token_id: TokenId) -> Token | None:
+        return self._rows.get(token_id)
+
+    async def all(self) -> list[Token]:
+        return sorted(self._rows.values(), key=lambda row: (row.created_at, row.id))
+
+    async def revoke(self, token_id: TokenId, *, at: datetime, by: Decider | None) -> None:
+        row = self._rows.get(token_id)
+        if row is None:
+            raise NotFound(f"no token `{token_id}`")
+        if row.revoked_at is None:
+            self._log.append(audit.token_revoked(token_id, at=at, by=by, session_id=row.session_id))
+            self._rows[token_id] = msgspec.structs.replace(row, revoked_at=at)
+
+    async def revoke_of(self, session_id: SessionId, *, at: datetime) -> None:
+        for token_id in sorted(row.id for row in self._rows.values() if row.session_id == session_id):
+            await self.revoke(token_id, at=at, by=None)
+
+    def forget(self, session_id: SessionId) -> None:
+        self._rows = {row.id: row for row in self._rows.values() if row.session_id != session_id}
+
+
+class MemoryRuns:
+    def __init__(self, log: MemoryAudit) -> None:
+        self._log = log
+        self._rows: dict[SessionId, Run] = {}
+        self._messages: list[Message] = []
+        self._last_seq = 0
+
+    async def add(self, run: Run) -> None:
+        check_run(run)
+        refuse_second(run.session_id, self._rows, "run")
+        self._log.append(audit.session_changed(run.session_id, run.state, at=run.started_at))
+        self._rows[run.session_id] = run
+
+    async def get(self, session_id: SessionId) -> Run | None:
+        return self._rows.get(session_id)
+
+    async def live(self) -> list[Run]:
+        return [row for row in self._by_age() if row.state not in ENDED_RUN]
+
+    async def move(
+        self,
+        session_id: SessionId,
+        state: RunState,
+        *,
+        at: datetime,
+        exit_code: int | None = None,
+        result: str | None = None,
+    ) -> Run:
+        row = self._rows.get(session_id)
+        if row is None:
+            raise NotFound(f"no agent was launched in session `{session_id}`")
+        after = moved(row, state, at=at, exit_code=exit_code, result=result)
+        self._log.append(audit.session_changed(session_id, state, at=at))
+        self._rows[session_id] = after
+        return after
+
+    async def count(self, session_id: SessionId, *, turns: int, cost_usd: float) -> None:
+        self._change(session_id, turns=turns, cost_usd=cost_usd)
+
+    async def say(self, message: Message) -> Message:
+        check_message(message)
+        stored = msgspec.structs.replace(message, seq=self._last_seq + 1)
+        self._log.append(
+            audit.session_said(stored.session_id, stored.kind, stored.text, seq=stored.seq, at=stored.at)
+        )
+        self._last_seq = stored.seq
+        self._messages.append(stored)
+        return stored
+
+    async def messages(self, session_id: SessionId, *, after: int = 0, limit: int = 100) -> list[Message]:
+        found = [row for row in self._messages if row.session_id == session_id and row.seq > after]
+        return found[:limit]
+
+    async def tell(self, session_id: SessionId, *, up_to: int) -> None:
+        row = self._rows.get(session_id)
+        if row is not None:
+            self._change(session_id, told_seq=max(row.told_seq, up_to))
+
+    async def forget_config(self, session_id: SessionId) -> None:
+        self._change(session_id, config=None)
+
+    async def leftovers(self) -> list[Run]:
+        return [row for row in self._by_age() if row.state in ENDED_RUN and row.config is not None]
+
+    def is_open(self, session_id: SessionId) -> bool:
+        """Tell whether the session's agent still runs, or its configuration still stands."""
+        row = self._rows.get(session_id)
+        return row is not None and (row.state not in ENDED_RUN or row.config is not None)
+
+    def forget(self, session_id: SessionId) -> None:
+        self._rows.pop(session_id, None)
+        self._messages = [row for row in self._messages if row.session_id != session_id]
+
+    def _by_age(self) -> list[Run]:
+        return sorted(self._rows.values(), key=lambda row: (row.started_at, row.session_id))
+
+    def _change(self, session_id: SessionId, **changes: object) -> None:
+        row = self._rows.get(session_id)
+        if row is not None:
+            self._rows[session_id] = msgspec.structs.replace(row, **changes)
+
+
+class MemorySessions:
+    def __init__(
+        self,
+        log: MemoryAudit,
+        grants: MemoryGrants,
+        tokens: MemoryTokens,
+        runs: MemoryRuns,
+        *,
+        asked_in: Callable[[], set[SessionId]],
+    ) -> None:
+        self._log = log
+        self._grants = grants
+        self._tokens = tokens
+        self._runs = runs
+        self._asked_in = asked_in
+        self._rows: dict[SessionId, Session] = {}
+
+    async def start(self, session: Session) -> Session:
+        row = self._rows.get(session.id)
+        if row is not None and row.joined_by(session) is row:
+            return row
+        self._grants.begin(session.id)
+        self._log.append(
+            audit.session_started(
+                session.id, session.name, at=session.started_at, parent_id=session.parent_id
+            )
+        )
+        self._rows[session.id] = session
+        return session
+
+    async def end(self, session_id: SessionId, *, at: datetime) -> None:
+        row = self._rows.get(session_id)
+        if row is None or row.ended_at is not None:
+            return
+        self._log.append(audit.session_ended(session_id, at=at))
+        self._rows[session_id] = msgspec.structs.replace(row, ended_at=at)
+        self._grants.forget(session_id)
+
+    async def get(self, session_id: SessionId) -> Session | None:
+        return self._rows.get(session_id)
+
+    async def live(self) -> list[Session]:
+        found = (row for row in self._rows.values() if row.ended_at is None)
+        return sorted(found, key=lambda row: (row.started_at, row.id))
+
+    async def page(self, *, after: tuple[datetime, SessionId] | None, limit: int) -> list[Session]:
+        found = sorted(self._rows.values(), key=_age, reverse=True)
+        return [row for row in found if after is None or _age(row) < after][:limit]
+
+    async def descendants(self, session_id: SessionId) -> list[Session]:
+        found = {session_id}
+        while more := {row.id for row in self._rows.values() if row.parent_id in found} - found:
+            found |= more
+        return sorted((self._rows[each] for each in found - {session_id}), key=_age)
+
+    async def forget(self, *, older_than: datetime) -> None:
+        asked_in = self._asked_in()
+        kept = {
+            row.id
+            for row in self._rows.values()
+            if row.ended_at is None
+            or row.ended_at >= older_than
+            or row.id in asked_in
+            or self._runs.is_open(row.id)
+        }
+        while more := (self._rows.keys() & {self._rows[each].parent_id for each in kept}) - kept:
+            kept |= more
+        for session_id in self._rows.keys() - kept:
+            del self._rows[session_id]
+            self._tokens.forget(session_id)
+            self._runs.forget(session_id)
+            self._grants.forget(session_id)
+            self._grants.begin(session_id)
+
+    async def set_process(self, session_id: SessionId, process: Process) -> None:
+        row = self._rows.get(session_id)
+        if row is None:
+            raise NotFound(f"no session `{session_id}`")
+        self._rows[session_id] = msgspec.structs.replace(row, process=process)
+
+
+class MemoryReceipts:
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, str], Receipt] = {}
+
+    async def begin(self, receipt: Receipt) -> Receipt | None:
+        known = self._rows.get((receipt.principal, receipt.key))
+        if known is None:
+            self._rows[receipt.principal, receipt.key] = receipt
+        return known
+
+    async def close(self, receipt: Receipt) -> None:
+        row = self._rows.get((receipt.principal, receipt.key))
+        if row is not None and row.request == receipt.request and row.body is None:
+            answered = msgspec.structs.replace(row, body=receipt.body, status=receipt.status)
+            self._rows[receipt.principal, receipt.key] = answered
+
+    async def forget(self, *, older_than: datetime) -> None:
+        self._rows = {key: row for key, row in self._rows.items() if row.made_at >= older_than}
+
+
+def _age(session: Session) -> tuple[datetime, SessionId]:
+    return session.started_at, session.id

@@ -1,0 +1,41 @@
+"""What every store does alike with tokens and launched agents: what it refuses, how a run moves on.
+
+States live in `core.agents`; where any of this is kept is not known here.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from pml.core.agents import ENDED_RUN, Message, Run, RunState
+from pml.core.errors import Invalid
+from pml.core.identity import Token, TokenRole
+from pml.core.values import check
+
+
+def check_token(token: Token) -> None:
+    """Raise Invalid for a token that nobody could prove to hold, or a person's that speaks for a session."""
+    if not token.hash:
+        raise Invalid(f"token `{token.id}` has no hash")
+    if token.role is TokenRole.PERSON and token.session_id is not None:
+        raise Invalid(f"token `{token.id}` is a person's and cannot speak for session `{token.session_id}`")
+
+
+def check_run(run: Run) -> None:
+    """Raise Invalid for an order that cannot be stored exactly."""
+    check(msgspec.to_builtins(run.order), what="the order")
+
+
+def check_message(message: Message) -> None:
+    """Raise Invalid for a text that cannot be stored exactly."""
+    check(message.text, what="the message")
+
+
+def moved(run: Run, state: RunState, *, at: datetime, exit_code: int | None, result: str | None) -> Run:
+    """Return the run in `state`, ended if that is an end; what is not told stays. Raises: IllegalEvent."""
+    return msgspec.structs.replace(
+        run.moved_to(state),
+        exit_code=run.exit_code if exit_code is None else exit_code,
+        result=run.result if result is None else result,
+        ended_at=at if state in ENDED_RUN else None,
+    )

@@ -1,0 +1,253 @@
+"""Agents as processes: in the wide box that hides PML_HOME, and ended with all that they started.
+
+Their shells are in sessions of their own, so ending goes by who started whom, as it stands at that moment. A
+process that has let itself be adopted before is out of reach. Knows nothing of what the agent is or says.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Generator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from pml.core.errors import ServerFailed, Unavailable
+from pml.core.permissions import Containment
+from pml.core.processes import Process
+from pml.core.rules import Source
+from pml.core.servers import ServerSpec
+from pml.host.processes import SystemProcesses
+from pml.upstream.containment import available, contain
+from pml.upstream.limits import Limits
+from pml.upstream.pinned import opened
+from pml.upstream.process import Ears, Launch, ServerProcess, identify
+from pml.upstream.reach import CONFIG
+
+NAME: Final = "agent"
+_LIMITS: Final = Limits(stop_s=2.0)  # asked to end, an agent ends its shells first: some 300 ms
+_UNREAD: Final = 1024 * 1024  # bytes it has not taken, beyond which whoever feeds it waits
+_LOOK_S: Final = 0.01
+KILL: Final = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL  # there both end it at once
+
+
+class AgentBox:
+    """Starts agents, contained as this machine can."""
+
+    def __init__(self, *, home: Path, user_home: Path, kind: Containment | None = None) -> None:
+        self._home = home
+        self._user_home = user_home
+        self._kind = kind
+
+    async def start(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str,
+        environment: Mapping[str, str],
+        heard: Callable[[bytes], None],
+        complained: Callable[[bytes], None],
+    ) -> "AgentProcess":
+        """Start a program on pipes, in a group of its own. Raises: Unavailable."""
+        with _as_agent():
+            process = AgentProcess(self._boxed(argv, cwd, environment), heard, complained)
+            try:
+                await process.connect()
+            except BaseException:
+                await asyncio.shield(process.kill())
+                raise
+            return process
+
+    async def start_here(
+        self, argv: Sequence[str], *, cwd: str, environment: Mapping[str, str]
+    ) -> "TerminalProcess":
+        """Start a program that has this process's terminal for its own. Raises: Unavailable."""
+        with _as_agent():
+            return await TerminalProcess.start(self._boxed(argv, cwd, environment))
+
+    def kill(self, process: Process) -> None:
+        """End a program that another process started, and all that it started, at once."""
+        end_tree(process, KILL)
+
+    def _boxed(self, argv: Sequence[str], cwd: str, environment: Mapping[str, str]) -> Launch:
+        command, *args = argv
+        launch = Launch(server=NAME, command=command, args=tuple(args), cwd=cwd, environment=environment)
+        spec = ServerSpec(name=NAME, command=command, source=Source(file="pml launch", line=1))
+        kind = available() if self._kind is None else self._kind
+        workspace = _workspace(cwd)
+        return contain(
+            launch, spec, home=self._home, user_home=self._user_home, workspace=workspace, kind=kind
+        )
+
+
+class AgentProcess(ServerProcess):
+    """A program on pipes."""
+
+    def __init__(
+        self, launch: Launch, heard: Callable[[bytes], None], complained: Callable[[bytes], None]
+    ) -> None:
+        self._silent = asyncio.Event()  # all that it printed was heard
+        super().__init__(launch, Ears(output=heard, errors=complained, lost=lambda: None), _LIMITS)
+        self._process: Process | None = None
+
+    @property
+    def process(self) -> Process:
+        if self._process is None:
+            self._process = identify(self.group)
+        return self._process
+
+    def feed(self, data: bytes) -> None:
+        self.write(data)
+
+    async def fed(self) -> None:
+        while self.unread_bytes > _UNREAD and not await self._happens(self._exited, _LOOK_S):
+            pass
+
+    def close_input(self) -> None:
+        if self._input is not None:
+            self._input.close()  # after all that was fed
+
+    async def finished(self) -> int:
+        await self._exited.wait()
+        await self._happens(self._silent, self._limits.drain_s)
+        return self.code if self.code is not None else -1
+
+    async def stop(self) -> None:
+        if self.code is None:
+            tree = end_tree(self.process, signal.SIGTERM)
+            await self._happens(self._exited, self._limits.stop_s)
+            end_each(tree, KILL)
+        await super().stop()
+
+    def _at_eof(self) -> None:
+        super()._at_eof()
+        if not self._open_pipes:
+            self._silent.set()
+
+
+class TerminalProcess:
+    """A program at the terminal. It shares the group of this process: the terminal's signals meet both."""
+
+    def __init__(self, running: asyncio.subprocess.Process, pid: int) -> None:
+        self._running = running
+        self.process = identify(pid)
+
+    @classmethod
+    async def start(cls, launch: Launch) -> "TerminalProcess":
+        told, tell = os.pipe()
+        telling = ("--info-fd", str(tell)) if launch.is_boxed else ()
+        # Without a session of its own: else it would have no terminal.
+        words = tuple(word for word in launch.box if word != "--new-session")
+        with os.fdopen(told, "rb") as read, opened(launch.server, words) as (box, pinned):
+            try:
+                running = await asyncio.create_subprocess_exec(
+                    *(launch.command, *telling, *box, *launch.args),
+                    cwd=launch.cwd,
+                    env=dict(launch.environment),
+                    pass_fds=(tell, *pinned),
+                )
+            finally:
+                os.close(tell)
+            pid = running.pid
+            if launch.is_boxed:
+                with contextlib.suppress(msgspec.MsgspecError):
+                    info = await asyncio.to_thread(read.read)
+                    pid = msgspec.json.decode(info, type=dict[str, int])["child-pid"]
+            return cls(running, pid)
+
+    def feed(self, data: bytes) -> None:
+        """It reads from the terminal."""
+
+    async def fed(self) -> None: ...
+
+    def close_input(self) -> None: ...
+
+    async def finished(self) -> int:
+        return await self._running.wait()
+
+    async def stop(self) -> None:
+        if self._running.returncode is not None:
+            return
+        tree = end_tree(self.process, signal.SIGTERM, group=False)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._running.wait(), _LIMITS.stop_s)
+        end_each(tree, KILL)
+        await self._running.wait()
+
+
+def end_tree(process: Process, how: signal.Signals, *, group: bool = True) -> list[Process]:
+    """Send a signal to a process, its group, and all that it started; return whom it met."""
+    if not SystemProcesses().running(process):
+        return []
+    tree = [process, *_descendants(process)]
+    if group and sys.platform != "win32":
+        with contextlib.suppress(OSError):
+            if os.getpgid(process.pid) == process.pid:
+                os.killpg(process.pid, how)
+    end_each(tree, how)
+    return tree
+
+
+def end_each(processes: Sequence[Process], how: signal.Signals) -> None:
+    """Send a signal to each of the processes that still runs."""
+    for process in processes:
+        with contextlib.suppress(OSError):
+            if SystemProcesses().running(process):
+                os.kill(process.pid, how)
+
+
+def _workspace(cwd: str) -> str:
+    """Return the nearest folder above `cwd`, or itself, whose configuration is to be read-only."""
+    for folder in (Path(cwd), *Path(cwd).parents):
+        if (folder / CONFIG).exists():
+            return str(folder)
+    return cwd
+
+
+@contextlib.contextmanager
+def _as_agent() -> Generator[None]:
+    """Tell of what fails as of an agent, not of a server."""
+    try:
+        yield
+    except ServerFailed as exc:
+        message = exc.message.replace(f"server `{NAME}`", "the agent")
+        raise Unavailable(message, hint="`pml doctor` checks the set-up") from exc
+    except OSError as exc:
+        raise Unavailable(f"the agent cannot be started: {(exc.strerror or str(exc)).lower()}") from exc
+
+
+if sys.platform == "linux":
+
+    def _descendants(process: Process) -> list[Process]:
+        """Return all that the process started, and they, as it is now."""
+        children: defaultdict[int, list[Process]] = defaultdict(list)
+        for name in os.listdir("/proc"):
+            if name.isdigit() and (found := _parent_of(int(name))) is not None:
+                children[found[1]].append(found[0])
+        tree = [process]
+        for each in tree:  # it grows while it is walked
+            tree += children[each.pid]
+        return tree[1:]
+
+    def _parent_of(pid: int) -> tuple[Process, int] | None:
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                fields = file.read().rpartition(b") ")[2].split()  # a name in front may hold anything
+        except OSError:
+            return None
+        return Process(pid=pid, started=float(fields[19])), int(fields[1])
+else:
+
+    def _descendants(process: Process) -> list[Process]:
+        """Return all that the process started, and they, as it is now."""
+        import psutil
+
+        try:
+            below = psutil.Process(process.pid).children(recursive=True)
+            return [Process(pid=each.pid, started=each.create_time()) for each in below]
+        except psutil.Error:
+            return []

@@ -1,0 +1,21 @@
+"""Who makes a request: the guard tells, applications read. Kept in the request's scope, and nowhere else."""
+
+from typing import Final
+
+from starlette.types import Scope
+
+from pml.core.identity import Identity
+
+_KEY: Final = "pml.identity"
+
+
+def set_identity(scope: Scope, identity: Identity) -> None:
+    """Tell whose request this is."""
+    scope[_KEY] = identity
+
+
+def identity_of(scope: Scope) -> Identity:
+    """Return whose request this is. Raises: KeyError where no guard stands before the application."""
+    identity = scope[_KEY]
+    assert isinstance(identity, Identity)
+    return identity

@@ -1,0 +1,54 @@
+"""The MCP conformance suite over HTTP, on a server behind the hub: all that it finds fault with is listed."""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.commands import run_process
+from tests.e2e.conformance import Adapter, adapted, run_suite, serving_hub
+from tests.e2e.installed import Server, need_clients
+from tests.promises import promise
+
+FIXTURE: Final = "fixture"
+SCENARIOS: Final = 32  # of the suite in tests/clients/package.json: the 30 active ones and the 2 pending
+
+NOT_KEPT: Final[Mapping[str, str]] = {
+    "tools-call-sampling": "a server does not get to prompt the user's model: sampling is not offered",
+    "resources-subscribe": "PML announces that lists change, not single resources: no subscriptions",
+    "resources-unsubscribe": "as resources-subscribe",
+    "server-sse-polling": "streams are not resumed by event: a call that waits is found again in the store",
+}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, home: Path) -> Path:
+    """A folder without settings of its own; the user's allow everything and name the server."""
+    need_clients()
+    server = Server(command=sys.executable, args=(str(Path(__file__).with_name("conformance_server.py")),))
+    settings = {"permissions": {"allow": ["*"]}, "mcpServers": {FIXTURE: server.as_config()}}
+    (home / ".pml").mkdir(mode=0o700)
+    (home / ".pml" / "config.json").write_text(json.dumps(settings))
+    place = tmp_path / "shop"
+    place.mkdir()
+    return place
+
+
+@promise("mcp:conformance")
+async def test_a_server_behind_the_hub_passes_every_scenario_but_those_that_pml_does_not_offer(
+    workspace: Path, home: Path
+) -> None:
+    made = run_process("token", "create", "--role", "session", "--json", "--workspace", str(workspace))
+    assert made.code == 0, made.err
+    async with serving_hub(workspace, home=home) as origin:
+        adapter = Adapter(origin=origin, token=made.json["token"], server=FIXTURE)
+        async with adapted(adapter) as url:
+            found = await run_suite(url, home=home)
+
+    assert len(found) == SCENARIOS
+    faults = {name: scenario.complaints for name, scenario in found.items() if not scenario.is_kept}
+    assert {name: faults[name] for name in faults if name not in NOT_KEPT} == {}
+    assert faults.keys() == NOT_KEPT.keys(), "a scenario that passes is no longer an exception"
