@@ -7,13 +7,16 @@ from uuid import UUID
 
 import msgspec
 
-from pml.core.approvals import Approval, OwnerId
+from pml.core.agents import Order, Outcome, RunState, Told
+from pml.core.approvals import Approval, OwnerId, SessionId
 from pml.core.errors import Changed, PmlError
 from pml.core.manifests import Manifest, launch_digest
 from pml.core.ports import Process
 from pml.core.servers import ServerSpec
 from pml.core.values import JsonObject
 from tests.builders import NOW, OWNER
+
+_BOUND_S = 5.0
 
 
 class FakeClock:
@@ -159,3 +162,59 @@ class FakeAsking:
     async def put(self, record: Approval) -> Approval:
         self.asked.append(record)
         return await self._answers.pop(0)(record) if self._answers else record
+
+
+class FakeAgents:
+    """Agents without processes: each runs until the test ends it, or it is cancelled.
+
+    `ran` keeps what each was started with, and its token; `configs` are the folders that stand.
+    """
+
+    def __init__(self) -> None:
+        self.ran: dict[SessionId, tuple[Order, str]] = {}
+        self.told: dict[SessionId, Told] = {}
+        self.configs: set[str] = set()
+        self.killed: list[Process] = []
+        self.error: Exception | None = None
+        self.before_end: Callable[[], Awaitable[None]] | None = None  # takes its time to stop an agent
+        self._ends: dict[SessionId, asyncio.Future[Outcome]] = {}
+        self._started = asyncio.Semaphore(0)
+
+    def config_folder(self, session_id: SessionId) -> str:
+        return f"/configs/{session_id}"
+
+    def remove_config(self, folder: str) -> None:
+        self.configs.discard(folder)
+
+    def kill(self, process: Process) -> None:
+        self.killed.append(process)
+
+    async def run(self, order: Order, *, session_id: SessionId, token: str, told: Told) -> Outcome:
+        self.ran[session_id] = order, token
+        self.told[session_id] = told
+        self.configs.add(self.config_folder(session_id))
+        self._ends[session_id] = asyncio.get_running_loop().create_future()
+        self._started.release()
+        if self.error is not None:
+            raise self.error
+        await told.started(self.process(session_id))
+        try:
+            return await self._ends[session_id]
+        finally:
+            if self.before_end is not None:
+                await self.before_end()
+
+    def process(self, session_id: SessionId) -> Process:
+        """Return the process that the session's agent has."""
+        return Process(pid=1000 + list(self.ran).index(session_id), started=1.0)
+
+    def end(self, session_id: SessionId, state: RunState = RunState.DONE, result: str | None = "done") -> None:
+        """Let the agent end by itself."""
+        exit_code = 0 if state is RunState.DONE else 1
+        self._ends[session_id].set_result(Outcome(state=state, exit_code=exit_code, result=result))
+
+    async def until_running(self, count: int = 1) -> None:
+        """Return once so many more agents were started, in time."""
+        async with asyncio.timeout(_BOUND_S):
+            for _ in range(count):
+                await self._started.acquire()

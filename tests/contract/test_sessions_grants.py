@@ -5,6 +5,7 @@ import pytest
 from pml.core.approvals import ApprovalId, SessionId
 from pml.core.audit import entry_of, grant_added, grant_revoked, session_ended, session_started
 from pml.core.errors import AlreadyDecided, Conflict, NotFound, PmlError
+from pml.core.identity import TokenRole
 from pml.core.ports import Process, Session, Store
 from tests.builders import (
     NOW,
@@ -58,8 +59,11 @@ async def test_a_live_session_started_again_is_the_one_that_lives(store: Store) 
         make_session(workspace="/repo/other"),
         make_session(parent_id=SessionId("session-0")),
         make_session(is_agent=False),
+        make_session(role=TokenRole.CHILD),
+        make_session(tools=("github:*",)),
+        make_session(waits=True),
     ],
-    ids=["principal", "workspace", "parent", "agent"],
+    ids=["principal", "workspace", "parent", "agent", "role", "tools", "waits"],
 )
 async def test_a_session_is_not_joined_by_another_principal_workspace_parent_or_agent(
     store: Store, other: Session, ended: bool

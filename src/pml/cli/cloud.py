@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pml.cli.exits import Exit, exit_of
 from pml.cli.output import complain, count, print_error, print_json, say
+from pml.cli.parsing import port_number
 from pml.cli.running import until_done
 from pml.core.errors import Invalid, NotFound, PmlError
 from pml.core.text import quote, visible
@@ -27,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folder", metavar="DIR", required=True, help="the registry's folder")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1)")
     parser.add_argument(
-        "--port", type=_port, default=DEFAULT_PORT, help=f"0 takes any (default: {DEFAULT_PORT})"
+        "--port", type=port_number, default=DEFAULT_PORT, help=f"0 takes any (default: {DEFAULT_PORT})"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object when it is ready")
 
@@ -96,12 +97,6 @@ def _tell(url: str, folder: Path, served: int, *, is_local: bool) -> None:
         complain("warning: whoever reaches this machine can read the registry")
         say("  other machines take a registry only by https: put a proxy with a certificate before it")
     say("  Ctrl-C ends it")
-
-
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
-        raise argparse.ArgumentTypeError("must be a port number from 0 to 65535")
-    return int(text)
 
 
 def _nothing(line: str) -> None:

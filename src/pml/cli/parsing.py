@@ -66,3 +66,10 @@ def read_object(given: str, *, what: str) -> JsonObject:
         lost_quotes = given != "-" and "is not JSON" in exc.message
         hint = """put it in single quotes: '{"a": 1}'""" if lost_quotes else None
         raise Invalid(exc.message, hint=hint) from exc
+
+
+def port_number(text: str) -> int:
+    """Return the number of a port, for argparse."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
+        raise argparse.ArgumentTypeError("must be a port number from 0 to 65535")
+    return int(text)

@@ -100,7 +100,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _belongs_to(session: Session) -> tuple[object, ...]:
-    return session.principal, session.workspace, session.parent_id, session.is_agent
+    whose = (session.principal, session.workspace, session.parent_id, session.is_agent)
+    return *whose, session.role, session.tools, session.waits
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
@@ -377,7 +378,7 @@ class Subscription(Protocol):
 
 class Changes(Protocol):
     def watch(self, approval_id: ApprovalId | None = None) -> AbstractContextManager[Subscription]:
-        """Be woken by every change to this approval (None: to any), made by any process on the store.
+        """Be woken by every change to this approval (None: by all that the log tells), made by any process.
 
         What changed before the call does not wake: subscribe, then read, then wait.
         """

@@ -206,7 +206,6 @@ class Launcher:
 async def close_run(desk: Desk, agents: Agents, session: Session, outcome: Outcome) -> None:
     """Write down how the run ended: its token, its questions and its configuration end with it."""
     now = desk.clock.now()
-    await desk.store.tokens.revoke_of(session.id, at=now)
     with contextlib.suppress(IllegalEvent):  # somebody else has closed it
         await desk.store.runs.move(
             session.id,

@@ -59,6 +59,7 @@ async def end_session(desk: Desk, session: Session) -> int:
     it: the end of its owner is noticed by `sweep`.
     """
     now = desk.clock.now()
+    await desk.store.tokens.revoke_of(session.id, at=now)
     await desk.store.sessions.end(session.id, at=now)
     cancelled = 0
     for record in await desk.store.approvals.held():

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final
@@ -15,6 +16,7 @@ from pml.web.connections import Limits, impatient
 from pml.web.hosts import in_url
 
 _GRACE_S: Final = 2  # for what is being answered when the server ends: waits are kept elsewhere
+_FILES: Final = 65_536
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +80,18 @@ async def serve(
     finally:
         server.should_exit = True
         await serving
+
+
+def allow_many_files() -> None:
+    """Let this process hold as many connections as the system lets it: one that waits takes one each."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class _Server(uvicorn.Server):

@@ -1,0 +1,234 @@
+"""Claude Code's hooks: what it asks before a tool runs, and how it is answered.
+
+The same rules and the same inbox as everywhere. A tool of PML's own gateway is not asked for twice: the
+gateway judges and asks itself, so the hook only passes a deny on. Doubt raises; whoever runs the hook turns
+that into a refusal. How the hook is started and what it prints to is not known here.
+"""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from pml.core.approvals import Approval, SessionId, Subject
+from pml.core.errors import Invalid, PmlError, ToolDenied, Unavailable
+from pml.core.manifests import launch_digest
+from pml.core.names import ToolName, wire_of
+from pml.core.ports import Process, Session
+from pml.core.rules import Call
+from pml.core.text import quote
+from pml.core.values import Json, JsonObject, loads_object
+from pml.service.approvals import cancel
+from pml.service.desk import Desk
+from pml.service.loopback import Permit, permit
+from pml.service.policy import Policy, current_policy, judge, refuse_denied
+from pml.service.sessions import start_session
+
+TIMED_OUT: Final = "Approval timed out"
+SERVER: Final = "pml"  # the name by which `pml init --claude-code` gives the client its gateway
+_HUB: Final = "plexus"  # the name by which PML gives it to the agents that it launches
+_LOOK_S: Final = 1.0  # how soon a client that was killed is noticed, and its question taken back
+
+
+class HookEvent(StrEnum):
+    PRE_TOOL_USE = "PreToolUse"
+    PERMISSION_REQUEST = "PermissionRequest"
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What the client wants to know. A permission request has no `tool_use_id`: it is empty then."""
+
+    event: HookEvent
+    session_id: str
+    tool: str
+    input: JsonObject
+    tool_use_id: str
+
+
+def read_asked(text: bytes) -> Asked:
+    """Return what the client asks. Raises: Invalid."""
+    given = loads_object(text, what="the hook's input")
+    event = _text(given, "hook_event_name")
+    if event not in list(HookEvent):
+        raise Invalid(f"the hook is not made for the event {quote(event)}")
+    input = given.get("tool_input")
+    if not isinstance(input, Mapping):
+        raise Invalid("the hook's input has no object `tool_input`")
+    is_call = event == HookEvent.PRE_TOOL_USE
+    return Asked(
+        event=HookEvent(event),
+        session_id=_text(given, "session_id"),
+        tool=_text(given, "tool_name"),
+        input=input,
+        tool_use_id=_text(given, "tool_use_id") if is_call else "",
+    )
+
+
+def _text(given: JsonObject, name: str) -> str:
+    value = given.get(name)
+    if not isinstance(value, str) or not value:
+        raise Invalid(f"the hook's input has no text `{name}`")
+    return value
+
+
+def answer_json(asked: Asked, said: Permit) -> JsonObject:
+    """Return the answer in the client's words; an input that nobody edited is not repeated."""
+    edited: dict[str, Json] = {"updatedInput": said.input} if said.allow and said.input != asked.input else {}
+    message = said.message or ("allowed by PML" if said.allow else "Not permitted")
+    answer: dict[str, Json] = {"hookEventName": asked.event}
+    if asked.event is HookEvent.PRE_TOOL_USE:
+        word = "allow" if said.allow else "deny"
+        answer |= {"permissionDecision": word, "permissionDecisionReason": message, **edited}
+    elif said.allow:
+        answer["decision"] = {"behavior": "allow", **edited}
+    else:
+        answer["decision"] = {"behavior": "deny", "message": message}
+    return {"hookSpecificOutput": answer}
+
+
+async def session_for(desk: Desk, asked: Asked, *, principal: str, workspace: str) -> Session:
+    """Return the session of the nearest agent above this process; where there is none, a new one.
+
+    An agent may hold several: that of its own project comes first, then the oldest, which no command of the
+    agent can have brought about.
+    """
+    above = desk.processes.ancestors()
+    held = await _held_by(desk, above)
+    if held:
+        nearest = min(above.index(process) for process, _ in held)
+        sessions = (session for process, session in held if above.index(process) == nearest)
+        return min(sessions, key=lambda each: (each.workspace != workspace, each.started_at, each.id))
+    client = desk.processes.client()
+    return await start_session(
+        desk,
+        session_id=_session_id(asked, client),
+        name="claude-code",
+        principal=principal,
+        workspace=workspace,
+        process=client,
+        is_agent=True,
+    )
+
+
+async def _held_by(desk: Desk, processes: list[Process]) -> list[tuple[Process, Session]]:
+    live = await desk.store.sessions.live()
+    return [(each.process, each) for each in live if each.is_agent and each.process in processes]
+
+
+def _session_id(asked: Asked, client: Process) -> SessionId:
+    """Return the same id for every hook of one session in one process: a resumed one is another."""
+    name = f"claude-code:{asked.session_id}:{client.pid}:{client.started}"
+    return SessionId(str(uuid.uuid5(uuid.NAMESPACE_URL, name)))
+
+
+async def answer(
+    desk: Desk, session: Session, asked: Asked, *, client: Process, limit_s: float
+) -> JsonObject | None:
+    """Return what the client is to be told within `limit_s`; None: nothing, its own flow goes on.
+
+    Raises: PmlError. Cancelled, or with its client gone, it takes its question back.
+    """
+    own = await _own_wire(desk, session, asked)
+    if own is not None:
+        denied = await _denied_own(desk, session, own, asked)
+        return None if denied is None else answer_json(asked, denied)
+    questions: list[Approval] = []
+    try:
+        async with asyncio.timeout(limit_s):
+            said = await _permitted(desk, session, asked, client, questions)
+    except TimeoutError:
+        await _take_back(desk, questions, TIMED_OUT)
+        said = Permit(allow=False, input=asked.input, message=TIMED_OUT)
+    except BaseException:
+        await asyncio.shield(_take_back(desk, questions, "the client stopped waiting"))
+        raise
+    return answer_json(asked, said)
+
+
+async def _permitted(
+    desk: Desk, session: Session, asked: Asked, client: Process, questions: list[Approval]
+) -> Permit:
+    """Raises: Unavailable once the client is gone."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(_watch(desk, client))
+            said = await permit(
+                desk,
+                session,
+                tool_name=asked.tool,
+                input=asked.input,
+                tool_use_id=asked.tool_use_id,
+                on_asked=questions.append,
+            )
+            watching.cancel()
+    except ExceptionGroup as exc:
+        raise exc.exceptions[0] from exc
+    return said
+
+
+async def _watch(desk: Desk, client: Process) -> None:
+    while desk.processes.running(client):
+        await asyncio.sleep(_LOOK_S)
+    raise Unavailable("the client is gone")
+
+
+async def _take_back(desk: Desk, questions: list[Approval], reason: str) -> None:
+    for question in questions:
+        if question.subject is Subject.TOOL_CALL:  # others of the session may wait for trust as well
+            with contextlib.suppress(PmlError):  # it was answered meanwhile
+                await cancel(desk, question.id, reason=reason)
+
+
+async def _own_wire(desk: Desk, session: Session, asked: Asked) -> str | None:
+    """Return the wire name of a tool of PML's gateway, None for any other.
+
+    The name of a server proves nothing: a project may call a server of its own `pml`. So a gateway must run
+    for this very client, or PML must have launched it.
+    """
+    for server in (SERVER, _HUB):
+        wire = asked.tool.removeprefix(f"mcp__{server}__")
+        if wire != asked.tool:
+            is_ours = _has_gateway if server == SERVER else _is_launched
+            return wire if await is_ours(desk, session, asked) else None
+    return None
+
+
+async def _has_gateway(desk: Desk, session: Session, asked: Asked) -> bool:
+    client = desk.processes.client()
+    hooked = _session_id(asked, client)
+    return any(each.id != hooked for _, each in await _held_by(desk, [client]))
+
+
+async def _is_launched(desk: Desk, session: Session, asked: Asked) -> bool:
+    return await desk.store.runs.get(session.id) is not None
+
+
+async def _denied_own(desk: Desk, session: Session, wire: str, asked: Asked) -> Permit | None:
+    """Return the refusal of a tool that a rule denies; what is not known here the gateway judges."""
+    policy = await current_policy(desk, session.workspace)
+    for tool in await _tools_of_wire(desk, policy, wire):
+        call = Call(tool=tool, arguments=asked.input, cwd=session.workspace)
+        try:
+            refuse_denied(await judge(desk, policy, call, session=session), tool)
+        except ToolDenied as exc:
+            rule = "" if exc.rule is None else f" ({exc.rule})"
+            message = f"Tool {tool} is denied by user config{rule}"
+            return Permit(allow=False, input=asked.input, message=message)
+    return None
+
+
+async def _tools_of_wire(desk: Desk, policy: Policy, wire: str) -> list[str]:
+    """Return the tools that clients see by this name, by what servers last offered."""
+    found = [] if "__" in wire else [str(ToolName(namespace="pml", action=wire))]
+    for name, spec in policy.settings.servers.items():
+        manifest = await desk.store.manifests.get(name, launch_digest(spec))
+        for shape in () if manifest is None else manifest.tools:
+            with contextlib.suppress(Invalid):
+                tool = ToolName(namespace=name, action=str(shape.get("name")))
+                if wire_of(tool) == wire:
+                    found.append(str(tool))
+    return found

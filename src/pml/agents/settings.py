@@ -1,0 +1,201 @@
+"""Claude Code's settings as files: PML's hook and server put in, and taken out, with all else left as it is.
+
+A file that cannot be parsed is never written. The hook's command says where PML's home is and shuts out
+Python's variables: a project's settings can set variables for every hook. Which files there are, and what is
+printed, is not known here.
+"""
+
+import os
+import shlex
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from pml.core.errors import ConfigInvalid, Unavailable
+from pml.core.jsonedit import append_item, remove_item
+from pml.core.jsontext import Node, parse
+from pml.core.text import visible, visible_json
+from pml.core.values import Json, JsonObject
+from pml.host.replacing import replace_file
+
+EVENT: Final = "PreToolUse"
+TIMEOUT_S: Final = 3600  # longer than a question lives, unless its user gives it more time than an hour
+SINCE: Final = (2, 1, 295)  # the first version that knows `onFailure`
+_NEW: Final = "{}\n"
+_MODE: Final = 0o600
+_HOOKS: Final = ("hooks", EVENT)
+
+
+def hook_command(python: str, home: str, *, timeout_s: int = TIMEOUT_S) -> list[str]:
+    """Return the command line of the hook, with the time that the client gives it."""
+    return [python, "-I", "-m", "pml", "hook", "--home", home, "--timeout", str(timeout_s)]
+
+
+def hook_entry(command: Sequence[str], *, timeout_s: int = TIMEOUT_S) -> JsonObject:
+    """Return the hook on every tool, as it stands in a list of the settings."""
+    hook: JsonObject = {
+        "type": "command",
+        "command": shlex.join(command),
+        "timeout": timeout_s,
+        "onFailure": "block",  # otherwise a crash, a timeout or a missing program lets the tool run
+        "statusMessage": "Waiting for approval (pml approvals list)",
+    }
+    return {"matcher": "*", "hooks": [hook]}
+
+
+def hook_settings(command: Sequence[str], *, timeout_s: int = TIMEOUT_S) -> JsonObject:
+    """Return settings that hold nothing but the hook."""
+    return {"hooks": {EVENT: [hook_entry(command, timeout_s=timeout_s)]}}
+
+
+def read_settings(path: Path) -> str | None:
+    """Return the text of a settings file, None if there is none. Raises: ConfigInvalid, Unavailable."""
+    try:
+        text = path.read_bytes().decode()
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError as exc:
+        raise ConfigInvalid(str(path), 1, 1, "not UTF-8") from exc
+    except OSError as exc:
+        raise _unavailable(path, exc) from exc
+    _object(text, path)
+    return text
+
+
+def write_settings(path: Path, text: str, *, was: str | None) -> None:
+    """Give the file the text; `was` is the text it had. Raises: Unavailable, also if it has changed since."""
+
+    def unchanged() -> None:
+        if read_settings(path) != was:
+            raise Unavailable(f"{visible(str(path))} has just been changed", hint="try again")
+
+    try:
+        target = path.resolve()  # a link stays one
+        target.parent.mkdir(parents=True, exist_ok=True)
+        mode = stat.S_IMODE(os.stat(target).st_mode) if target.exists() else _MODE
+        replace_file(target, text.encode(), mode=mode, last_check=unchanged)
+    except OSError as exc:
+        raise _unavailable(path, exc) from exc
+
+
+def _unavailable(path: Path, error: OSError) -> Unavailable:
+    reason = (error.strerror or "cannot be read").lower()
+    return Unavailable(f"{visible(str(path))}: {reason}", hint="`pml init --claude-code --print` shows all")
+
+
+def with_hook(text: str | None, entry: JsonObject, path: Path) -> str:
+    """Return the settings with the hook in them, once; an older one of PML's is replaced.
+
+    Raises: ConfigInvalid.
+    """
+    if text is not None and _entries(text, path) == [entry]:
+        return text
+    return append_item(without_hook(text or _NEW, path), _HOOKS, entry, path=str(path))
+
+
+def without_hook(text: str, path: Path) -> str:
+    """Return the settings without any hook of PML's. Raises: ConfigInvalid."""
+    listed = _listed(text, path)
+    for index in reversed(range(len(listed))):
+        if _is_ours(listed[index]):
+            text = remove_item(text, _HOOKS, index, path=str(path))
+    return text
+
+
+def hook_commands(text: str, path: Path) -> list[list[str]]:
+    """Return the command lines of PML's hooks in the settings. Raises: ConfigInvalid."""
+    return [words for entry in _entries(text, path) if (words := _command(entry))]
+
+
+def _entries(text: str, path: Path) -> list[Json]:
+    return [entry for entry in _listed(text, path) if _is_ours(entry)]
+
+
+def _listed(text: str, path: Path) -> list[Json]:
+    """Return all hooks before tools."""
+    node: Node | None = _object(text, path)
+    for key in _HOOKS:
+        node = None if node is None else node.members.get(key)
+    return [] if node is None else [item.value for item in node.items]
+
+
+def _is_ours(entry: Json) -> bool:
+    return _command(entry) is not None
+
+
+def _command(entry: Json) -> list[str] | None:
+    """Return the command line of an entry that holds PML's hook and no other."""
+    hooks = entry.get("hooks") if isinstance(entry, Mapping) else None
+    if not isinstance(hooks, list | tuple) or len(hooks) != 1 or not isinstance(hooks[0], Mapping):
+        return None
+    command = hooks[0].get("command")
+    try:
+        words = shlex.split(command) if isinstance(command, str) else []
+    except ValueError:
+        return None
+    is_pml = words[:1] and Path(words[0]).name in ("pml", "pml.exe") and words[1:2] == ["hook"]
+    is_module = any(words[at : at + 3] == ["-m", "pml", "hook"] for at in range(len(words)))
+    return words if is_pml or is_module else None
+
+
+def with_server(text: str | None, name: str, server: JsonObject, path: Path) -> str:
+    """Return the MCP configuration with the server in it, in place of one of that name.
+
+    Raises: ConfigInvalid.
+    """
+    text = text or _NEW
+    if _servers(text, path).get(name) == server:
+        return text
+    text = without_server(text, name, path)
+    root = _object(text, path)
+    node = root.members.get("mcpServers")
+    if node is None:
+        return _put_first(text, root, "mcpServers", {name: server}, indent="  ")
+    return _put_first(text, node, name, server, indent="    ")
+
+
+def without_server(text: str, name: str, path: Path) -> str:
+    """Return the MCP configuration without the server of that name. Raises: ConfigInvalid."""
+    node = _object(text, path).members.get("mcpServers")
+    if node is None or name not in node.members:
+        return text
+    names = list(node.members)
+    at = names.index(name)
+    start, end = node.keys[name].start, node.members[name].end
+    if at + 1 < len(names):
+        end = node.keys[names[at + 1]].start
+    elif at > 0:
+        start = node.members[names[at - 1]].end
+    else:
+        start, end = node.start + 1, node.end - 1
+    return text[:start] + text[end:]
+
+
+def server_in(text: str, name: str, path: Path) -> JsonObject | None:
+    """Return the server of that name in an MCP configuration. Raises: ConfigInvalid."""
+    found = _servers(text, path).get(name)
+    return found if isinstance(found, Mapping) else None
+
+
+def _servers(text: str, path: Path) -> JsonObject:
+    node = _object(text, path).members.get("mcpServers")
+    if node is None:
+        return {}
+    if not isinstance(node.value, Mapping):
+        raise ConfigInvalid(str(path), node.line, node.column, "`mcpServers` must be an object")
+    return node.value
+
+
+def _put_first(text: str, node: Node, name: str, value: Json, *, indent: str) -> str:
+    shown = visible_json(value, indent=2).replace("\n", f"\n{indent}")
+    member = f"\n{indent}{visible_json(name, indent=None)}: {shown}"
+    after = "," if node.members else f"\n{indent[2:]}"
+    return text[: node.start + 1] + member + after + text[node.start + 1 :]
+
+
+def _object(text: str, path: Path) -> Node:
+    root = parse(text, path=str(path))
+    if not isinstance(root.value, Mapping):
+        raise ConfigInvalid(str(path), root.line, root.column, "expected an object")
+    return root

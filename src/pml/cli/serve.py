@@ -1,0 +1,120 @@
+"""`pml serve`: the hub, where sessions meet, until it is interrupted. What waits is kept in the store."""
+
+import argparse
+import asyncio
+import os
+from typing import TYPE_CHECKING, Final
+
+from pml.cli.exits import Exit, exit_of
+from pml.cli.output import complain, print_error, print_json, say
+from pml.cli.parsing import port_number
+from pml.cli.running import until_done
+from pml.core.errors import Invalid, PmlError
+from pml.core.text import quote, visible
+
+if TYPE_CHECKING:
+    from pml.web.serving import Tls
+
+EXAMPLES = """Every request needs a token: `pml token create` makes one. Only this machine reaches the hub, unless
+`--host` says otherwise, and then only with a certificate or `--insecure`.
+
+examples:
+  pml serve                                        on this machine, port 4445
+  pml serve --port 0 --json                        on any free port, printed as JSON
+  pml serve --host 0.0.0.0 --allow-host hub.example --tls-cert hub.pem --tls-key hub.key
+
+exit codes: 0 stopped, 1 failed, 2 usage"""
+DEFAULT_PORT: Final = 4445
+_CONNECTIONS: Final = 30_000  # 10,000 permits that wait, and all that goes on beside them
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument(
+        "--port", type=port_number, default=DEFAULT_PORT, help=f"0 takes any (default: {DEFAULT_PORT})"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1)")
+    parser.add_argument(
+        "--allow-host",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="another name that clients call the hub by, with its port if that is another",
+    )
+    parser.add_argument("--tls-cert", metavar="FILE", help="serve https with this certificate (PEM)")
+    parser.add_argument("--tls-key", metavar="FILE", help="and this key (PEM)")
+    parser.add_argument(
+        "--insecure", action="store_true", help="let tokens travel unencrypted to other machines"
+    )
+    parser.add_argument("--workspace", metavar="DIR", help="the workspace (default: the working directory)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object when it is ready")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until interrupted, which is a good end."""
+    try:
+        return asyncio.run(until_done(_serve(args)))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return Exit.OK
+    except PmlError as exc:
+        print_error(exc, as_json=args.json)
+        return exit_of(exc)
+
+
+async def _serve(args: argparse.Namespace) -> int:
+    """Raises: Invalid, MayNotDecide beneath an agent, Conflict if a hub runs, Unavailable."""
+    from pml.app import find_place, open_desk, open_hub
+    from pml.hub.listeners import listen_as_hub
+    from pml.hub.origins import allowed_names
+    from pml.hub.presence import sole_hub
+    from pml.service.sessions import guard_person
+    from pml.web.connections import Limits
+    from pml.web.serving import allow_many_files, serve, url_of
+
+    tls = _tls(args)
+    place = find_place(args.workspace)
+    async with open_desk(place) as desk:
+        await guard_person(desk)
+    with sole_hub(place.home) as announce, listen_as_hub(args.host, args.port) as listening:
+        scheme = "http" if tls is None else "https"
+        url = url_of(listening, scheme=scheme)
+        port = listening.getsockname()[1]
+        allowed = allowed_names(args.host, port, scheme=scheme, more=args.allow_host)
+        allow_many_files()
+        async with open_hub(place, url=url, allowed=allowed, announce=announce) as app:
+            _tell(url, args, home=str(place.home))
+            limits = Limits(connections=_CONNECTIONS, per_peer=_CONNECTIONS, answers_last=True)
+            await serve(app, listening, limits=limits, tls=tls)
+    return Exit.OK
+
+
+def _tls(args: argparse.Namespace) -> "Tls | None":
+    """Return the certificate. Raises: Invalid if the hub would be open to other machines without one."""
+    from pml.web.hosts import is_loopback
+    from pml.web.serving import Tls
+
+    if (args.tls_cert is None) != (args.tls_key is None):
+        raise Invalid("--tls-cert and --tls-key go together")
+    if args.tls_cert is not None:
+        if args.insecure:
+            raise Invalid("--insecure is for serving without a certificate")
+        return Tls(certificate=args.tls_cert, key=args.tls_key)
+    if not is_loopback(args.host) and not args.insecure:
+        raise Invalid(
+            f"on {quote(args.host)} other machines reach the hub, and tokens would travel unencrypted",
+            hint="give --tls-cert and --tls-key, or accept it with --insecure",
+        )
+    return None
+
+
+def _tell(url: str, args: argparse.Namespace, *, home: str) -> None:
+    if args.json:
+        print_json({"url": url, "mcp": f"{url}/mcp", "pid": os.getpid(), "home": home})
+        return
+    if args.insecure:
+        complain("warning: whoever listens on the network between can read tokens and use them")
+    say(f"the hub of {visible(home)} serves at {url}")
+    say("  pml token create --role person           a token for yourself, for the inbox and scripts")
+    say("  pml launch --loopback -- claude -p '…'   an agent that asks here for all that no rule allows")
+    say("  pml approvals list                       what waits for an answer")
+    say("  Ctrl-C ends it; what waits is kept")

@@ -1,0 +1,151 @@
+"""`pml token`: who may speak to the hub, and as whom. The text of a token is shown once, when it is made."""
+
+import argparse
+from typing import TYPE_CHECKING, Final
+
+from pml.cli.exits import Exit
+from pml.cli.opening import opened
+from pml.cli.output import print_json, print_table, say
+from pml.cli.verbs import Verbs, run_verb
+from pml.core.approvals import SessionId, instant
+from pml.core.errors import Invalid
+from pml.core.identity import Token, TokenId, TokenRole, read_token
+from pml.core.text import visible
+from pml.core.wire import token_json
+
+if TYPE_CHECKING:
+    from pml.service.desk import Desk
+
+EXAMPLES = """A person's token decides anything and calls no tool. A session's calls tools, launches agents and decides
+for those beneath it. A child's calls tools and asks.
+
+examples:
+  pml token create --role person                      for the inbox and scripts
+  pml token create --role session --session nightly   for an agent that you connect yourself
+  pml token create --role child --session helper --parent nightly
+  pml token list
+  pml token revoke 3f2a9c0d1e4b                       at once, also where it is in use"""
+_CREATE: Final = """examples:
+  pml token create --role person --name phone --ttl 86400
+  pml token create --role session --session nightly --json"""
+_LIST: Final = """examples:
+  pml token list
+  pml token list --json | jq '.tokens[] | select(.revoked_at == null)'"""
+_REVOKE: Final = """A session that was started for the token ends with it.
+
+examples:
+  pml token revoke 3f2a9c0d1e4b"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    verbs = Verbs(parser)
+    create = verbs.add("create", "make a token and show it, once", create_token, epilog=_CREATE)
+    roles = [role.value for role in TokenRole]
+    create.add_argument("--role", choices=roles, required=True, help="what it may do")
+    create.add_argument(
+        "--session",
+        metavar="ID",
+        help="the session it speaks for; started if there is none (default: a new one)",
+    )
+    create.add_argument("--parent", metavar="ID", help="the session above the one that is started")
+    create.add_argument("--name", metavar="N", help="what lists and decisions call its holder")
+    create.add_argument("--ttl", type=int, metavar="SECONDS", help="how long it counts (default: no end)")
+    verbs.add("list", "list tokens, oldest first, without their text", list_tokens, epilog=_LIST)
+    revoke = verbs.add("revoke", "let a token count no longer", revoke_one, epilog=_REVOKE)
+    revoke.add_argument("id", metavar="ID", help="the token's id, as lists have it")
+    revoke.set_defaults(is_hushed=True)  # somebody may give the token itself
+
+
+run = run_verb
+
+
+async def create_token(args: argparse.Namespace) -> int:
+    from pml.service.sessions import guard_person
+
+    async with opened(args) as desk:
+        await guard_person(desk)
+        token, text = await _create(desk, args)
+    if args.json:
+        print_json({"token": text, **token_json(token)})
+        return Exit.OK
+    say(text)
+    say(f"  token {token.id}, role {token.role}" + _whose(token))
+    say("  it is shown only now; send it as `Authorization: Bearer …`")
+    if token.role is not TokenRole.PERSON:
+        say("  for an MCP client: the hub's URL with /mcp, and that header")
+    say(f"  `pml token revoke {token.id}` ends it")
+    return Exit.OK
+
+
+async def _create(desk: "Desk", args: argparse.Namespace) -> tuple[Token, str]:
+    from pml.app import find_place, person, user_name
+    from pml.service import tokens
+
+    role = TokenRole(args.role)
+    if role is TokenRole.PERSON:
+        if args.session is not None or args.parent is not None:
+            raise Invalid("a person's token speaks for no session")
+        return await tokens.create_token(
+            desk, role=role, name=args.name or user_name(), ttl_s=args.ttl, by=person()
+        )
+    session_id = SessionId(desk.ids.new() if args.session is None else args.session)
+    return await tokens.create_agent_token(
+        desk,
+        role=role,
+        name=args.name or session_id,
+        session_id=session_id,
+        parent_id=None if args.parent is None else SessionId(args.parent),
+        workspace=str(find_place(args.workspace).workspace),
+        ttl_s=args.ttl,
+        by=person(),
+    )
+
+
+async def list_tokens(args: argparse.Namespace) -> int:
+    from pml.service.sessions import guard_person
+
+    async with opened(args) as desk:
+        await guard_person(desk)
+        found = await desk.store.tokens.all()
+        now = desk.clock.now()
+    if args.json:
+        print_json({"tokens": [token_json(token) for token in found]})
+    elif not found:
+        say("no tokens yet: `pml token create --role person` makes one")
+    else:
+        columns = ["TOKEN", "ROLE", "NAME", "SESSION", "CREATED", "STATE"]
+        print_table(
+            columns,
+            [
+                [each.id, each.role, each.name, each.session_id or "-", instant(each.created_at), state]
+                for each in found
+                for state in [
+                    "counts" if each.is_live(now) else "expired" if each.revoked_at is None else "revoked"
+                ]
+            ],
+        )
+    return Exit.OK
+
+
+async def revoke_one(args: argparse.Namespace) -> int:
+    """Raises: NotFound."""
+    from pml.app import person
+    from pml.service.sessions import guard_person
+    from pml.service.tokens import revoke_token
+
+    given = read_token(args.id)
+    token_id = TokenId(args.id) if given is None else given[0]
+    async with opened(args) as desk:
+        await guard_person(desk)
+        token = await revoke_token(desk, token_id, by=person())
+    if args.json:
+        print_json(token_json(token))
+    else:
+        say(f"revoked {token.id}{_whose(token)}")
+    return Exit.OK
+
+
+def _whose(token: Token) -> str:
+    session = "" if token.session_id is None else f", for the session {visible(token.session_id)}"
+    return f", {visible(token.name)}{session}"

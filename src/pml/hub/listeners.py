@@ -1,0 +1,106 @@
+"""Who has the port that the hub wanted: which process, and whether it is a hub itself."""
+
+import contextlib
+import errno
+import http.client
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pml.core.errors import Unavailable
+from pml.core.text import visible
+from pml.hub.app import NAME
+from pml.hub.guard import OPEN_PATH
+from pml.web.serving import listen
+
+_ASK_S: Final = 1.0  # a hub answers at once; whatever else is there may never
+_MAX_COMMAND: Final = 80
+_MAX_HEALTH: Final = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listener:
+    """A process that listens; what the system does not let us see is None."""
+
+    pid: int
+    command: str
+
+
+def listen_as_hub(host: str, port: int) -> socket.socket:
+    """Return a socket that listens. Raises: Unavailable, naming who has the port, if somebody does."""
+    try:
+        return listen(host, port)
+    except Unavailable as exc:
+        cause = exc.__cause__
+        if not isinstance(cause, OSError) or cause.errno != errno.EADDRINUSE:
+            raise
+        raise Unavailable(
+            f"port {port} is taken by {_told(find_listener(port), is_hub=is_hub(host, port))}",
+            hint="end it, or give another with `--port`; port 0 takes any that is free",
+        ) from exc
+
+
+def is_hub(host: str, port: int) -> bool:
+    """Tell whether a hub answers there."""
+    near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    connection = http.client.HTTPConnection(near, port, timeout=_ASK_S)
+    with contextlib.closing(connection), contextlib.suppress(OSError, ValueError, http.client.HTTPException):
+        connection.request("GET", OPEN_PATH)
+        answer = json.loads(connection.getresponse().read(_MAX_HEALTH))
+        return isinstance(answer, dict) and answer.get("name") == NAME
+    return False
+
+
+def _told(found: Listener | None, *, is_hub: bool) -> str:
+    what = "another hub, of another PML_HOME" if is_hub else "another program"
+    if found is None:
+        return f"{what} (of another user: its process cannot be seen)"
+    return f"{what}: process {found.pid} (`{visible(found.command[:_MAX_COMMAND])}`)"
+
+
+if sys.platform == "linux":
+    _LISTENS: Final = "0A"
+
+    def find_listener(port: int) -> Listener | None:
+        """Return the process that listens on the port, if the system lets us see it."""
+        wanted = {f"socket:[{inode}]" for inode in _inodes(port)}
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):  # it has ended, or is another user's
+                folder = f"/proc/{name}/fd"
+                if wanted & {_link(f"{folder}/{fd}") for fd in os.listdir(folder)}:
+                    return Listener(pid=int(name), command=_command(name))
+        return None
+
+    def _inodes(port: int) -> Iterator[str]:
+        for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+            with contextlib.suppress(OSError), open(table) as file:
+                for line in file.readlines()[1:]:
+                    fields = line.split()
+                    if fields[3] == _LISTENS and int(fields[1].rpartition(":")[2], 16) == port:
+                        yield fields[9]
+
+    def _link(path: str) -> str:
+        try:
+            return os.readlink(path)
+        except OSError:  # closed meanwhile
+            return ""
+
+    def _command(pid: str) -> str:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return os.fsdecode(file.read().replace(b"\0", b" ").strip())
+else:
+
+    def find_listener(port: int) -> Listener | None:
+        """Return the process that listens on the port, if the system lets us see it."""
+        import psutil
+
+        with contextlib.suppress(psutil.Error, OSError):
+            for found in psutil.net_connections("tcp"):
+                is_it = found.status == psutil.CONN_LISTEN and found.laddr and found.laddr.port == port
+                if is_it and found.pid is not None:
+                    return Listener(pid=found.pid, command=" ".join(psutil.Process(found.pid).cmdline()))
+        return None
