@@ -197,8 +197,8 @@ class FakeAgents:
         self._started.release()
         if self.error is not None:
             raise self.error
-        await told.started(self.process(session_id))
         try:
+            await told.started(self.process(session_id))
             return await self._ends[session_id]
         finally:
             if self.before_end is not None:
@@ -208,7 +208,9 @@ class FakeAgents:
         """Return the process that the session's agent has."""
         return Process(pid=1000 + list(self.ran).index(session_id), started=1.0)
 
-    def end(self, session_id: SessionId, state: RunState = RunState.DONE, result: str | None = "done") -> None:
+    def end(
+        self, session_id: SessionId, state: RunState = RunState.DONE, result: str | None = "done"
+    ) -> None:
         """Let the agent end by itself."""
         exit_code = 0 if state is RunState.DONE else 1
         self._ends[session_id].set_result(Outcome(state=state, exit_code=exit_code, result=result))

@@ -68,17 +68,19 @@ async def open_hub(place: Place, *, url: str, allowed: Allowed, servers: Servers
         await close_left_runs(desk, agents)
         feed = Feed(desk)
         streams = EventStreams(feed)
-        endpoint = McpEndpoint(
-            lambda identity, connection, era, opened: _open_gateway(
-                _Visited(desk=desk, place=place, feed=feed, launcher=launcher),
-                identity,
-                connection,
-                era,
-                opened,
-            ),
-            debug=is_debugging(),
-        )
+        shared: list[_Shared] = []
+
+        def open_gateway(
+            identity: Identity, connection: Connection, era: Era, opened: AsyncExitStack
+        ) -> Awaitable[Gateway]:
+            return _open_gateway(shared[0], identity, connection, opened)
+
+        async def must_resume(session_id: SessionId) -> bool:
+            return (await session_of(desk, session_id)).waits
+
+        endpoint = McpEndpoint(open_gateway, must_resume=must_resume, debug=is_debugging())
         launcher = Launcher(desk, agents, endpoint.end)
+        shared.append(_Shared(desk=desk, place=place, feed=feed, launcher=launcher))
         chores = [
             asyncio.create_task(_keep_house(desk, launcher, str(place.workspace))),
             asyncio.create_task(_watch_servers(desk, place, feed, streams)),
@@ -95,7 +97,9 @@ async def open_hub(place: Place, *, url: str, allowed: Allowed, servers: Servers
             servers=servers,
             workspace=str(place.workspace),
             allowed=allowed,
-            gauges=Gauges(waiting_permits=endpoint.waiting, event_streams=lambda: streams.counts.open_now),
+            gauges=Gauges(
+                waiting_permits=lambda: endpoint.in_flight, event_streams=lambda: streams.counts.open_now
+            ),
             started_at=desk.clock.now(),
             complain=_complain,
         )
@@ -117,7 +121,7 @@ async def _register(desk: Desk, place: Place, stack: AsyncExitStack) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Visited:
+class _Shared:
     """What the gateways of all sessions share."""
 
     desk: Desk
@@ -127,7 +131,7 @@ class _Visited:
 
 
 async def _open_gateway(
-    hub: _Visited, identity: Identity, connection: Connection, era: Era, stack: AsyncExitStack
+    hub: _Shared, identity: Identity, connection: Connection, stack: AsyncExitStack
 ) -> Gateway:
     """Return the gateway of the session that the token speaks for; the stack closes it."""
     desk = hub.desk

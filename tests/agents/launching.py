@@ -58,7 +58,7 @@ class Bench:
     def parts(self, *, environ: Mapping[str, str] | None = None) -> Parts:
         return Parts(
             hub_url=lambda: self.hub.url,
-            environ={**bare_environment(self.home), **_offline(self.api), **(environ or {})},
+            environ={**bare_environment(self.home), **offline(self.api), **(environ or {})},
             configs=self.configs,
             find_claude=claude_binary,
             starter=AgentBox(home=self.home / ".pml", user_home=self.home),
@@ -89,7 +89,7 @@ def claude_binary() -> str:
     return str(found[0])
 
 
-def _offline(api: MessagesApi) -> dict[str, str]:
+def offline(api: MessagesApi) -> dict[str, str]:
     return {
         "ANTHROPIC_BASE_URL": api.url,
         "ANTHROPIC_API_KEY": KEY,

@@ -1,4 +1,4 @@
-"""A stand-in for the hub: an MCP server over HTTP whose permission tool answers as the test says.
+"""A stand-in for the hub: an MCP server over HTTP whose permission tool and hook answer as the test says.
 
 It speaks as much of Streamable HTTP as Claude Code needs, keeps what it was asked, and judges nothing.
 """
@@ -60,11 +60,25 @@ class StandInHub:
             case method:
                 return {**about, "error": {"code": _METHOD_NOT_FOUND, "message": f"no {method}"}}
 
+    def hook(self, asked: Asked, authorization: str | None) -> dict[str, Any]:
+        """Return the answer to a hook that wants to know whether a tool may be used."""
+        self.authorizations.add(authorization)
+        answer = self._asked({**asked, "input": asked["tool_input"]})
+        decision = {
+            "hookEventName": asked["hook_event_name"],
+            "permissionDecision": answer["behavior"],
+            "permissionDecisionReason": answer.get("message", "allowed"),
+        }
+        return {"hookSpecificOutput": decision}
+
     def _permit(self, asked: Asked) -> dict[str, Any]:
+        return {"content": [{"type": "text", "text": json.dumps(self._asked(asked))}]}
+
+    def _asked(self, asked: Asked) -> dict[str, Any]:
         with self._changed:
             self.asked.append(asked)
             self._changed.notify_all()
-        return {"content": [{"type": "text", "text": json.dumps(self._answer(asked))}]}
+        return self._answer(asked)
 
 
 _PERMIT: Final = {
@@ -105,7 +119,8 @@ def hub_answering(answer: Callable[[Asked], dict[str, Any]]) -> Generator[StandI
 
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            response = hub.serve(request, self.headers.get("Authorization"))
+            serve = hub.hook if self.path == "/api/hook" else hub.serve
+            response = serve(request, self.headers.get("Authorization"))
             self._reply(202 if response is None else 200, json.dumps(response or {}).encode())
 
         def _reply(self, status: int, body: bytes) -> None:

@@ -1,28 +1,28 @@
 """The real Claude Code, launched: it asks for everything, is heard, and is ended whole."""
 
 import asyncio
-import contextlib
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from pml.agents.claude_code import ClaudeCode
 from pml.core.agents import MessageKind, Outcome, RunState
 from pml.core.errors import Unavailable
 from pml.host.processes import SystemProcesses
 from tests.agents.conftest import MakeBench
 from tests.agents.launching import SESSION, TOKEN, Bench
 from tests.agents.stand_in_hub import Asked, deny
-from tests.e2e.messages_api import LAST_WORD, Conversation, Use
+from tests.e2e.messages_api import LAST_WORD, Use
 from tests.promises import promise
 
 TOUCH = Use(tool="Bash", arguments={"command": "touch made", "description": "make a file"})
 LOOK = Use(tool="Bash", arguments={"command": "ls", "description": "look around"})
 WAIT_S = 60.0  # only ever reached by something that hangs
 HARMLESS = {"allow": ["Bash", "Read", "Edit", "Write"]}
-HOOK = "touch hooked; echo '{\"decision\": \"approve\"}'"
+HOOK = 'touch hooked; echo \'{"decision": "approve"}\''
 
 
 def _hooks() -> dict[str, object]:
@@ -30,28 +30,34 @@ def _hooks() -> dict[str, object]:
     return {"PreToolUse": [{"matcher": "*", **ran}], "SessionStart": [ran], "PermissionRequest": [ran]}
 
 
-async def _until(path: Path) -> str:
-    """Return the content of a file once it is there."""
-
-    async def look() -> str:
-        while not (path.exists() and path.read_text().strip()):
+async def _wait_for(look: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not look():  # noqa: ASYNC110 - it happens in another process
             await asyncio.sleep(0.02)
-        return path.read_text().strip()
 
-    return await asyncio.wait_for(look(), WAIT_S)
+
+async def _pid_in(file: Path) -> int:
+    """Return the number that a process of the agent writes down."""
+    read: list[str] = []
+
+    def look() -> bool:
+        read.append(file.read_text() if file.exists() else "")
+        return read[-1].endswith("\n")
+
+    await _wait_for(look)
+    return int(read[-1])
 
 
 async def _gone(pid: int) -> None:
-    async def look() -> None:
-        while SystemProcesses().find(pid) is not None:
-            await asyncio.sleep(0.02)
-
-    await asyncio.wait_for(look(), WAIT_S)
+    await _wait_for(lambda: SystemProcesses().find(pid) is None)
 
 
-async def test_what_it_says_and_uses_is_told_with_turns_and_cost(bench: MakeBench) -> None:
-    made = bench("I shall make a file.", TOUCH)
-    # the first answer ends the turn; the script's next is never reached: one text, one result
+def _has_config(made: Bench) -> bool:
+    return Path(made.agents().config_folder(SESSION)).exists()
+
+
+async def test_what_it_says_is_told_and_its_last_word_is_its_result(bench: MakeBench) -> None:
+    made = bench("I shall make a file.")
     outcome = await made.run()
     assert outcome == Outcome(state=RunState.DONE, exit_code=0, result="I shall make a file.")
     assert made.heard.messages == [
@@ -60,7 +66,9 @@ async def test_what_it_says_and_uses_is_told_with_turns_and_cost(bench: MakeBenc
     ]
 
 
-async def test_a_tool_is_asked_for_and_runs_when_it_is_allowed(bench: MakeBench) -> None:
+async def test_a_tool_is_asked_for_runs_when_allowed_and_is_told_with_turns_and_cost(
+    bench: MakeBench,
+) -> None:
     made = bench(TOUCH)
     outcome = await made.run()
     assert outcome == Outcome(state=RunState.DONE, exit_code=0, result=LAST_WORD)
@@ -148,15 +156,13 @@ async def test_its_configuration_is_its_users_alone_and_gone_when_it_ends(bench:
     def look(asked: Asked) -> dict[str, object]:
         folder = Path(made.agents().config_folder(SESSION))
         seen.extend((path.name, path.stat().st_mode & 0o777) for path in (folder, *sorted(folder.iterdir())))
-        command_line = SystemProcesses()
-        assert command_line is not None
         return {"behavior": "deny", "message": "no"}
 
     made = bench(TOUCH, answer=look)
     await made.run()
     folder = Path(made.agents().config_folder(SESSION))
     assert seen == [(folder.name, 0o700), ("mcp.json", 0o600), ("settings.json", 0o600)]
-    assert not folder.exists()
+    assert not _has_config(made)
 
 
 @promise("launch:config-private-and-removed")
@@ -170,7 +176,6 @@ async def test_the_token_is_neither_on_the_command_line_nor_in_the_environment(b
         return {"behavior": "deny", "message": "no"}
 
     made = bench(TOUCH, answer=look)
-    os.environ["SOMETHING_ELSE"] = "not for agents"
     await made.run(agents=made.agents(environ={"PML_HOME": "/p", "SOMETHING_ELSE": "x", "AWS_REGION": "r"}))
     command_line, environment = found
     assert TOKEN.encode() not in command_line + environment
@@ -189,36 +194,36 @@ async def test_its_configuration_is_gone_after_it_was_killed(bench: MakeBench) -
     made = bench(TOUCH, answer=kill)
     outcome = await made.run()
     assert (outcome.state, outcome.exit_code) == (RunState.FAILED, -signal.SIGKILL)
-    assert not Path(made.agents().config_folder(SESSION)).exists()
+    assert not _has_config(made)
 
 
 @promise("launch:config-private-and-removed")
 async def test_its_configuration_is_gone_when_it_cannot_be_started(bench: MakeBench) -> None:
     made = bench()
     with pytest.raises(Unavailable, match="cannot be started"):
-        await made.run(made.order().__replace__(cwd=str(made.workspace / "gone")))
-    assert not Path(made.agents().config_folder(SESSION)).exists()
+        await made.run(msgspec.structs.replace(made.order(), cwd="/nowhere"))
+    assert not _has_config(made)
 
 
 async def test_stopping_ends_the_agent_and_what_it_has_started(bench: MakeBench) -> None:
     command = "tail -f /dev/null & echo $! > pid; wait"
     made = bench(Use(tool="Bash", arguments={"command": command, "description": "wait"}))
     running = asyncio.ensure_future(made.run())
-    pid = int(await _until(made.workspace / "pid"))
+    pid = await _pid_in(made.workspace / "pid")
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
     await _gone(pid)
     assert made.heard.process is not None
     assert not SystemProcesses().running(made.heard.process)
-    assert not Path(made.agents().config_folder(SESSION)).exists()
+    assert not _has_config(made)
 
 
 async def test_an_agent_whose_keeper_is_gone_is_ended_with_its_shells(bench: MakeBench) -> None:
     command = "echo $$ > pid; trap '' TERM; while :; do sleep 1; done"
     made = bench(Use(tool="Bash", arguments={"command": command, "description": "wait"}))
     running = asyncio.ensure_future(made.run())
-    pid = int(await _until(made.workspace / "pid"))
+    pid = await _pid_in(made.workspace / "pid")
     assert made.heard.process is not None
     made.agents().kill(made.heard.process)
     outcome = await running

@@ -1,7 +1,9 @@
 """The one shape of an event, and who may see it."""
 
 import json
+import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -261,3 +263,9 @@ def test_a_glob_that_names_no_type_is_refused_with_the_types_there_are(glob: str
     with pytest.raises(Invalid, match="no type of event matches") as caught:
         types_matching(["approval.*", glob])
     assert "approval.requested" in str(caught.value.hint)
+
+
+def test_the_page_on_events_explains_every_type_in_the_order_of_the_code() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "events.md").read_text(encoding="utf-8")
+    explained = re.findall(r"^\| `([a-z]+\.[a-z]+)` \|", page, re.MULTILINE)
+    assert explained == list(EventType)

@@ -20,11 +20,11 @@ from pml.core.manifests import Manifest, launch_digest
 from pml.core.ports import ApprovalQuery
 from pml.core.servers import ServerSpec
 from pml.core.values import Json, JsonObject
-from pml.downstream.connection import Connection
 from pml.downstream.door import Door
 from pml.downstream.eras import MODERN, Era
 from pml.downstream.gateway import Gateway
 from pml.downstream.relay import Relay
+from pml.downstream.stdio import PipeConnection
 from pml.service.gate import Gate
 from pml.store.memory import MemoryStore
 from tests.builders import PERSON
@@ -138,32 +138,12 @@ class FakeServers:
         return [params for _, method, params in self.sent if method == "tools/call"]
 
 
-class Party:
-    """One client. It speaks the era that `shake_hands` or `be_modern` chose, and keeps all it is sent."""
+class Behind:
+    """What stands behind the gateway: servers, rules, a store, and a person who decides elsewhere."""
 
     def __init__(self, root: Path) -> None:
         self.office = Office(MemoryStore(), root)
         self.servers = FakeServers()
-        self.version = LATEST
-        self.capabilities: JsonObject = {}
-        self.opened: list[Era] = []
-        self._stirred = asyncio.Event()
-        self.servers.on_sent = self._stirred.set
-        self.lines: list[bytes] = []
-        self.notifications: list[Message] = []
-        self.congested = False
-        self.gone = False
-        self.relay: Relay
-        self._gateway: Gateway | None = None
-        self._ids = 0
-        self._answers: dict[int, Message] = {}
-        self._asked: list[Message] = []
-        door = Door(self._open)
-        self.connection = Connection(
-            outlet=self, answer=door.answer, notice=door.notice, batches=door.batches
-        )
-
-    # What stands behind the gateway
 
     def serve(self, name: str, *tools: JsonObject, **offers: Any) -> FakeServer:
         """Define the server in the user's file, which needs no trust."""
@@ -200,6 +180,31 @@ class Party:
         if allow:
             return (await self.office.allow(record, by=by, scope=scope)).record
         return await self.office.deny(record, by=by, message=message)
+
+
+class Party(Behind):
+    """One client. It speaks the era that `shake_hands` or `be_modern` chose, and keeps all it is sent."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.version = LATEST
+        self.capabilities: JsonObject = {}
+        self.opened: list[Era] = []
+        self._stirred = asyncio.Event()
+        self.servers.on_sent = self._stirred.set
+        self.lines: list[bytes] = []
+        self.notifications: list[Message] = []
+        self.congested = False
+        self.gone = False
+        self.relay: Relay
+        self._gateway: Gateway | None = None
+        self._ids = 0
+        self._answers: dict[int, Message] = {}
+        self._asked: list[Message] = []
+        door = Door(self._open)
+        self.connection = PipeConnection(
+            outlet=self, answer=door.answer, notice=door.notice, batches=door.batches
+        )
 
     # What the client says
 
@@ -336,7 +341,7 @@ class Party:
 
     # What the connection and the door see of it
 
-    def write(self, line: bytes, *, alone: bool = False) -> None:
+    def write(self, line: bytes, *, alone: bool = False, lasting: bool = True) -> None:
         self.lines.append(line)
         message: Message | list[Message] = json.loads(line)
         for one in message if isinstance(message, list) else [message]:

@@ -12,9 +12,11 @@ import pytest
 from pml.core.errors import Invalid
 from pml.core.values import Json, JsonObject
 from pml.downstream import connection as module
-from pml.downstream.connection import MAX_IN_FLIGHT, Connection, ConnectionGone, Exchange, RpcError
+from pml.downstream import stdio
+from pml.downstream.connection import MAX_IN_FLIGHT, ConnectionGone, Exchange, RpcError
 from pml.downstream.lines import MAX_LINE
 from pml.downstream.messages import Notification
+from pml.downstream.stdio import PipeConnection
 from tests.promises import promise
 
 SOON_S = 10
@@ -30,7 +32,7 @@ class FakeSink:
         self.flushed = False
         self._came = asyncio.Event()
 
-    def write(self, line: bytes, *, alone: bool = False) -> None:
+    def write(self, line: bytes, *, alone: bool = False, lasting: bool = True) -> None:
         self.lines.append(line)
         self._came.set()
 
@@ -55,8 +57,12 @@ class Bench:
         self.cancelled: list[Exchange] = []
         self.release = asyncio.Event()
         self.methods: dict[str, Callable[[Exchange], Awaitable[bytes]]] = {"wait": self._wait}
-        self.connection = Connection(
-            outlet=self.sink, answer=self._answer, notice=self._notice, batches=lambda: batches, debug=debug
+        self.connection = PipeConnection(
+            outlet=self.sink,
+            answer=self._answer,
+            notice=self._notice,
+            batches=lambda origin: batches,
+            debug=debug,
         )
 
     def send(self, *messages: JsonObject | list[JsonObject]) -> None:
@@ -125,7 +131,7 @@ def error(id: int | str | None, code: int, message: str) -> Json:
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FINISH_S", 0.05)
+    monkeypatch.setattr(stdio, "FINISH_S", 0.05)
     monkeypatch.setattr(module, "UNWIND_S", 0.05)
 
 
@@ -573,7 +579,7 @@ async def test_nothing_is_taken_after_the_end_of_input() -> None:
 
 
 async def test_a_client_that_no_longer_reads_gets_no_time_to_finish(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FINISH_S", 10 * SOON_S)
+    monkeypatch.setattr(stdio, "FINISH_S", 10 * SOON_S)
     bench = Bench()
     running = asyncio.create_task(bench.connection.run())
     bench.request(1, "wait")

@@ -11,9 +11,9 @@ import pytest
 from pml.app import Place, open_gateway
 from pml.core.errors import Unavailable
 from pml.core.values import JsonObject
-from pml.downstream.connection import Connection
 from pml.downstream.door import Answering, Door
 from pml.downstream.eras import LEGACY, MODERN, Era
+from pml.downstream.stdio import PipeConnection
 from pml.service import sessions
 from tests.downstream.parties import FORMS, PREFIX, SOON_S, Party, text_of
 from tests.promises import promise
@@ -212,7 +212,7 @@ class _Client:
         self.lines: list[bytes] = []
         self._came = asyncio.Event()
         door = Door(opener)
-        self.connection = Connection(
+        self.connection = PipeConnection(
             outlet=self, answer=door.answer, notice=door.notice, batches=door.batches
         )
         self.connection.feed(
@@ -220,7 +220,7 @@ class _Client:
             b'"params":{"protocolVersion":"2025-11-25","capabilities":{}}}\n'
         )
 
-    def write(self, line: bytes, *, alone: bool = False) -> None:
+    def write(self, line: bytes, *, alone: bool = False, lasting: bool = True) -> None:
         self.lines.append(line)
         self._came.set()
 

@@ -26,8 +26,8 @@ SOON_S = 20
 SERVER = """
 import asyncio, os, subprocess, sys
 print("printed before")
-from pml.downstream.connection import Connection
 from pml.downstream.pipes import claim_stdout, open_pipes
+from pml.downstream.stdio import PipeConnection
 
 async def answer(exchange):
     print("printed while answering")
@@ -37,8 +37,8 @@ async def answer(exchange):
 
 async def main(stdout):
     with open_pipes(stdin=0, stdout=stdout) as pipes:
-        connection = Connection(
-            outlet=pipes.outlet, answer=answer, notice=lambda _: None, batches=lambda: False, debug=True
+        connection = PipeConnection(
+            outlet=pipes.outlet, answer=answer, notice=lambda _: None, batches=lambda _: False, debug=True
         )
         pipes.start(connection.feed, connection.ended)
         await connection.run()

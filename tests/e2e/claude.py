@@ -54,10 +54,10 @@ class Setting:
         config.write_text(json.dumps({"mcpServers": {"pml": self.server.as_config()}}))
         # The client's own question for each tool is not what is tested: `pml` is allowed there as a whole.
         allowed = ["--allowedTools", "mcp__pml"]
-        return [_binary(), *arguments, "--mcp-config", str(config), "--strict-mcp-config", *allowed]
+        return [binary(), *arguments, "--mcp-config", str(config), "--strict-mcp-config", *allowed]
 
 
-def _binary() -> str:
+def binary() -> str:
     need_clients()
     found = sorted(PACKAGES.glob("@anthropic-ai/claude-code-*/claude*"))
     assert found, "npm installed no binary of Claude Code for this system"

@@ -1,8 +1,8 @@
 """The MCP conformance suite against a hub, with an adapter between the two.
 
 The suite knows no tokens and calls tools by names of its own; the adapter adds the token and the server's
-name, and passes everything else on as it comes, stream by stream: whom a hostile `Host` or `Origin` may
-reach is for the hub to say. What a scenario wants is the suite's business.
+name, breaks the one stream that is to be resumed, and passes everything else on as it comes: whom a hostile
+`Host` or `Origin` may reach is for the hub to say. What a scenario wants is the suite's business.
 """
 
 import asyncio
@@ -33,6 +33,8 @@ STOP_S: Final = 5  # for streams that the suite left open
 READY_S: Final = 30.0  # only ever reached by a hub that does not start
 ORIGIN: Final = re.compile(rb"http://[^/\s\"]+")
 SSE: Final = "text/event-stream"
+END_OF_EVENT: Final = b"\n"
+RESUMED: Final = b'"test_reconnection"'  # the tool in whose call a stream is to end after its first event
 HOP_BY_HOP: Final = frozenset({"connection", "content-length", "keep-alive", "transfer-encoding"})
 NAMED_BY: Final[Mapping[str, tuple[str, ...]]] = {
     "tools/call": (),
@@ -85,7 +87,7 @@ class Adapter:
             entry["name"] = entry["name"].removeprefix(f"{self.server}__")
         return json.dumps(message).encode() if listed else body
 
-    async def homewards_events(self, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+    async def homewards_lines(self, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
         """Pass events on, each line as soon as it is whole."""
         rest = b""
         async for chunk in chunks:
@@ -152,22 +154,24 @@ async def adapted(adapter: Adapter) -> AsyncGenerator[str]:
                 ),
                 stream=True,
             )
-            return await _answered(adapter, answer)
+            return await _answered(adapter, answer, breaks=RESUMED in body)
 
         app = Starlette(routes=[Route("/mcp", pass_on, methods=["GET", "POST", "DELETE"])])
         async with _served(app) as authority:
             yield f"http://{authority}/mcp"
 
 
-async def _answered(adapter: Adapter, answer: httpx2.Response) -> Response:
+async def _answered(adapter: Adapter, answer: httpx2.Response, *, breaks: bool) -> Response:
     headers = {name: value for name, value in answer.headers.items() if name not in HOP_BY_HOP}
     kind = headers.get("content-type", "")
     if kind.startswith(SSE):
 
         async def events() -> AsyncGenerator[bytes]:
             try:
-                async for event in adapter.homewards_events(answer.aiter_raw()):
-                    yield event
+                async for line in adapter.homewards_lines(answer.aiter_raw()):
+                    yield line
+                    if breaks and line == END_OF_EVENT:
+                        return
             finally:
                 await answer.aclose()
 

@@ -12,6 +12,7 @@ from itertools import count
 from typing import Any, Final
 
 PAUSE_S: Final = 0.05  # between two notifications, as the scenarios prescribe
+LINGER_S: Final = 1.0  # so that the answer is not yet there when the client has lost its stream
 PNG: Final = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
 )
@@ -44,7 +45,6 @@ PLAIN: Final[Mapping[str, Content]] = {
         IMAGE,
         resource("test://mixed-content-resource", "application/json", '{"test":"data","value":123}'),
     ],
-    "test_reconnection": [text("Reconnection test completed.")],
     "json_schema_2020_12_tool": [text("JSON Schema 2020-12 tool called.")],
 }
 
@@ -166,6 +166,11 @@ def progress(client: Client, arguments: Fields) -> Content:
     return [text("Tool with progress executed successfully")]
 
 
+def linger(client: Client, arguments: Fields) -> Content:
+    time.sleep(LINGER_S)
+    return [text("Reconnection test completed successfully")]
+
+
 def fail(client: Client, arguments: Fields) -> Content:
     raise Refused("This tool intentionally returns an error for testing")
 
@@ -191,6 +196,7 @@ def form(properties: Fields) -> Callable[[Client, Fields], Content]:
 WORK: Final[Mapping[str, Callable[[Client, Fields], Content]]] = {
     "test_tool_with_logging": log,
     "test_tool_with_progress": progress,
+    "test_reconnection": linger,
     "test_error_handling": fail,
     "test_sampling": sample,
     "test_elicitation": form(USER),

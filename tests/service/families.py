@@ -82,9 +82,7 @@ class Asker:
     ) -> None:
         self._asked = Asked()
         self.task = asyncio.create_task(
-            permit(
-                office.desk, session, tool_name=tool, input=input, tool_use_id=use, on_asked=self._asked
-            )
+            permit(office.desk, session, tool_name=tool, input=input, tool_use_id=use, on_asked=self._asked)
         )
 
     async def question(self) -> Approval:

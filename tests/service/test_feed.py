@@ -131,6 +131,16 @@ async def test_a_reader_without_a_place_is_told_what_happens_from_now_on(office:
         assert [event["session"] for event in await read(reader, 1)] == ["new"]
 
 
+async def test_a_reader_that_is_ahead_of_the_others_is_told_nothing_twice(office: Office, feed: Feed) -> None:
+    who = await viewer(office)
+    async with feed.follow(who, after=None) as first:
+        await office.session(SessionId("old"))  # in the log, and perhaps not read from it yet
+        async with feed.follow(who, after=None) as second:
+            assert len(await read(first, 1)) == 1
+            await office.session(SessionId("new"))
+            assert [event["session"] for event in await read(second, 1)] == ["new"]
+
+
 async def test_a_place_that_the_log_has_not_reached_is_now(office: Office, feed: Feed) -> None:
     who = await viewer(office)
     async with feed.follow(who, after=10**18) as reader:

@@ -27,10 +27,8 @@ from pml.core.values import JsonObject
 
 # An `ask` of its settings beats what it allows by itself, such as `ls` or reading a file of the project.
 ASKING: Final[JsonObject] = {"permissions": {"ask": ["*"]}}
-NO_SETTINGS: Final = (
-    "--setting-sources",
-    "",
-)  # of users, projects and local files; hooks come from there too
+# Neither of the user, nor of the project, nor of local files; hooks, agents and skills come from there too.
+NO_SETTINGS: Final = ("--setting-sources", "")
 _TAIL_BYTES: Final = 4096  # of stderr, kept for when it fails
 _TAIL_LINES: Final = 3
 
@@ -50,26 +48,26 @@ class ClaudeCode:
     """Runs Claude Code for orders of agents, and of people who are not at its terminal."""
 
     def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+        self.parts = parts
 
     def config_folder(self, session_id: SessionId) -> str:
-        return str(folder_of(self._parts.configs, session_id))
+        return str(folder_of(self.parts.configs, session_id))
 
     def remove_config(self, folder: str) -> None:
         remove_config(Path(folder))
 
     def kill(self, process: Process) -> None:
-        self._parts.starter.kill(process)
+        self.parts.starter.kill(process)
 
     async def run(self, order: Order, *, session_id: SessionId, token: str, told: Told) -> Outcome:
         folder = Path(self.config_folder(session_id))
-        claude = found_claude(self._parts)
+        claude = found_claude(self.parts)
         try:
             settings = ASKING if order.loopback else None
-            write_config(folder, config_files(self._parts.hub_url(), token, settings))
+            write_config(folder, config_files(self.parts.hub_url(), token, settings))
             argv = (claude, *headless_options(folder, order), *tools_options(order.tools))
             hearing = Hearing(told)
-            started = await hearing.start(self._parts, argv, cwd=order.cwd)
+            started = await hearing.start(self.parts, argv, cwd=order.cwd)
             try:
                 await told.started(started.process)  # before it can do anything: it has no prompt yet
                 started.feed(prompt_text(order.prompt).encode())
@@ -119,12 +117,19 @@ def headless_options(folder: Path, order: Order, *, keeps_settings: bool = False
 
 
 class Hearing:
-    """Hears one run, tells of it, and says how it ended. `lines` gets what was printed, as it comes."""
+    """Hears one run, tells of it, and says how it ended. `lines` and `complaints` are given its output."""
 
-    def __init__(self, told: Told, *, lines: Callable[[bytes], None] | None = None) -> None:
+    def __init__(
+        self,
+        told: Told,
+        *,
+        lines: Callable[[bytes], None] | None = None,
+        complaints: Callable[[bytes], None] | None = None,
+    ) -> None:
         self.ended: Ended | None = None
         self._told = told
         self._lines = lines
+        self._complaints = complaints
         self._reader = StreamReader()
         self._heard: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._tail = b""
@@ -134,7 +139,7 @@ class Hearing:
         return await parts.starter.start(
             tuple(argv),
             cwd=cwd,
-            environment={**environment_of(parts.environ), "ENABLE_TOOL_SEARCH": "false"},
+            environment=environment_of(parts.environ),
             heard=self._heard.put_nowait,
             complained=self._complained,
         )
@@ -172,6 +177,8 @@ class Hearing:
                 self.ended = news
 
     def _complained(self, data: bytes) -> None:
+        if self._complaints is not None:
+            self._complaints(data)
         self._tail = (self._tail + data)[-_TAIL_BYTES:]
 
     async def _outcome(self, code: int) -> Outcome:

@@ -20,7 +20,7 @@ from pml.agents.claude_code import (
 )
 from pml.agents.command_line import Typed
 from pml.agents.configs import folder_of, remove_config, write_config
-from pml.agents.environment import environment_of
+from pml.agents.environment import CALL_S, environment_of
 from pml.agents.starting import Started
 from pml.core.agents import Order, Outcome, RunState, Told
 from pml.core.approvals import SessionId
@@ -29,7 +29,7 @@ from pml.core.values import JsonObject
 
 
 class ClaudeHere:
-    """Runs what a person typed. `show` is given what is to be printed."""
+    """Runs what a person typed. `show` is given what is to be printed, `complain` what goes to stderr."""
 
     def __init__(
         self,
@@ -37,14 +37,14 @@ class ClaudeHere:
         typed: Typed,
         *,
         show: Callable[[bytes], None],
+        complain: Callable[[bytes], None],
         given: AsyncIterator[bytes],
-        hooks: Callable[[str, str], JsonObject],
     ) -> None:
         self._parts = parts
         self._typed = typed
         self._show = show
+        self._complain = complain
         self._given = given  # what comes by standard input
-        self._hooks = hooks  # the settings that make it ask on its screen, from the hub's URL and the token
 
     def config_folder(self, session_id: SessionId) -> str:
         return str(folder_of(self._parts.configs, session_id))
@@ -58,7 +58,7 @@ class ClaudeHere:
     async def run(self, order: Order, *, session_id: SessionId, token: str, told: Told) -> Outcome:
         folder = Path(self.config_folder(session_id))
         url = self._parts.hub_url()
-        asking = ASKING if self._typed.is_headless else self._hooks(url, token)
+        asking = ASKING if self._typed.is_headless else hub_hook(url, token)
         try:
             write_config(folder, config_files(url, token, asking if order.loopback else None))
             run = self._headless if self._typed.is_headless else self._interactive
@@ -69,7 +69,8 @@ class ClaudeHere:
     async def _headless(self, folder: Path, order: Order, told: Told) -> Outcome:
         form = self._typed.value("--output-format") or "text"
         options = headless_options(folder, order, keeps_settings=True)
-        hearing = Hearing(told, lines=self._show if form == "stream-json" else None)
+        lines = self._show if form == "stream-json" else None
+        hearing = Hearing(told, lines=lines, complaints=self._complain)
         argv = (found_claude(self._parts), *options, *order.arguments)
         started = await hearing.start(self._parts, argv, cwd=order.cwd)
         feeding = None
@@ -107,3 +108,19 @@ class ClaudeHere:
         finally:
             await asyncio.shield(started.stop())
         return Outcome(state=RunState.DONE if code == 0 else RunState.FAILED, exit_code=code, result=None)
+
+
+def hub_hook(hub_url: str, token: str) -> JsonObject:
+    """Return settings that have the hub asked before every tool; whatever goes wrong there blocks the tool.
+
+    The hook is a request, not a program: one that runs beneath the agent does not see PML_HOME.
+    """
+    hook: JsonObject = {
+        "type": "http",
+        "url": f"{hub_url.rstrip('/')}/api/hook",
+        "headers": {"Authorization": f"Bearer {token}"},
+        "timeout": CALL_S,
+        "onFailure": "block",
+        "statusMessage": "Waiting for approval (pml approvals list)",
+    }
+    return {"hooks": {"PreToolUse": [{"matcher": "*", "hooks": [hook]}]}}

@@ -12,6 +12,8 @@ from pml.host.folders import absolute_only
 
 CALL_S: Final = 24 * 3600  # an answer may take a person's day; progress does not extend this one
 _CONNECT_S: Final = 60  # a hub on a busy machine takes seconds
+_WAITS: Final = {"MCP_TIMEOUT": str(_CONNECT_S * 1000), "MCP_TOOL_TIMEOUT": str(CALL_S * 1000)}
+_LOOPBACK: Final = "127.0.0.1,localhost,::1"
 _PASSED: Final = frozenset(
     {
         *(
@@ -80,8 +82,13 @@ def environment_of(environ: Mapping[str, str]) -> dict[str, str]:
     passed = {name: value for name, value in environ.items() if _is_passed(name)}
     if "PATH" in passed:
         passed["PATH"] = absolute_only(passed["PATH"])
-    waits = {"MCP_TIMEOUT": str(_CONNECT_S * 1000), "MCP_TOOL_TIMEOUT": str(CALL_S * 1000)}
-    return {**passed, **waits}
+    proxied = {name: _not_proxied(passed.get(name, "")) for name in ("NO_PROXY", "no_proxy")}
+    return {**passed, **proxied, **_WAITS, "ENABLE_TOOL_SEARCH": "false"}  # PML's tools are few: no search
+
+
+def _not_proxied(given: str) -> str:
+    """Return the hosts that no proxy is asked for, with the hub's: its token is for nobody else."""
+    return ",".join(filter(None, (given, _LOOPBACK)))
 
 
 def _is_passed(name: str) -> bool:

@@ -8,7 +8,7 @@ that into a refusal. How the hook is started and what it prints to is not known 
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -31,6 +31,7 @@ from pml.service.sessions import start_session
 TIMED_OUT: Final = "Approval timed out"
 SERVER: Final = "pml"  # the name by which `pml init --claude-code` gives the client its gateway
 _HUB: Final = "plexus"  # the name by which PML gives it to the agents that it launches
+_HOOKED: Final = "hook-"  # begins the id of a session that no gateway holds
 _LOOK_S: Final = 1.0  # how soon a client that was killed is noticed, and its question taken back
 
 
@@ -122,13 +123,21 @@ async def _held_by(desk: Desk, processes: list[Process]) -> list[tuple[Process, 
 def _session_id(asked: Asked, client: Process) -> SessionId:
     """Return the same id for every hook of one session in one process: a resumed one is another."""
     name = f"claude-code:{asked.session_id}:{client.pid}:{client.started}"
-    return SessionId(str(uuid.uuid5(uuid.NAMESPACE_URL, name)))
+    return SessionId(f"{_HOOKED}{uuid.uuid5(uuid.NAMESPACE_URL, name)}")
 
 
 async def answer(
-    desk: Desk, session: Session, asked: Asked, *, client: Process, limit_s: float
+    desk: Desk,
+    session: Session,
+    asked: Asked,
+    *,
+    client: Process,
+    limit_s: float,
+    on_asked: Callable[[Approval], None],
 ) -> JsonObject | None:
     """Return what the client is to be told within `limit_s`; None: nothing, its own flow goes on.
+
+    `on_asked` gets each question that is stored, before the wait.
 
     Raises: PmlError. Cancelled, or with its client gone, it takes its question back.
     """
@@ -137,9 +146,14 @@ async def answer(
         denied = await _denied_own(desk, session, own, asked)
         return None if denied is None else answer_json(asked, denied)
     questions: list[Approval] = []
+
+    def hear(record: Approval) -> None:
+        questions.append(record)
+        on_asked(record)
+
     try:
         async with asyncio.timeout(limit_s):
-            said = await _permitted(desk, session, asked, client, questions)
+            said = await _permitted(desk, session, asked, client, hear)
     except TimeoutError:
         await _take_back(desk, questions, TIMED_OUT)
         said = Permit(allow=False, input=asked.input, message=TIMED_OUT)
@@ -150,7 +164,7 @@ async def answer(
 
 
 async def _permitted(
-    desk: Desk, session: Session, asked: Asked, client: Process, questions: list[Approval]
+    desk: Desk, session: Session, asked: Asked, client: Process, hear: Callable[[Approval], None]
 ) -> Permit:
     """Raises: Unavailable once the client is gone."""
     try:
@@ -162,7 +176,7 @@ async def _permitted(
                 tool_name=asked.tool,
                 input=asked.input,
                 tool_use_id=asked.tool_use_id,
-                on_asked=questions.append,
+                on_asked=hear,
             )
             watching.cancel()
     except ExceptionGroup as exc:
@@ -171,7 +185,7 @@ async def _permitted(
 
 
 async def _watch(desk: Desk, client: Process) -> None:
-    while desk.processes.running(client):
+    while desk.processes.running(client):  # noqa: ASYNC110  (it is not ours to wait for)
         await asyncio.sleep(_LOOK_S)
     raise Unavailable("the client is gone")
 
@@ -192,18 +206,17 @@ async def _own_wire(desk: Desk, session: Session, asked: Asked) -> str | None:
     for server in (SERVER, _HUB):
         wire = asked.tool.removeprefix(f"mcp__{server}__")
         if wire != asked.tool:
-            is_ours = _has_gateway if server == SERVER else _is_launched
-            return wire if await is_ours(desk, session, asked) else None
+            is_ours = await (_has_gateway(desk) if server == SERVER else _is_launched(desk, session))
+            return wire if is_ours else None
     return None
 
 
-async def _has_gateway(desk: Desk, session: Session, asked: Asked) -> bool:
-    client = desk.processes.client()
-    hooked = _session_id(asked, client)
-    return any(each.id != hooked for _, each in await _held_by(desk, [client]))
+async def _has_gateway(desk: Desk) -> bool:
+    held = await _held_by(desk, [desk.processes.client()])
+    return any(not each.id.startswith(_HOOKED) for _, each in held)
 
 
-async def _is_launched(desk: Desk, session: Session, asked: Asked) -> bool:
+async def _is_launched(desk: Desk, session: Session) -> bool:
     return await desk.store.runs.get(session.id) is not None
 
 

@@ -266,7 +266,6 @@ def check_waiting(waiting: Sequence[Approval]) -> Check:
 _TOOLS: Final = (
     ("deno", "to install and run servers of npm", "pip install deno"),
     ("uv", "to install servers of PyPI", "pip install uv"),
-    ("claude", "to launch Claude Code", "npm install -g @anthropic-ai/claude-code"),
 )
 
 

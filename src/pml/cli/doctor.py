@@ -1,6 +1,7 @@
 """`pml doctor`: one line for everything that could be wrong, with the next step. Looks, and mends nothing."""
 
 import argparse
+import asyncio
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from pml.app import Place
 
 EXAMPLES = """Checks both configuration files, trust, asking, PML_HOME, the database, the audit log, and which
-programs are found. A missing program is a warning: nothing of it is needed to answer approvals.
+programs are found. A missing program is a warning: nothing of it is needed to answer approvals. Where Claude
+Code is found, it is run for some seconds against a model of ours, to prove that it asks PML.
 
 examples:
   pml doctor
@@ -49,12 +51,14 @@ _MARKS: Final = {Status.OK: ("✓", "green"), Status.WARN: ("!", "yellow"), Stat
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_common(parser)
+    parser.add_argument("--quick", action="store_true", help="do not prove that Claude Code asks PML")
 
 
 async def run(args: argparse.Namespace) -> int:
     from pml.app import find_place
 
-    checks = await _examine(find_place(args.workspace))
+    place = find_place(args.workspace)
+    checks = [*await _examine(place), *await asyncio.to_thread(_examine_claude, place, quick=args.quick)]
     ok = all(check.status is not Status.FAIL for check in checks)
     if args.json:
         print_json({"ok": ok, "checks": [msgspec.to_builtins(check) for check in checks]})
@@ -84,6 +88,21 @@ async def _examine(place: "Place") -> list[Check]:
         *check_variables(place, trusted=trusted),
         *check_tools(),
     ]
+
+
+def _examine_claude(place: "Place", *, quick: bool) -> list[Check]:
+    from pml.cli.claude_checks import check_client, check_proof, check_set_up
+    from pml.cli.progress import InstallBar
+    from pml.core.loading import Progress
+
+    claude, check = check_client()
+    if claude is None:
+        return [check]
+    checks = [check, *check_set_up(place)]
+    if quick:
+        return checks
+    with InstallBar() as bar:
+        return [*checks, *check_proof(claude, lambda said: bar(Progress(message=said, done=0, total=None)))]
 
 
 async def _examine_store(place: "Place", path: str, digest: str | None) -> tuple[bool, list[Check]]:

@@ -1,17 +1,25 @@
-"""`pml init`: the workspace's `.pml.json`, with the defaults and trusted, since PML wrote it."""
+"""`pml init`: the workspace's `.pml.json`, with the defaults and trusted, since PML wrote it.
+
+With `--claude-code` it sets that client up instead.
+"""
 
 import argparse
 
+from pml.cli import claude_init
 from pml.cli.exits import Exit
 from pml.cli.output import print_json, say
 from pml.cli.verbs import add_common
+from pml.core.errors import Invalid
 from pml.core.text import visible
 
 EXAMPLES = """An existing file is left as it is.
 
 examples:
   pml init                             in the working directory
-  pml init --workspace ~/src/shop      somewhere else"""
+  pml init --workspace ~/src/shop      somewhere else
+  pml init --claude-code               let Claude Code ask PML in this workspace
+  pml init --claude-code --user        and in every project
+  pml init --claude-code --print       only show what that would write"""
 
 NEXT_STEPS = """
 next:
@@ -24,6 +32,7 @@ next:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_common(parser)
+    claude_init.add_options(parser)
 
 
 async def run(args: argparse.Namespace) -> int:
@@ -32,6 +41,10 @@ async def run(args: argparse.Namespace) -> int:
     from pml.service.remembering import init_workspace
 
     place = find_place(args.workspace)
+    if args.claude_code:
+        return claude_init.run(args, place)
+    if args.user or args.project or args.print or args.remove:
+        raise Invalid("--user, --project, --print and --remove go with --claude-code")
     async with open_desk(place) as desk:
         created = await init_workspace(desk, str(place.workspace))
         policy = await current_policy(desk, str(place.workspace))

@@ -3,6 +3,8 @@
 import argparse
 import asyncio
 import os
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pml.cli.exits import Exit, exit_of
@@ -11,12 +13,13 @@ from pml.cli.parsing import port_number
 from pml.cli.running import until_done
 from pml.core.errors import Invalid, PmlError
 from pml.core.text import quote, visible
+from pml.core.values import JsonObject
 
 if TYPE_CHECKING:
     from pml.web.serving import Tls
 
-EXAMPLES = """Every request needs a token: `pml token create` makes one. Only this machine reaches the hub, unless
-`--host` says otherwise, and then only with a certificate or `--insecure`.
+EXAMPLES = """Every request needs a token: `pml token create` makes one. Only this machine reaches the hub,
+unless `--host` says otherwise, and then only with a certificate or `--insecure`.
 
 examples:
   pml serve                                        on this machine, port 4445
@@ -63,10 +66,12 @@ def run(args: argparse.Namespace) -> int:
 
 async def _serve(args: argparse.Namespace) -> int:
     """Raises: Invalid, MayNotDecide beneath an agent, Conflict if a hub runs, Unavailable."""
-    from pml.app import find_place, open_desk, open_hub
+    from pml.app import find_place, open_desk
+    from pml.app_hub import open_hub
+    from pml.cli.standing import servers_json
     from pml.hub.listeners import listen_as_hub
     from pml.hub.origins import allowed_names
-    from pml.hub.presence import sole_hub
+    from pml.hub.presence import Presence, sole_hub
     from pml.service.sessions import guard_person
     from pml.web.connections import Limits
     from pml.web.serving import allow_many_files, serve, url_of
@@ -75,16 +80,21 @@ async def _serve(args: argparse.Namespace) -> int:
     place = find_place(args.workspace)
     async with open_desk(place) as desk:
         await guard_person(desk)
+
+    async def servers(workspace: str) -> JsonObject:
+        return await servers_json(hub.desk, replace(place, workspace=Path(workspace)))
+
     with sole_hub(place.home) as announce, listen_as_hub(args.host, args.port) as listening:
         scheme = "http" if tls is None else "https"
         url = url_of(listening, scheme=scheme)
         port = listening.getsockname()[1]
         allowed = allowed_names(args.host, port, scheme=scheme, more=args.allow_host)
         allow_many_files()
-        async with open_hub(place, url=url, allowed=allowed, announce=announce) as app:
+        async with open_hub(place, url=url, allowed=allowed, servers=servers) as hub:
+            announce(Presence(url=url, pid=os.getpid(), started_at=hub.desk.clock.now()))
             _tell(url, args, home=str(place.home))
             limits = Limits(connections=_CONNECTIONS, per_peer=_CONNECTIONS, answers_last=True)
-            await serve(app, listening, limits=limits, tls=tls)
+            await serve(hub.app, listening, limits=limits, tls=tls)
     return Exit.OK
 
 

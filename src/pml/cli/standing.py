@@ -82,6 +82,15 @@ async def all_standing(desk: "Desk", place: "Place", policy: "Policy") -> list[S
     return sorted(found, key=lambda standing: standing.name)
 
 
+async def servers_json(desk: "Desk", place: "Place") -> JsonObject:
+    """Return the servers of the workspace as `pml servers list --json` and the API have them."""
+    from pml.service.policy import current_policy
+
+    policy = await current_policy(desk, str(place.workspace))
+    found = await all_standing(desk, place, policy)
+    return {"servers": [standing_json(standing) for standing in found]}
+
+
 def broken_installs(place: "Place") -> PmlError | None:
     """Return why it is not known what is installed, if it is not."""
     found = _all_installed(place)

@@ -16,8 +16,8 @@ from pml.core.wire import token_json
 if TYPE_CHECKING:
     from pml.service.desk import Desk
 
-EXAMPLES = """A person's token decides anything and calls no tool. A session's calls tools, launches agents and decides
-for those beneath it. A child's calls tools and asks.
+EXAMPLES = """A person's token decides anything and calls no tool. A session's calls tools, launches agents
+and decides for those beneath it. A child's calls tools and asks.
 
 examples:
   pml token create --role person                      for the inbox and scripts
@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     create.add_argument(
         "--session",
         metavar="ID",
-        help="the session it speaks for; started if there is none (default: a new one)",
+        help="the session it speaks for, started if need be (default: a new one)",
     )
     create.add_argument("--parent", metavar="ID", help="the session above the one that is started")
     create.add_argument("--name", metavar="N", help="what lists and decisions call its holder")

@@ -13,6 +13,7 @@ from pml.core.values import Json, JsonObject
 
 WHY: Final = "it names PML itself, which only a person may let an agent use"
 _SPLITTING: Final = str.maketrans("", "", "'\"\\")  # a shell takes `p'm'l` for `pml`
+_SLASHES: Final = re.compile(r"/(?:\.?/)+")
 _NAME: Final = re.compile(r"(?<![a-z0-9])pml(?![a-z0-9])")
 _FOLDER: Final = re.compile(r"(?:^|[/\\])\.pml(?:[/\\]|$)")
 
@@ -20,15 +21,22 @@ _FOLDER: Final = re.compile(r"(?:^|[/\\])\.pml(?:[/\\]|$)")
 def is_reserved(tool: str, arguments: JsonObject, *, home: str) -> bool:
     """Tell whether the call is one that only a person decides; `home` is PML_HOME."""
     is_code: bool | None = None
+    home = _plain(home)
     for text in _texts(arguments):
-        plain = text.translate(_SPLITTING).lower()
-        if home in text or _FOLDER.search(plain):
+        plain = _plain(text)
+        if home in plain or _FOLDER.search(plain):
             return True
         if "pml" in plain and _NAME.search(plain):
             is_code = runs_code(tool, arguments) if is_code is None else is_code
             if is_code:
                 return True
     return False
+
+
+def _plain(text: str) -> str:
+    """Return the text as a shell and the system would read its words and paths, in one case."""
+    plain = text.replace("\\\n", "").translate(_SPLITTING).lower()
+    return _SLASHES.sub("/", plain) if "//" in plain or "/./" in plain else plain
 
 
 def _texts(value: Json) -> Iterator[str]:

@@ -144,7 +144,7 @@ class Asker:
         """
         began_at = asyncio.get_running_loop().time()
         params = form_params(record, self.era)
-        asked = self._spawn(self._connection.request("elicitation/create", params))
+        asked = self._spawn(self._connection.request("elicitation/create", params, self._exchange))
         decided = self._spawn(wait(self._desk, record.id))
         try:
             await asyncio.wait({asked, decided}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,21 +1,21 @@
 """JSON-RPC with one client: every request is a task of its own, and whatever arrives, the connection goes on.
 
-Answers leave whole and in one line each; a cancelled request is not answered. What the methods mean, and
-how bytes come and go, is not known here.
+Requests come from origins (a pipe, an HTTP session, a single POST), and ids mean something only within one.
+Answers leave whole, in one line each, where their request came from; a cancelled request is not answered.
+What the methods mean, and how bytes come and go, is not known here.
 """
 
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
 from pml.core.errors import Unavailable
 from pml.core.text import quote
 from pml.core.values import Json, JsonObject
-from pml.downstream.lines import Lines, TooLong
 from pml.downstream.messages import (
     INVALID_REQUEST,
     Batch,
@@ -25,15 +25,15 @@ from pml.downstream.messages import (
     Notification,
     Request,
     Response,
-    read,
 )
+
+if TYPE_CHECKING:
+    from pml.downstream.eras import Era
 
 INTERNAL_ERROR: Final = -32603
 SERVER_ERROR: Final = -32000
 MAX_IN_FLIGHT: Final = 4096  # each is a task and its arguments; no client has so many calls of its own
-FINISH_S: Final = 1.5  # after the end of input: what was piped in is answered, a person is not waited for
 UNWIND_S: Final = 1.0  # cancelled calls tell their servers; with the others this stays below the 5 s for all
-FLUSH_S: Final = 0.5  # what is written fits in the pipe, or nobody reads it
 COUNTABLE: Final = 2**53  # adding one to a double beyond this changes nothing
 DROPPABLE: Final = frozenset({"notifications/progress", "notifications/message"})
 
@@ -47,11 +47,37 @@ class Sink(Protocol):
     @property
     def gone(self) -> bool: ...
 
-    def write(self, line: bytes, *, alone: bool = False) -> None:
-        """Take a line without its newline; never blocks, keeps the order. `alone`: none will follow soon."""
+    def write(self, line: bytes, *, alone: bool = False, lasting: bool = True) -> None:
+        """Take a line without its newline; never blocks, keeps the order.
+
+        `alone`: none will follow soon. Not `lasting`: nobody misses it later.
+        """
         ...
 
-    async def flush(self, timeout_s: float) -> None: ...
+
+class Gathering(Protocol):
+    """What came in one piece, and is answered in one: a batch, or the body of a POST."""
+
+    def expect(self, exchange: "Exchange") -> None:
+        """Learn that the request belongs to it. `close` is called once for each, and for the piece itself."""
+        ...
+
+    def answer(self, line: bytes, *, code: int | None) -> None:
+        """Take an answer; `code` is that of an error."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Origin:
+    """Whose ids these are. What belongs to no request goes to its `outlet`, if it has one now."""
+
+    __slots__ = ("__weakref__", "era", "outlet", "running")
+
+    def __init__(self, outlet: Sink | None = None) -> None:
+        self.outlet = outlet
+        self.era: Era | None = None  # what its handshake said, for whoever answers
+        self.running: dict[Id, Exchange] = {}
 
 
 class ConnectionGone(Unavailable):
@@ -81,11 +107,16 @@ class RpcError(Exception):
 class Exchange:
     """One request while it is being answered, and the way to tell the client how it goes."""
 
-    def __init__(self, request: Request, connection: "Connection", together: "_Together | None") -> None:
+    __slots__ = ("_last", "_shift", "again", "closed", "gathering", "origin", "request", "sink", "task")
+
+    def __init__(self, request: Request, origin: Origin, sink: Sink, gathering: Gathering | None) -> None:
         self.request = request
-        self.together = together
+        self.origin = origin
+        self.sink = sink
+        self.gathering = gathering
         self.closed = False  # answered or cancelled: nothing more is said about it
-        self._connection = connection
+        self.task: asyncio.Task[None] | None = None
+        self.again: JsonObject | None = None  # params of a call that goes on from here, after a restart
         self._last: float | None = None
         self._shift: float = 0
 
@@ -114,192 +145,213 @@ class Exchange:
         counted: dict[str, Json] = {"progressToken": token, "progress": progress}
         if total is not None:
             counted["total"] = total
-        self._connection.notify("notifications/progress", {**counted, **rest})
+        self.notify("notifications/progress", {**counted, **rest})
+
+    def notify(self, method: str, params: JsonObject) -> None:
+        """Tell the client something that belongs to this request."""
+        _tell(self.sink, method, params)
+
+    def cancel(self) -> None:
+        """Stop answering: nobody waits for it any more."""
+        self.closed = True
+        if self.task is not None:
+            self.task.cancel()
 
 
 class Connection:
+    """All that one client says and hears."""
+
     def __init__(
         self,
         *,
-        outlet: Sink,
         answer: Callable[[Exchange], Awaitable[bytes]],
         notice: Callable[[Notification], None],
-        batches: Callable[[], bool],
         debug: bool = False,
+        limit: int = MAX_IN_FLIGHT,
     ) -> None:
-        """`answer` returns the result of a request, encoded; `batches` tells whether batches are allowed."""
-        self._outlet = outlet
+        """`answer` returns the result of a request, encoded; `limit` requests are answered at a time."""
         self._answer = answer
         self._notice = notice
-        self._batches = batches
         self._debug = debug
-        self._lines = Lines()
-        self._tasks: dict[Id, tuple[asyncio.Task[None], Exchange]] = {}
-        self._asked: dict[str, asyncio.Future[Response | Malformed | None]] = {}
+        self._limit = limit
+        self._standing: dict[Origin, None] = {}  # in the order of their arrival
+        self._running: dict[Exchange, None] = {}
+        self._asked: dict[str, tuple[asyncio.Future[Response | Malformed | None], Origin]] = {}
         self._count = 0
-        self._ended = asyncio.Event()
+        self._is_over = False
 
-    def feed(self, data: bytes) -> None:
-        """Take bytes from the client."""
-        if not self._ended.is_set():
-            self._take_all(self._lines.feed(data))
+    @property
+    def in_flight(self) -> int:
+        """How many requests are being answered."""
+        return len(self._running)
 
-    def ended(self) -> None:
-        """Learn that the client will send nothing more, or reads nothing more."""
-        if self._ended.is_set():
-            return
-        if not self._outlet.gone:
-            self._take_all(self._lines.end())
-        self._ended.set()
-        for waiting in self._asked.values():
-            _settle(waiting, None)
-        self._asked.clear()
+    def join(self, origin: Origin) -> None:
+        """Learn of an origin that can be asked and told something at any time, until it leaves."""
+        self._standing[origin] = None
 
-    async def run(self) -> None:
-        """Return after the end of input, when every answer is out or its request cancelled."""
-        try:
-            await self._ended.wait()
-            if self._tasks and not self._outlet.gone and not self._outlet.congested:
-                await asyncio.wait(self._running(), timeout=FINISH_S)
-        finally:
-            self.ended()
-            await self._cancel_all()
-            await self._outlet.flush(FLUSH_S)
+    def leave(self, origin: Origin) -> None:
+        """Forget the origin: nobody waits for its answers, and it answers nothing more."""
+        self._standing.pop(origin, None)
+        for exchange in origin.running.values():
+            exchange.cancel()
+        for id in [id for id, (_, asked) in self._asked.items() if asked is origin]:
+            _settle(self._asked.pop(id)[0], None)
 
-    async def request(self, method: str, params: JsonObject) -> JsonObject:
+    def take(self, message: Message, origin: Origin, sink: Sink, gathering: Gathering | None = None) -> None:
+        """Take a message. What it brings about goes to `sink`, its answer to what it was gathered in."""
+        match message:
+            case Request():
+                self._start(message, origin, sink, gathering)
+            case Notification(method="notifications/cancelled", params=params):
+                self._cancel(params.get("requestId"), origin)
+            case Notification():
+                self._note(message)
+            case Response(id=id):
+                self._settle(id, message, origin)
+            case Malformed(id=id, code=code, message=reason, response_to=response_to):
+                self._settle(response_to, message, origin)
+                self._refuse(id, RpcError(code, reason), sink, gathering)
+
+    def take_batch(self, batch: Batch, origin: Origin, sink: Sink, gathering: Gathering) -> None:
+        """Take the messages of a batch, of which a handshake cannot be part."""
+        for message in batch.messages:
+            if isinstance(message, Request) and message.method == "initialize":
+                refusal = RpcError(INVALID_REQUEST, "`initialize` must not be part of a batch")
+                self._refuse(message.id, refusal, sink, gathering)
+            else:
+                self.take(message, origin, sink, gathering)
+
+    async def request(self, method: str, params: JsonObject, exchange: Exchange | None = None) -> JsonObject:
         """Ask the client and return its result. Raises: RpcError, ConnectionGone.
 
-        Cancelling the caller tells the client that the answer is no longer wanted.
+        The question goes where `exchange` came from, else to whoever can be asked now. Cancelling the
+        caller tells the client that the answer is no longer wanted.
         """
-        if self._ended.is_set():
+        way = None if self._is_over else self._way(exchange)
+        if way is None:
             raise ConnectionGone(f"the client went away before {method}")
+        origin, sink = way
         self._count += 1
         id = f"pml-{self._count}"
         waiting: asyncio.Future[Response | Malformed | None] = asyncio.get_running_loop().create_future()
-        self._asked[id] = waiting
-        self._send({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+        self._asked[id] = waiting, origin
+        sink.write(msgspec.json.encode({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
         try:
             found = await waiting
         finally:
             if self._asked.pop(id, None) is not None:
-                self.notify("notifications/cancelled", {"requestId": id})
+                _tell(sink, "notifications/cancelled", {"requestId": id})
         if found is None:
             raise ConnectionGone(f"the client went away before it answered {method}")
         return _result_of(found, method)
 
     def notify(self, method: str, params: JsonObject) -> None:
-        """Tell the client something. Progress and log messages are dropped while it does not read."""
-        if not (self._outlet.congested and method in DROPPABLE):
-            self._send({"jsonrpc": "2.0", "method": method, "params": params})
+        """Tell the client something, wherever it listens.
 
-    def _send(self, message: JsonObject) -> None:
-        self._outlet.write(msgspec.json.encode(message))
+        Progress and log messages are dropped while it does not read.
+        """
+        for origin in self._standing:
+            if origin.outlet is not None:
+                _tell(origin.outlet, method, params)
 
-    def _take_all(self, lines: list[bytes | TooLong]) -> None:
-        for line in lines:
-            if isinstance(line, TooLong):
-                reason = f"a line has more than {line.cap:,} bytes"
-                self._outlet.write(_error_line(None, RpcError(INVALID_REQUEST, reason)))
-            elif isinstance(message := read(line), Batch):
-                self._take_batch(message)
-            else:
-                self._take(message, None)
+    def end(self) -> None:
+        """Learn that the client says nothing more: what it was asked stays unanswered."""
+        self._is_over = True
+        for waiting, _ in self._asked.values():
+            _settle(waiting, None)
+        self._asked.clear()
 
-    def _take_batch(self, batch: Batch) -> None:
-        if not self._batches():
-            reason = "this protocol version has no batches"
-            self._outlet.write(_error_line(None, RpcError(INVALID_REQUEST, reason)))
-            return
-        together = _Together(self._outlet)
-        for message in batch.messages:
-            self._take(message, together)
-        together.close()
+    async def close(self) -> None:
+        """Cancel what is being answered, and wait until it has ended, within bounds."""
+        self.end()
+        for exchange in self._running:
+            exchange.cancel()
+        if self._running:
+            await asyncio.wait(self.tasks(), timeout=UNWIND_S)
 
-    def _take(self, message: Message, together: "_Together | None") -> None:
-        match message:
-            case Request():
-                self._start(message, together)
-            case Notification(method="notifications/cancelled", params=params):
-                self._cancel(params.get("requestId"))
-            case Notification():
-                self._note(message)
-            case Response(id=id):
-                self._settle(id, message)
-            case Malformed(id=id, code=code, message=reason, response_to=response_to):
-                self._settle(response_to, message)
-                self._reply(_error_line(id, RpcError(code, reason)), together)
+    def tasks(self) -> "list[asyncio.Task[None]]":
+        """Return the tasks of all that is being answered."""
+        return [exchange.task for exchange in self._running if exchange.task is not None]
 
-    def _start(self, request: Request, together: "_Together | None") -> None:
-        refusal = self._refusal(request, together)
+    def _way(self, exchange: Exchange | None) -> tuple[Origin, Sink] | None:
+        """Return whom to ask, and where: on the stream of the request, the origin's own, or the newest."""
+        if exchange is not None:
+            origin, outlet = exchange.origin, exchange.origin.outlet
+            is_better = exchange.sink.gone and outlet is not None and not outlet.gone
+            sink = outlet if is_better and outlet is not None else exchange.sink
+            return (origin, sink) if origin in self._standing else None
+        for origin in reversed(self._standing):
+            if origin.outlet is not None and not origin.outlet.gone:
+                return origin, origin.outlet
+        for running in reversed(self._running):
+            if running.origin in self._standing and not running.sink.gone:
+                return running.origin, running.sink
+        return None
+
+    def _start(self, request: Request, origin: Origin, sink: Sink, gathering: Gathering | None) -> None:
+        refusal = self._refusal(request, origin)
         if refusal is not None:
-            self._reply(_error_line(request.id, refusal), together)
+            self._refuse(request.id, refusal, sink, gathering)
             return
-        exchange = Exchange(request, self, together)
-        if together is not None:
-            together.expect()
-        task = asyncio.get_running_loop().create_task(self._serve(exchange))
-        self._tasks[request.id] = task, exchange
+        exchange = Exchange(request, origin, sink, gathering)
+        if gathering is not None:
+            gathering.expect(exchange)
+        exchange.task = task = asyncio.get_running_loop().create_task(self._serve(exchange))
+        origin.running[request.id] = exchange
+        self._running[exchange] = None
         task.add_done_callback(lambda _: self._finished(exchange))  # also of a task that never began
 
-    def _refusal(self, request: Request, together: "_Together | None") -> RpcError | None:
-        if request.id in self._tasks:
+    def _refusal(self, request: Request, origin: Origin) -> RpcError | None:
+        if request.id in origin.running:
             shown = quote(request.id) if isinstance(request.id, str) else request.id
             return RpcError(INVALID_REQUEST, f"a request with the id {shown} is already being answered")
-        if len(self._tasks) >= MAX_IN_FLIGHT:
+        if len(self._running) >= self._limit:
             return RpcError(SERVER_ERROR, "too many requests in flight")
-        if together is not None and request.method == "initialize":
-            return RpcError(INVALID_REQUEST, "`initialize` must not be part of a batch")
         return None
+
+    def _refuse(self, id: Id | None, refusal: RpcError, sink: Sink, gathering: Gathering | None) -> None:
+        self._reply(error_line(id, refusal), refusal.code, sink, gathering)
 
     async def _serve(self, exchange: Exchange) -> None:
         id = exchange.request.id
+        code = None
         try:
             line = _result_line(id, await self._answer(exchange))
         except RpcError as exc:
-            line = _error_line(id, exc)
+            line, code = error_line(id, exc), exc.code
         except (Exception, asyncio.CancelledError) as exc:
             if exchange.closed and isinstance(exc, asyncio.CancelledError):
                 return
             self._report(exc)  # also a cancellation that nobody here asked for: the client still waits
-            line = _error_line(id, RpcError(INTERNAL_ERROR, "internal error"))
+            line, code = error_line(id, RpcError(INTERNAL_ERROR, "internal error")), INTERNAL_ERROR
         if not exchange.closed:
             exchange.closed = True
-            self._reply(line, exchange.together)
+            self._reply(line, code, exchange.sink, exchange.gathering)
 
     def _finished(self, exchange: Exchange) -> None:
         exchange.closed = True
-        del self._tasks[exchange.request.id]
-        if exchange.together is not None:
-            exchange.together.close()
+        exchange.task = None
+        del self._running[exchange]
+        del exchange.origin.running[exchange.request.id]
+        if exchange.gathering is not None:
+            exchange.gathering.close()
 
-    def _reply(self, line: bytes, together: "_Together | None") -> None:
-        if together is None:
-            self._outlet.write(line, alone=len(self._tasks) == 1)
+    def _reply(self, line: bytes, code: int | None, sink: Sink, gathering: Gathering | None) -> None:
+        if gathering is None:
+            sink.write(line, alone=len(self._running) == 1)
         else:
-            together.answers.append(line)
+            gathering.answer(line, code=code)
 
-    def _cancel(self, id: Json) -> None:
-        if isinstance(id, bool) or not isinstance(id, int | str) or id not in self._tasks:
+    def _cancel(self, id: Json, origin: Origin) -> None:
+        if isinstance(id, bool) or not isinstance(id, int | str) or id not in origin.running:
             return
-        task, exchange = self._tasks[id]
+        exchange = origin.running[id]
         if exchange.request.method != "initialize":
-            exchange.closed = True
-            task.cancel()
+            exchange.cancel()
 
-    async def _cancel_all(self) -> None:
-        for task, exchange in self._tasks.values():
-            exchange.closed = True
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._running(), timeout=UNWIND_S)
-
-    def _running(self) -> list[asyncio.Task[None]]:
-        return [task for task, _ in self._tasks.values()]
-
-    def _settle(self, id: Id | None, answer: Response | Malformed) -> None:
-        waiting = self._asked.pop(id, None) if isinstance(id, str) else None
-        if waiting is not None:
-            _settle(waiting, answer)
+    def _settle(self, id: Id | None, answer: Response | Malformed, origin: Origin) -> None:
+        if isinstance(id, str) and id in self._asked and self._asked[id][1] is origin:
+            _settle(self._asked.pop(id)[0], answer)
 
     def _note(self, notification: Notification) -> None:
         try:
@@ -318,28 +370,19 @@ class Connection:
                 print(f"pml: internal error: {name}; `PML_LOG=debug` shows all of it", file=sys.stderr)
 
 
-class _Together:
-    """The answers of one batch, written as one array when the last of them is there."""
-
-    def __init__(self, outlet: Sink) -> None:
-        self.answers: list[bytes] = []
-        self._outlet = outlet
-        self._open = 1  # the reading of the batch itself
-
-    def expect(self) -> None:
-        self._open += 1
-
-    def close(self) -> None:
-        self._open -= 1
-        if not self._open and self.answers:
-            self._outlet.write(b"[" + b",".join(self.answers) + b"]")
+def _tell(sink: Sink, method: str, params: JsonObject) -> None:
+    may_drop = method in DROPPABLE
+    if not (may_drop and sink.congested):
+        line = msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": params})
+        sink.write(line, lasting=not may_drop)
 
 
 def _result_line(id: Id, result: bytes) -> bytes:
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (msgspec.json.encode(id), _one_line(result))
 
 
-def _error_line(id: Id | None, error: RpcError) -> bytes:
+def error_line(id: Id | None, error: RpcError) -> bytes:
+    """Return the answer that tells of the error."""
     return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (msgspec.json.encode(id), _one_line(error.encoded()))
 
 

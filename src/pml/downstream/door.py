@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from pml.core.errors import PmlError
-from pml.downstream.connection import INTERNAL_ERROR, Exchange, RpcError
+from pml.downstream.connection import INTERNAL_ERROR, Exchange, Origin, RpcError
 from pml.downstream.eras import (
     BATCHING,
     INVALID_REQUEST,
@@ -33,25 +33,24 @@ class Answering(Protocol):
 
 
 class Door:
-    """One client's way in. `open_gateway` is called once, with the era of the first request that needs it."""
+    """A client's way in. `open_gateway` is called once, with the era of the first request that needs it."""
 
     def __init__(self, open_gateway: Callable[[Era], Awaitable[Answering]]) -> None:
         self._open_gateway = open_gateway
         self._opening: asyncio.Task[Answering] | None = None
         self._gateway: Answering | None = None
-        self._era: Era | None = None
 
-    def batches(self) -> bool:
-        """Tell whether the client's protocol has batches."""
-        return self._era is not None and self._era.version in BATCHING
+    def batches(self, origin: Origin) -> bool:
+        """Tell whether the origin's protocol has batches."""
+        return origin.era is not None and origin.era.version in BATCHING
 
     async def answer(self, exchange: Exchange) -> bytes:
         """Return the result of the request. Raises: RpcError."""
         request = exchange.request
         if request.method == "initialize":
-            self._era = legacy_era(request.params)
-            return initialized(self._era)
-        era = modern_era(request.params) or self._era
+            exchange.origin.era = legacy_era(request.params)
+            return initialized(exchange.origin.era)
+        era = modern_era(request.params) or exchange.origin.era
         if request.method == "ping":
             return b"{}" if era is None else stamp(b"{}", era)
         if request.method == "server/discover":
@@ -72,10 +71,20 @@ class Door:
         if self._gateway is not None:
             self._gateway.noticed(notification)
 
+    async def close(self) -> None:
+        """Give up an opening that is under way; what is open, whoever opened it closes."""
+        opening = self._opening
+        if opening is not None and not opening.done():
+            opening.cancel()
+            await asyncio.wait({opening})
+
     async def _opened(self, era: Era) -> Answering:
         """Open the gateway, once for all requests that come meanwhile; after a failure the next one tries."""
-        if self._opening is None or (self._opening.done() and self._opening.exception() is not None):
+        if self._opening is None or self._has_failed(self._opening):
             self._opening = asyncio.ensure_future(self._open_gateway(era))
         gateway = await asyncio.shield(self._opening)
         self._gateway = gateway
         return gateway
+
+    def _has_failed(self, opening: "asyncio.Task[Answering]") -> bool:
+        return opening.done() and (opening.cancelled() or opening.exception() is not None)

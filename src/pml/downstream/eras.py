@@ -17,6 +17,8 @@ from pml.downstream.connection import RpcError
 MODERN: Final = "2026-07-28"
 LEGACY: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 BATCHING: Final = frozenset({"2024-11-05", "2025-03-26"})
+ASSUMED: Final = "2025-03-26"  # over HTTP, where a client does not say
+RESUMABLE: Final = frozenset({"2025-11-25"})  # its clients understand an event without data
 NO_ENUM_TITLES: Final = frozenset({"2025-06-18"})  # its forms know `enum`, not yet `oneOf` with titles
 
 INVALID_REQUEST: Final = -32600
@@ -28,6 +30,7 @@ _PREFIX: Final = "io.modelcontextprotocol/"
 _VERSION: Final = _PREFIX + "protocolVersion"
 _CLIENT: Final = _PREFIX + "clientInfo"
 _CAPABILITIES: Final = _PREFIX + "clientCapabilities"
+ENVELOPE: Final = (_VERSION, _CAPABILITIES)  # what every modern request must carry
 SUBSCRIPTION: Final = _PREFIX + "subscriptionId"
 _INFO: Final[JsonObject] = {"name": "pml", "version": __version__}
 SERVER_META: Final[JsonObject] = {_PREFIX + "serverInfo": _INFO}
@@ -71,6 +74,12 @@ class Era(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def has_roots(self) -> bool:
         return isinstance(self.capabilities.get("roots"), Mapping)
+
+
+def declared_version(params: JsonObject) -> Json:
+    """Return the version that the request itself declares, None if it declares none."""
+    meta = params.get("_meta")
+    return meta.get(_VERSION) if isinstance(meta, Mapping) else None
 
 
 def modern_era(params: JsonObject) -> Era | None:

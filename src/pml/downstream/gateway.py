@@ -85,8 +85,7 @@ class Gateway:
             case "prompts/list":
                 return self._list(await list_prompts(self._catalog), era)
             case "subscriptions/listen" if era.is_modern:
-                request = exchange.request
-                return stamp(msgspec.json.encode(await self._relay.listen(request.id, request.params)), era)
+                return stamp(msgspec.json.encode(await self._relay.listen(exchange)), era)
             case "logging/setLevel" if not era.is_modern:
                 return self._set_level(exchange.request.params)
             case _:

@@ -232,7 +232,7 @@ class Outlet:
         self._blocks = not self._threaded and _stop_blocking(fd)
         self.gone = False
 
-    def write(self, line: bytes, *, alone: bool = False) -> None:
+    def write(self, line: bytes, *, alone: bool = False, lasting: bool = True) -> None:
         """Take a line without its newline; never blocks. `alone`: it waits for no other to join it."""
         if self.gone:
             return

@@ -5,8 +5,8 @@ working on, which goes on when the client repeats the call with the answer.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -75,7 +75,8 @@ class Relay:
         self._has_form = False
         self._has_roots = False
         self._roots: JsonObject | None = None
-        self._subscriptions: dict[int | str, JsonObject] = {}
+        self._subscriptions: dict[Exchange, JsonObject] = {}
+        self._serving: dict[Exchange, str | None] = {}  # the calls of legacy clients, and the server of each
         self._changes: set[str] = set()
 
     def meet(self, era: Era) -> None:
@@ -104,8 +105,18 @@ class Relay:
         if self._legacy is None or not self._legacy.has_form:
             return CANCELLED
         with suppress(RpcError, ConnectionGone):
-            return await self._connection.request("elicitation/create", asked)
+            serving = next((call for call, name in reversed(self._serving.items()) if name == server), None)
+            return await self._connection.request("elicitation/create", asked, serving)
         return CANCELLED
+
+    @contextmanager
+    def serving(self, server: str | None, exchange: Exchange) -> Generator[None]:
+        """Learn for the block which call the server is working on: what it asks belongs to that one."""
+        self._serving[exchange] = server
+        try:
+            yield
+        finally:
+            del self._serving[exchange]
 
     async def roots(self) -> JsonObject:
         """Return the client's roots, or the workspace where it tells none."""
@@ -146,24 +157,24 @@ class Relay:
             method = f"notifications/{kind}/list_changed"
             if self._legacy is not None:
                 self._connection.notify(method, {})
-            for subscription, wanted in self._subscriptions.items():
+            for exchange, wanted in self._subscriptions.items():
                 if wanted.get(_FILTERS.get(kind, "")) is True:
-                    self._connection.notify(method, {"_meta": {SUBSCRIPTION: subscription}})
+                    exchange.notify(method, {"_meta": {SUBSCRIPTION: exchange.request.id}})
 
-    async def listen(self, request_id: int | str, params: JsonObject) -> JsonObject:
+    async def listen(self, exchange: Exchange) -> JsonObject:
         """Serve `subscriptions/listen` until it is cancelled or the client goes."""
-        asked = params.get("notifications")
+        asked = exchange.request.params.get("notifications")
         wanted: JsonObject = asked if isinstance(asked, Mapping) else {}
         honoured: JsonObject = {key: True for key in _FILTERS.values() if wanted.get(key) is True}
-        meta: JsonObject = {SUBSCRIPTION: request_id}
-        self._subscriptions[request_id] = honoured
+        meta: JsonObject = {SUBSCRIPTION: exchange.request.id}
+        self._subscriptions[exchange] = honoured
         try:
-            self._connection.notify(
+            exchange.notify(
                 "notifications/subscriptions/acknowledged", {"notifications": honoured, "_meta": meta}
             )
             await asyncio.get_running_loop().create_future()
         finally:
-            del self._subscriptions[request_id]
+            del self._subscriptions[exchange]
         return {"_meta": meta}
 
 

@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from pml.core.approvals import Scope, SessionId, instant
-from pml.core.errors import Invalid, PmlError, ToolDenied
+from pml.core.approvals import Approval, ApprovalId, Scope, SessionId, instant
+from pml.core.errors import Invalid, NotFound, PmlError, ToolDenied
 from pml.core.events import request_facts
 from pml.core.identity import TokenRole
 from pml.core.names import ToolName
@@ -125,6 +125,10 @@ class Supervision:
         named = arguments.get("session_id")
         if named is not None and named != session.id:
             raise Invalid("`session_id` is not the session of this token")
+        if "approval_id" in arguments:
+            return await self._permitted(
+                await self._asked_before(text_of(arguments, "approval_id")), exchange
+            )
         tool, input = text_of(arguments, "tool_name"), object_of(arguments, "input")
         if session.waits and tool.startswith(prefix := f"mcp__{SERVER}__"):
             return await self._own(tool, tool.removeprefix(prefix), input)
@@ -135,8 +139,19 @@ class Supervision:
                 tool_name=tool,
                 input=input,
                 tool_use_id=text_of(arguments, "tool_use_id", default=""),
-                on_asked=lambda _: exchange.progress("waiting for approval"),
+                on_asked=lambda record: _tell_asked(exchange, record),
             )
+
+    async def _asked_before(self, approval_id: str) -> JsonObject:
+        """Return the arguments of a call that was cut off while its question waited. Raises: NotFound."""
+        record = await self._gate.desk.store.approvals.get(ApprovalId(approval_id))
+        if record is None or record.session_id != self._gate.session.id or not record.tool_use_id:
+            raise NotFound(f"no question `{approval_id}` of this session")
+        return {
+            "tool_name": record.tool_name,
+            "input": record.tool_input,
+            "tool_use_id": record.tool_use_id,
+        }
 
     async def _own(self, tool: str, wire: str, input: JsonObject) -> Permit:
         """Let a tool of this gateway through: the gateway itself asks for it, unless a rule denies it."""
@@ -207,6 +222,12 @@ class Supervision:
 
 
 _Answer = Coroutine[Any, Any, JsonObject]
+
+
+def _tell_asked(exchange: Exchange, record: Approval) -> None:
+    """Tell the client that its call waits, and how to find it again after a restart."""
+    exchange.again = {"name": "loopback_permit", "arguments": {"approval_id": record.id}}
+    exchange.progress("waiting for approval")
 
 
 @contextlib.asynccontextmanager

@@ -130,9 +130,10 @@ class ToolCalls:
                 attempt = await self._called(await admit_own(self._gate, attempt, asker, settled))
             if era.is_modern and era.has_form:
                 return await self._work(exchange, era, asked, asker, attempt, settled)
-            result = await call_tool(
-                self._gate, attempt, asker, settled=settled, on_progress=exchange.listener
-            )
+            with self._relay.serving(attempt.tool.namespace, exchange):
+                result = await call_tool(
+                    self._gate, attempt, asker, settled=settled, on_progress=exchange.listener
+                )
             return stamp(result, era)
         except FormNeeded as exc:
             return self._form(exc.record, attempt, asked, era)

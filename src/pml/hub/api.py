@@ -33,6 +33,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *api_hook.ROUTES,
 )
 _MAX_PARAMETERS: Final = 20
+_TOKEN: Final = re.compile(rb"(pml_[0-9a-f]{12})_[A-Za-z0-9_-]{43}")  # an error may repeat what was given
 
 
 class Api:
@@ -115,7 +116,8 @@ async def _produce(route: Route, visit: Visit) -> Answer:
 
 
 def _error(error: PmlError) -> Answer:
-    return Answer(status=HTTP_STATUS[error.code], body=msgspec.json.encode(error_json(error)))
+    body = _TOKEN.sub(rb"\1_...", msgspec.json.encode(error_json(error)))
+    return Answer(status=HTTP_STATUS[error.code], body=body)
 
 
 def _query(request: Request, route: Route) -> dict[str, str]:

@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import http.client
-import json
 import os
 import socket
 import sys
@@ -11,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from pml.core.errors import Unavailable
+from pml.core.errors import Invalid, Unavailable
 from pml.core.text import visible
+from pml.core.values import loads_object
 from pml.hub.app import NAME
 from pml.hub.guard import OPEN_PATH
 from pml.web.serving import listen
@@ -48,10 +48,10 @@ def is_hub(host: str, port: int) -> bool:
     """Tell whether a hub answers there."""
     near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     connection = http.client.HTTPConnection(near, port, timeout=_ASK_S)
-    with contextlib.closing(connection), contextlib.suppress(OSError, ValueError, http.client.HTTPException):
+    with contextlib.closing(connection), contextlib.suppress(OSError, Invalid, http.client.HTTPException):
         connection.request("GET", OPEN_PATH)
-        answer = json.loads(connection.getresponse().read(_MAX_HEALTH))
-        return isinstance(answer, dict) and answer.get("name") == NAME
+        answer = loads_object(connection.getresponse().read(_MAX_HEALTH))
+        return answer.get("name") == NAME
     return False
 
 

@@ -21,6 +21,7 @@ from pml.core.errors import (
     Invalid,
     PmlError,
 )
+from pml.core.identity import TokenRole
 from pml.core.loading import Progress, Told
 from pml.core.manifests import Manifest, arguments_text
 from pml.core.rules import Call, VerdictKind
@@ -272,8 +273,11 @@ def _must_ask(gate: Gate, policy: Policy, judged: Judged, attempt: Attempt) -> b
 
 def _must_ask_own(gate: Gate, judged: Judged, attempt: Attempt) -> bool:
     """As above, for PML's own tools: of the unlisted ones only a launch does something by itself."""
-    is_launch = judged.kind is VerdictKind.UNLISTED and str(attempt.tool) == LAUNCH_TOOL
-    return judged.kind is VerdictKind.ASK or (is_launch and gate.session.waits)
+    is_launch = str(attempt.tool) == LAUNCH_TOOL
+    if is_launch and gate.session.role is not TokenRole.SESSION:
+        return False  # whatever anybody said, a child's launch is refused
+    is_unlisted = judged.kind is VerdictKind.UNLISTED
+    return judged.kind is VerdictKind.ASK or (is_launch and is_unlisted and gate.session.waits)
 
 
 def _why_allowed(judged: Judged) -> str:

@@ -11,12 +11,12 @@ from typing import Final
 
 from pml.core.approvals import Abandoned, Approval, MatchedRule, Role, State
 from pml.core.audit import call_judged
-from pml.core.errors import AlreadyClaimed, Conflict, NotFound, PmlError
+from pml.core.errors import AlreadyClaimed, Conflict, NotFound, PmlError, ToolDenied
 from pml.core.ports import Workflow
 from pml.core.rules import Call, VerdictKind
 from pml.core.values import JsonObject
 from pml.service.answers import earlier, untold_denial, was_denied, withdraw
-from pml.service.approvals import Question, ask, claim, finish, wait
+from pml.service.approvals import Question, ask, cancel, claim, finish, wait
 from pml.service.desk import Desk
 from pml.service.policy import Judged, current_policy, judge, kept_rule, matched_rule, refuse_denied, why
 from pml.service.trusting import apply_trust, trust_question
@@ -69,11 +69,13 @@ async def seek_consent(
         return Consent(judged=judged, record=None, arguments=question.arguments)
     if judged.reserved:
         question = replace(question, deciders=frozenset({Role.PERSON}))
-    denied = await earlier(desk, question, State.DENIED) if may_return else []
+    can_return = may_return and question.tool_use_id
+    denied = await earlier(desk, question, State.DENIED) if can_return else []
     record = denied[-1] if denied else await untold_denial(desk, question)
     if record is None:
         record = await _answer(ask_so, question, matched_rule(judged))
     if record.status not in _NOT_GRANTED:  # also what another asker has used: claiming it refuses
+        await _judge_answer(desk, question, record)
         await claim(desk, record.id, definition=question.definition, artefact=question.artefact)
         record = await finish(desk, record.id)
     return Consent(judged=judged, record=record, arguments=record.run_input)
@@ -94,6 +96,20 @@ async def _judge(desk: Desk, question: Question) -> Judged:
         await _record_verdict(desk, question, judged)
     refuse_denied(judged, question.tool)
     return judged
+
+
+async def _judge_answer(desk: Desk, question: Question, record: Approval) -> None:
+    """Judge what would run from the folder that the asker works in; `claim` knows only the workspace.
+
+    Raises: ToolDenied.
+    """
+    try:
+        await _judge(desk, replace(question, arguments=record.run_input))
+    except ToolDenied as exc:
+        if record.status is State.ALLOWED:
+            with contextlib.suppress(Conflict, NotFound):
+                await cancel(desk, record.id, reason=exc.message)
+        raise
 
 
 async def _record_verdict(desk: Desk, question: Question, judged: Judged) -> None:
@@ -139,6 +155,7 @@ async def _use_up(desk: Desk, question: Question) -> Approval | None:
     """
     for record in await earlier(desk, question, State.ALLOWED):
         if not desk.owners.alive(record.owner):
+            await _judge_answer(desk, question, record)
             with contextlib.suppress(Conflict, NotFound):
                 await claim(desk, record.id, definition=question.definition, artefact=question.artefact)
                 return await finish(desk, record.id)

@@ -10,7 +10,7 @@ import msgspec
 from pml.core.approvals import Approval, ApprovalId, Role, Subject, who_may_allow
 from pml.core.config import ModelMayApprove
 from pml.core.effective import Settings
-from pml.core.globs import Glob
+from pml.core.globs import covers
 from pml.core.loading import Installed, Installer, Progress, Sources, Variables
 from pml.core.manifests import launch_digest
 from pml.core.names import ToolName
@@ -164,5 +164,5 @@ def deciders(
 def has_deciding_parent(session: Session, settings: Settings, tool: str) -> bool:
     """Tell whether the session has a parent that may decide about the tool."""
     parents = settings.approval.parent_may_decide
-    named = parents if isinstance(parents, bool) else any(Glob(glob).matches(tool) for glob in parents)
+    named = parents if isinstance(parents, bool) else any(covers(glob, tool) for glob in parents)
     return named and session.parent_id is not None

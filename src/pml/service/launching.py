@@ -19,12 +19,12 @@ from pml.core.globs import covers
 from pml.core.identity import TokenRole
 from pml.core.ports import Session
 from pml.core.processes import Process
-from pml.core.text import quote
+from pml.core.text import has_hidden, quote
 from pml.core.values import check
 from pml.service.desk import Desk
 from pml.service.loopback import guard_supervisor
-from pml.service.sessions import start_session
-from pml.service.tokens import create_token
+from pml.service.sessions import session_of, start_session
+from pml.service.tokens import MAX_NAME, create_token
 from pml.service.upkeep import end_session
 
 MAX_DEPTH: Final = 4  # a child of a child of a child: beyond that nobody oversees what goes on
@@ -59,6 +59,7 @@ class Launcher:
         self._on_ended = on_ended
         self._running: dict[SessionId, asyncio.Task[Outcome]] = {}
         self._why_stopped: dict[SessionId, str] = {}
+        self._launching = asyncio.Lock()  # the limits hold for launches at the same time too
 
     @property
     def is_on(self) -> bool:
@@ -69,8 +70,6 @@ class Launcher:
     ) -> Session:
         """Start an agent and return its session. Raises: Forbidden, Invalid, Conflict, Unavailable."""
         _check_wish(wish)
-        if parent is not None:
-            await _guard_launch(self._desk, wish, parent)
         order = Order(
             prompt=wish.prompt,
             cwd=_cwd(self._desk, wish.cwd, workspace),
@@ -79,10 +78,13 @@ class Launcher:
             loopback=wish.loopback,
             may_launch=wish.may_launch,
         )
-        session, token = await self._prepare(
-            order, name=wish.name, workspace=workspace, ttl_s=wish.ttl_s, parent=parent, by=by
-        )
-        self._running[session.id] = asyncio.create_task(self._run(session, order, token))
+        async with self._launching:
+            if parent is not None:
+                await _guard_launch(self._desk, wish, parent)
+            session, token = await self._prepare(
+                order, name=wish.name, workspace=workspace, ttl_s=wish.ttl_s, parent=parent, by=by
+            )
+            self._running[session.id] = asyncio.create_task(self._run(session, order, token))
         return session
 
     async def run_here(
@@ -97,7 +99,9 @@ class Launcher:
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
-            await self.stop(session.id, reason="interrupted")
+            with contextlib.suppress(NotFound):  # it is ending already
+                await self.stop(session.id, reason="interrupted")
+            await asyncio.wait({running})
             raise
 
     async def stop(self, session_id: SessionId, *, reason: str) -> None:
@@ -155,20 +159,29 @@ class Launcher:
             waits=order.loopback,
             ttl_s=ttl_s,
         )
-        config = self._agents.config_folder(session_id)
+        try:
+            return session, await self._enter(session, order, by)
+        except BaseException:  # also of who gave up: nothing stays live that nobody runs
+            outcome = Outcome(state=RunState.FAILED, exit_code=None, result="it could not be launched")
+            await asyncio.shield(close_run(desk, self._agents, session, outcome))
+            raise
+
+    async def _enter(self, session: Session, order: Order, by: Decider | None) -> str:
+        """Store the run and return the token of its session."""
+        desk = self._desk
         await desk.store.runs.add(
             Run(
-                session_id=session_id,
+                session_id=session.id,
                 order=order,
                 owner=desk.owners.me,
-                config=config,
+                config=self._agents.config_folder(session.id),
                 started_at=desk.clock.now(),
             )
         )
         _, token = await create_token(
-            desk, role=session.role, name=session.name, session_id=session_id, by=by
+            desk, role=session.role, name=session.name, session_id=session.id, by=by
         )
-        return session, token
+        return token
 
     async def _run(self, session: Session, order: Order, token: str) -> Outcome:
         """Run the agent and write down how it ended, whatever happens."""
@@ -177,7 +190,7 @@ class Launcher:
             books = _Books(self._desk, session.id)
             outcome = await self._agents.run(order, session_id=session.id, token=token, told=books)
         except asyncio.CancelledError:
-            why = self._why_stopped.pop(session.id, "stopped")
+            why = self._why_stopped.get(session.id, "stopped")
             outcome = Outcome(state=RunState.STOPPED, exit_code=None, result=why)
         except PmlError as exc:
             outcome = Outcome(state=RunState.FAILED, exit_code=None, result=exc.message)
@@ -187,26 +200,32 @@ class Launcher:
 
     async def _end(self, session: Session, outcome: Outcome) -> None:
         self._running.pop(session.id, None)
-        await close_run(self._desk, self._agents, session, outcome)
-        if self._on_ended is not None:
-            await self._on_ended(session.id)
-        for below in await self._desk.store.sessions.descendants(session.id):
-            if below.id in self._running:
+        self._why_stopped.pop(session.id, None)
+        try:
+            await close_run(self._desk, self._agents, session, outcome)
+            if self._on_ended is not None:
+                await self._on_ended(session.id)
+        finally:  # whatever the store says: what it launched does not outlive it
+            for below in await self._desk.store.sessions.descendants(session.id):
                 await self._stop_one(below.id, reason="the session that launched it ended")
 
     async def _stop_one(self, session_id: SessionId, *, reason: str) -> None:
         running = self._running.get(session_id)
         if running is None:
             return
-        self._why_stopped[session_id] = reason
-        running.cancel()
+        if session_id not in self._why_stopped:  # cancelled twice, it would not end the agent in peace
+            self._why_stopped[session_id] = reason
+            running.cancel()
         await asyncio.wait({running})
+        if self._running.pop(session_id, None) is not None:  # before its first step: it wrote nothing down
+            session = await session_of(self._desk, session_id)
+            await self._end(session, Outcome(state=RunState.STOPPED, exit_code=None, result=reason))
 
 
 async def close_run(desk: Desk, agents: Agents, session: Session, outcome: Outcome) -> None:
     """Write down how the run ended: its token, its questions and its configuration end with it."""
     now = desk.clock.now()
-    with contextlib.suppress(IllegalEvent):  # somebody else has closed it
+    with contextlib.suppress(IllegalEvent, NotFound):  # somebody else has closed it, or it never was
         await desk.store.runs.move(
             session.id,
             outcome.state,
@@ -266,6 +285,8 @@ def _check_wish(wish: Wish) -> None:
     check([wish.prompt, wish.name, wish.cwd, wish.model, list(wish.tools or ())], what="the launch")
     if not wish.prompt.strip() or len(wish.prompt) > MAX_PROMPT:
         raise Invalid(f"`prompt` needs 1 to {MAX_PROMPT:,} characters")
+    if wish.name is not None and (len(wish.name) > MAX_NAME or has_hidden(wish.name)):
+        raise Invalid(f"`name` has at most {MAX_NAME} characters, all of which can be seen")
     if wish.model is not None and (not wish.model or wish.model.startswith("-")):
         raise Invalid(f"`model` {quote(wish.model)} is no name of a model")
     low, high = _TTL_S
@@ -276,6 +297,13 @@ def _check_wish(wish: Wish) -> None:
 async def _guard_launch(desk: Desk, wish: Wish, parent: Session) -> None:
     """Raises: Forbidden, Conflict."""
     guard_supervisor(parent)
+    if (await session_of(desk, parent.id)).ended_at is not None:
+        raise Conflict(f"session `{parent.name}` has ended, so nobody would supervise its child")
+    if parent.waits and not wish.loopback:
+        raise Forbidden(
+            "this session asks for what no rule allows, so its child must ask too",
+            hint="leave `loopback_enabled` out",
+        )
     depth, above = 1, parent.parent_id
     while above is not None and depth <= MAX_DEPTH:
         session = await desk.store.sessions.get(above)

@@ -113,7 +113,7 @@ def _permit(consent: Consent, input: JsonObject) -> Permit:
     assert consent.record is not None
     error = refusal(consent.record)
     by = consent.record.decided_by
-    if by is not None and by.kind is DeciderKind.PARENT:
+    if consent.record.status is State.DENIED and by is not None and by.kind is DeciderKind.PARENT:
         said = consent.record.response_message
         message = "Denied by the session that supervises this one" + ("" if said is None else f": {said}")
         return Permit(allow=False, input=input, message=message)

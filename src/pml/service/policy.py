@@ -13,7 +13,7 @@ from pml.core.approvals import MatchedRule, SessionId
 from pml.core.digest import digest_call
 from pml.core.effective import Loosening, Settings, loosening, unite
 from pml.core.errors import ConfigInvalid, ToolDenied
-from pml.core.globs import Glob
+from pml.core.globs import covers as covers_tool
 from pml.core.matchers import Paths
 from pml.core.memory import META_TOOLS, SUPERVISING
 from pml.core.ports import Grant, Loaded, Session
@@ -122,7 +122,7 @@ async def judge_in_session(desk: Desk, session: Session, call: Call) -> Judged:
 
 def _is_given(tools: tuple[str, ...], tool: str) -> bool:
     """Tell whether a session that was given these may use the tool; those of PML's own carry or supervise."""
-    return tool in META_TOOLS or tool in SUPERVISING or any(Glob(glob).matches(tool) for glob in tools)
+    return tool in META_TOOLS or tool in SUPERVISING or any(covers_tool(glob, tool) for glob in tools)
 
 
 def refuse_denied(judged: Judged, tool: str) -> None:

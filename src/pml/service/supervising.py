@@ -86,16 +86,13 @@ async def next_for(desk: Desk, session: Session, *, of: SessionId | None, timeou
             requests, climbs_at = await due_requests(desk, session, of=of)
             if requests:
                 return Next(kind=Kind.REQUEST, requests=requests)
-            children = [
-                each
-                for each in await children_of(desk, session)
-                if each.session.parent_id == session.id and of in (None, each.session.id)
-            ]
-            for each in children:
-                if news := await _news(desk, each, insist=of is not None):
+            below = [each for each in await children_of(desk, session) if of in (None, each.session.id)]
+            for each in below:
+                is_own = each.session.parent_id == session.id  # what others say is their parents' to hear
+                if is_own and (news := await _news(desk, each, insist=of is not None)):
                     return news
             now = desk.clock.now()
-            running = any(each.run.state not in ENDED_RUN for each in children)
+            running = any(each.run.state not in ENDED_RUN for each in below)
             if now >= until or not (running or climbs_at):
                 return Next(kind=Kind.NOTHING)
             ends = min(until, climbs_at or until)

@@ -16,6 +16,7 @@ from pml.web.connections import Limits, impatient
 from pml.web.hosts import in_url
 
 _GRACE_S: Final = 2  # for what is being answered when the server ends: waits are kept elsewhere
+_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _FILES: Final = 65_536
 
 
@@ -40,9 +41,9 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def url_of(listening: socket.socket, *, scheme: str = "http") -> str:
-    """Return the URL of what is served there."""
+    """Return the URL of what is served there; what listens everywhere is this machine itself."""
     host, port = listening.getsockname()[:2]
-    return f"{scheme}://{in_url(host)}:{port}"
+    return f"{scheme}://{in_url(_EVERYWHERE.get(str(host), str(host)))}:{port}"
 
 
 async def serve(

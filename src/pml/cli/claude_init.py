@@ -1,0 +1,189 @@
+"""`pml init --claude-code`: PML's hook and gateway in the settings of Claude Code, and what else to know.
+
+Writes the hook and, for a project, the server; the client keeps a user's servers in a file that it rewrites
+itself, so for those its own command is shown. Asks nothing, and shows every line that it changes.
+"""
+
+import argparse
+import difflib
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pml.agents.hooks import SERVER
+from pml.agents.settings import (
+    hook_command,
+    hook_entry,
+    hook_settings,
+    read_settings,
+    with_hook,
+    with_server,
+    without_hook,
+    without_server,
+    write_settings,
+)
+from pml.cli.exits import Exit
+from pml.cli.output import print_json, say
+from pml.core.text import visible, visible_json
+from pml.core.values import JsonObject
+
+if TYPE_CHECKING:
+    from pml.app import Place
+
+ALLOWED: Final = f"mcp__{SERVER}"
+_READING: Final = ("Read", "Glob", "Grep", "TodoWrite")
+_HEADLESS: Final = "pml launch --loopback -- claude -p '…'"
+_UNLISTED: Final = {"approval": {"unlisted": "every_call"}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One file before and after; the same text where nothing has to change."""
+
+    path: Path
+    before: str | None
+    after: str | None
+
+    @property
+    def is_one(self) -> bool:
+        return self.before != self.after
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("Claude Code")
+    group.add_argument("--claude-code", action="store_true", help="set Claude Code up to ask PML")
+    where = group.add_mutually_exclusive_group()
+    where.add_argument("--user", action="store_true", help="for all projects of this user")
+    where.add_argument("--project", action="store_true", help="for this workspace (default)")
+    where.add_argument("--print", action="store_true", help="write nothing, show what would be written")
+    group.add_argument("--remove", action="store_true", help="take out what it has put in")
+
+
+def run(args: argparse.Namespace, place: "Place") -> int:
+    """Raises: ConfigInvalid, Unavailable; then nothing has been written."""
+    command = hook_command(sys.executable, str(place.home))
+    changes = _changes(place, command, for_user=args.user, remove=args.remove)
+    if not args.print:
+        for change in changes:
+            if change.is_one and change.after is not None:
+                write_settings(change.path, change.after, was=change.before)
+    if args.json:
+        print_json(_shape(changes, command, place, written=not args.print))
+        return Exit.OK
+    for change in changes:
+        _show(change, written=not args.print)
+    if not args.remove:
+        _tell(place, for_user=args.user)
+    elif args.user:
+        say(f"then: claude mcp remove --scope user {SERVER}")
+    return Exit.OK
+
+
+def _changes(place: "Place", command: Sequence[str], *, for_user: bool, remove: bool) -> list[Change]:
+    settings = _user_settings(place) if for_user else _project_settings(place)
+    text = read_settings(settings)
+    if remove:
+        after = None if text is None else without_hook(text, settings)
+    else:
+        after = with_hook(text, hook_entry(command), settings)
+    changes = [Change(path=settings, before=text, after=after)]
+    if not for_user:
+        path = place.workspace / ".mcp.json"
+        text = read_settings(path)
+        if remove:
+            after = None if text is None else without_server(text, SERVER, path)
+        else:
+            after = with_server(text, SERVER, _server(), path)
+        changes.append(Change(path=path, before=text, after=after))
+    return changes
+
+
+def _server() -> JsonObject:
+    """Return the gateway as other people of the project can start it too, if that is possible."""
+    if shutil.which("pml") is not None:
+        return {"command": "pml", "args": ["stdio"]}
+    return {"command": sys.executable, "args": ["-I", "-m", "pml", "stdio"]}
+
+
+def _server_command() -> list[str]:
+    server = _server()
+    words = [str(server["command"]), *(str(word) for word in _words(server))]
+    return ["claude", "mcp", "add", "--scope", "user", SERVER, "--", *words]
+
+
+def _words(server: JsonObject) -> Sequence[object]:
+    words = server["args"]
+    assert isinstance(words, list)
+    return words
+
+
+def settings_files(place: "Place") -> list[Path]:
+    """Return where settings of the client count in this workspace."""
+    local = place.workspace / ".claude"
+    return [_user_settings(place), local / "settings.json", local / "settings.local.json"]
+
+
+def mcp_files(place: "Place") -> list[Path]:
+    """Return where the client finds its MCP servers in this workspace."""
+    given = os.environ.get("CLAUDE_CONFIG_DIR")
+    return [(Path(given) if given else place.user_home) / ".claude.json", place.workspace / ".mcp.json"]
+
+
+def _user_settings(place: "Place") -> Path:
+    given = os.environ.get("CLAUDE_CONFIG_DIR")
+    return (Path(given) if given else place.user_home / ".claude") / "settings.json"
+
+
+def _project_settings(place: "Place") -> Path:
+    return place.workspace / ".claude" / "settings.local.json"  # names programs of this machine: not shared
+
+
+def _shape(changes: Sequence[Change], command: Sequence[str], place: "Place", *, written: bool) -> JsonObject:
+    return {
+        "files": [
+            {"path": str(each.path), "changed": each.is_one, "written": written and each.is_one}
+            for each in changes
+        ],
+        "settings": hook_settings(command),
+        "server": _server(),
+        "server_command": _server_command(),
+        "headless": _HEADLESS,
+        "not_twice": {"permissions_allow": [ALLOWED], "config": str(place.home / "config.json"), **_UNLISTED},
+    }
+
+
+def _show(change: Change, *, written: bool) -> None:
+    path = visible(str(change.path))
+    if not change.is_one:
+        say(f"{path} stays as it is")
+        return
+    verb = "created" if change.before is None else "changed"
+    say(f"{verb} {path}" if written else f"{path} would be {verb}")
+    before, after = (change.before or "").splitlines(), (change.after or "").splitlines()
+    for line in difflib.unified_diff(before, after, lineterm="", n=1):
+        if not line.startswith(("---", "+++", "@@")):
+            say(f"  {visible(line)}")
+
+
+def _tell(place: "Place", *, for_user: bool) -> None:
+    rules = " ".join(_READING)
+    say("")
+    if for_user:
+        say("the gateway, with Claude Code's own command:")
+        say(f"  {shlex.join(_server_command())}")
+    say("from its next start Claude Code asks PML before every tool that no rule names: `pml approvals list`")
+    say("  what only reads, if you like:")
+    say(f"    for tool in {rules}; do pml rules allow $tool; done")
+    say("  without a screen (`claude -p`), where the permission tool is asked:")
+    say(f"    {_HEADLESS}")
+    say("so as not to be asked twice for the tools behind PML, by Claude Code and by PML:")
+    say(f'    "permissions": {{"allow": ["{ALLOWED}"]}} in the settings of Claude Code, and')
+    say(f"    {visible_json(_UNLISTED, indent=None)} in {visible(str(place.home / 'config.json'))},")
+    say("    so that PML asks where Claude Code no longer does")
+    say("Claude Code's own rules go deny → ask → allow, PML's deny → allow → ask")
+    say("`pml doctor` proves that PML is asked")

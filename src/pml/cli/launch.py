@@ -1,0 +1,214 @@
+"""`pml launch`: an agent at this terminal, with the hub as its gateway, and asking there for its tools.
+
+Where no hub runs, one lives in this process for as long as the agent does.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator, Generator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pml.cli.exits import Exit
+from pml.cli.output import complain
+from pml.core.errors import Invalid, MayNotDecide
+from pml.core.text import quote, visible
+from pml.core.values import JsonObject
+
+if TYPE_CHECKING:
+    from pml.agents.claude_here import ClaudeHere
+    from pml.agents.command_line import Typed
+    from pml.app import Place
+    from pml.core.agents import Order, Outcome
+
+EXAMPLES = """With `--loopback` every tool of the agent is judged by your rules, and asked for where none
+allows it; settings and hooks of its own are shut out. Without it PML is only its gateway.
+
+examples:
+  pml launch --loopback -- claude -p 'add a test for the parser'
+  pml launch --loopback --may-launch --name lead -- claude       on its own screen
+  pml launch -- claude -p 'what does this do?' < parser.py
+
+exit codes: that of claude; 130 interrupted"""
+CLIENT: Final = "claude"
+_TIMEOUT_S: Final = (1, 24 * 3600)
+_SIGNALLED: Final = 128  # added to the number of a signal, as shells do
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.usage = "pml launch [options] -- claude [arguments of claude]"
+    parser.add_argument("--loopback", action="store_true", help="ask for its tools: `pml approvals` answers")
+    parser.add_argument(
+        "--may-launch", action="store_true", help="let it launch and decide for agents itself"
+    )
+    parser.add_argument("--name", help="the name of its session")
+    parser.add_argument(
+        "--timeout", type=_seconds, metavar="S", help="time to answer each question, in seconds"
+    )
+    parser.add_argument("--workspace", metavar="DIR", help="the workspace (default: the working directory)")
+    parser.add_argument(
+        "words", nargs=argparse.REMAINDER, metavar="claude …", help="the agent's command line"
+    )
+
+
+async def run(args: argparse.Namespace) -> int:
+    from pml.agents.command_line import read_typed
+    from pml.app import find_place
+
+    client, *words = _command(args.words)
+    typed = read_typed(words, loopback=args.loopback)
+    place = find_place(args.workspace)
+    await _guard(place)
+    async with _hub(place) as url:
+        agents = _agents(place, url, client, typed)
+        outcome = await _launch(args, place, typed, agents)
+    return _exit(outcome)
+
+
+def _command(words: Sequence[str]) -> list[str]:
+    """Return the command line of the agent. Raises: Invalid."""
+    given = [*words[1:]] if words[:1] == ["--"] else [*words]
+    hint = "pml launch --loopback -- claude -p 'what to do'"
+    if not given:
+        raise Invalid("there is nothing to launch", hint=hint)
+    if os.path.basename(given[0]) != CLIENT:
+        raise Invalid(f"PML launches `{CLIENT}`, and {quote(given[0])} is another program", hint=hint)
+    return given
+
+
+async def _guard(place: "Place") -> None:
+    """Raise MayNotDecide beneath an agent."""
+    from pml.app import open_desk
+    from pml.service.sessions import guard_person
+
+    async with open_desk(place) as desk:
+        try:
+            await guard_person(desk)
+        except MayNotDecide as exc:
+            hint = "an agent launches others with the tool `session_launch`"
+            raise MayNotDecide(exc.message, hint=hint) from exc
+
+
+def _agents(place: "Place", url: str, client: str, typed: "Typed") -> "ClaudeHere":
+    from pml.agents.claude_here import ClaudeHere
+    from pml.agents.given import given_pieces
+    from pml.app import open_agents
+
+    parts = open_agents(place, hub_url=lambda: url).parts
+    if os.sep in client:
+        path = os.path.abspath(client)
+        parts = replace(parts, find_claude=lambda: path)
+    return ClaudeHere(parts, typed, show=_show, complain=_show_error, given=given_pieces())
+
+
+async def _launch(
+    args: argparse.Namespace, place: "Place", typed: "Typed", agents: "ClaudeHere"
+) -> "Outcome":
+    from pml.app import open_desk, person
+    from pml.service.launching import Launcher, close_left_runs
+
+    if args.loopback:
+        complain("pml: what it asks for waits for an answer: `pml approvals list`, in another terminal")
+    async with open_desk(place) as desk:
+        await close_left_runs(desk, agents)
+        with contextlib.nullcontext() if typed.is_headless else _without_interrupts():
+            return await Launcher(desk, agents).run_here(
+                _order(args, place, typed),
+                name=args.name or typed.value("--name"),
+                workspace=str(place.workspace),
+                ttl_s=args.timeout,
+                by=person(),
+            )
+
+
+def _order(args: argparse.Namespace, place: "Place", typed: "Typed") -> "Order":
+    from pml.core.agents import Order
+
+    return Order(
+        prompt=typed.prompt or "",
+        cwd=str(place.workspace),
+        loopback=args.loopback,
+        may_launch=args.may_launch,
+        arguments=typed.arguments,
+    )
+
+
+@contextlib.asynccontextmanager
+async def _hub(place: "Place") -> AsyncGenerator[str]:
+    """Yield the URL of the hub that runs, or of one that this process is for as long."""
+    from pml.hub.presence import running_hub
+
+    running = running_hub(place.home)
+    if running is not None:
+        yield running.url
+        return
+    async with _own_hub(place) as url:
+        complain(f"pml: no hub runs, so one runs here until the agent ends: {url}")
+        yield url
+
+
+@contextlib.asynccontextmanager
+async def _own_hub(place: "Place") -> AsyncGenerator[str]:
+    from pml.app_hub import open_hub
+    from pml.cli.standing import servers_json
+    from pml.hub.origins import allowed_names
+    from pml.hub.presence import Presence, sole_hub
+    from pml.web.serving import listen, serve, url_of
+
+    async def servers(workspace: str) -> JsonObject:
+        return await servers_json(hub.desk, replace(place, workspace=Path(workspace)))
+
+    with sole_hub(place.home) as announce, listen("127.0.0.1", 0) as listening:
+        url, port = url_of(listening), listening.getsockname()[1]
+        allowed = allowed_names("127.0.0.1", port, scheme="http")
+        async with open_hub(place, url=url, allowed=allowed, servers=servers) as hub:
+            announce(Presence(url=url, pid=os.getpid(), started_at=hub.desk.clock.now()))
+            serving = asyncio.ensure_future(serve(hub.app, listening))
+            try:
+                yield url
+            finally:
+                serving.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await serving
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Generator[None]:
+    """Leave Ctrl-C to the agent's own screen."""
+    before = signal.signal(signal.SIGINT, lambda number, frame: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _exit(outcome: "Outcome") -> int:
+    from pml.core.agents import RunState
+
+    if outcome.exit_code is None:
+        complain(f"pml: {visible(outcome.result or outcome.state)}")
+        return Exit.OK if outcome.state is RunState.DONE else Exit.FAILED
+    return outcome.exit_code if outcome.exit_code >= 0 else _SIGNALLED - outcome.exit_code
+
+
+def _show(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def _show_error(data: bytes) -> None:
+    sys.stderr.buffer.write(data)
+    sys.stderr.buffer.flush()
+
+
+def _seconds(text: str) -> int:
+    low, high = _TIMEOUT_S
+    if not (text.isascii() and text.isdigit() and low <= int(text) <= high):
+        raise argparse.ArgumentTypeError(f"must be a number of seconds from {low} to {high}")
+    return int(text)

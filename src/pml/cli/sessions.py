@@ -1,0 +1,229 @@
+"""`pml sessions`: the tree of agents, what each said, and stopping one with all that it launched."""
+
+import argparse
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pml.cli.cards import short, span
+from pml.cli.exits import Exit
+from pml.cli.opening import opened
+from pml.cli.output import Shown, print_json, print_table, say
+from pml.cli.verbs import Verbs, run_verb
+from pml.core.agents import ENDED_RUN, Message, Outcome, Run, RunState
+from pml.core.approvals import SessionId, State, instant
+from pml.core.errors import Conflict, Invalid, NotFound
+from pml.core.ports import ApprovalQuery, Session
+from pml.core.text import quote, visible
+from pml.core.values import Json
+from pml.core.wire import message_json, session_json
+
+if TYPE_CHECKING:
+    from pml.service.desk import Desk
+
+EXAMPLES = """examples:
+  pml sessions list                   who runs, who started whom, and who waits for an answer
+  pml sessions show 3f2a              one of them; the start of its id is enough
+  pml sessions messages 3f2a --follow what it says, as it says it
+  pml sessions stop 3f2a              end it, and all that it launched
+
+exit codes: 0 ok, 1 failed, 2 usage, 5 not found"""
+_PAGE: Final = 1000
+_LOOK_AGAIN_S: Final = 1.0  # a message may come from another process whose hint was lost
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Standing:
+    """A session and how it stands."""
+
+    session: Session
+    run: Run | None
+    waiting: int
+
+    @property
+    def state(self) -> str:
+        from pml.service.supervising import WAITING, child
+
+        if self.run is not None:
+            return child(self.session, self.run, waiting=self.waiting).state
+        if self.session.ended_at is not None:
+            return "ended"
+        return WAITING if self.waiting else "connected"
+
+    def as_json(self) -> dict[str, Json]:
+        return session_json(self.session, self.run, state=self.state, waiting=self.waiting)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    verbs = Verbs(parser)
+    listing = verbs.add(
+        "list", "list the sessions of all agents, each beneath the one that started it", _list
+    )
+    listing.add_argument("--all", action="store_true", help="also those that have ended")
+    showing = verbs.add("show", "show one session", _show)
+    messages = verbs.add("messages", "print what a launched agent said and used, oldest first", _messages)
+    messages.add_argument("--follow", action="store_true", help="go on until it ends")
+    stopping = verbs.add("stop", "end a launched agent and all that it launched", _stop)
+    for parser in (showing, messages, stopping):
+        parser.add_argument("id", metavar="ID", help="an id, or the start of one")
+
+
+run = run_verb
+
+
+async def _list(args: argparse.Namespace) -> int:
+    async with opened(args) as desk:
+        sessions = await _all_sessions(desk) if args.all else await desk.store.sessions.live()
+        found = [await _standing(desk, session) for session in sessions]
+    if args.json:
+        print_json({"sessions": [each.as_json() for each in found]})
+    elif not found:
+        say("nothing here yet" if args.all else "no session runs")
+    else:
+        columns = ("session", "id", "state", "waiting", "turns", "cost", "workspace")
+        print_table(columns, [_row(depth, each) for depth, each in _tree(found)])
+    return Exit.OK
+
+
+async def _show(args: argparse.Namespace) -> int:
+    async with opened(args) as desk:
+        found = await _standing(desk, await _find(desk, args.id))
+        now = desk.clock.now()
+    if args.json:
+        print_json(found.as_json())
+        return Exit.OK
+    session, run = found.session, found.run
+    say(f"{visible(session.name)} ({session.id}): {found.state}")
+    parent = "" if session.parent_id is None else f", started by {short(session.parent_id)}"
+    say(f"  {session.role} in {visible(session.workspace)}{parent}")
+    say(f"  since {instant(session.started_at)} ({span((now - session.started_at).total_seconds())} ago)")
+    if found.waiting:
+        say(f"  waits for {found.waiting} answers: `pml approvals list --session {session.id}`")
+    if run is not None:
+        say(f"  {run.turns} turns, {_cost(run)}; prompt {quote(run.order.prompt)}")
+        if run.result is not None:
+            say(f"  result: {visible(run.result)}")
+    return Exit.OK
+
+
+async def _messages(args: argparse.Namespace) -> int:
+    async with opened(args) as desk:
+        session = await _find(desk, args.id)
+        await _launched(desk, session)
+        seen, told = 0, list[Message]()
+        with desk.store.changes.watch() as changes:
+            while True:
+                is_over = not args.follow or (await _launched(desk, session)).state in ENDED_RUN
+                while found := await desk.store.runs.messages(session.id, after=seen):
+                    seen = found[-1].seq
+                    told += found if args.json and not args.follow else []
+                    _print_messages(found, args)
+                if is_over:
+                    break
+                await changes.wait(_LOOK_AGAIN_S)
+    if args.json and not args.follow:
+        print_json({"messages": [message_json(message) for message in told]})
+    return Exit.OK
+
+
+def _print_messages(found: Sequence[Message], args: argparse.Namespace) -> None:
+    for message in found:
+        if not args.json:
+            say(f"{message.at:%H:%M:%SZ} {message.kind:<6} {visible(message.text)}")
+        elif args.follow:
+            say(json.dumps(message_json(message)))
+
+
+async def _stop(args: argparse.Namespace) -> int:
+    """Mark it stopped, then end its processes: whoever runs it finds it closed."""
+    from pml.app import find_place, open_agents
+    from pml.service.launching import close_run
+    from pml.service.sessions import guard_person
+
+    async with opened(args) as desk:
+        await guard_person(desk)
+        session = await _find(desk, args.id)
+        if (await _launched(desk, session)).state in ENDED_RUN:
+            raise Conflict(f"session {quote(session.name)} has ended already")
+        agents = open_agents(find_place(args.workspace), hub_url=str)
+        for each in [session, *await desk.store.sessions.descendants(session.id)]:
+            run = await desk.store.runs.get(each.id)
+            if run is None or run.state in ENDED_RUN:
+                continue
+            outcome = Outcome(state=RunState.STOPPED, exit_code=None, result="stopped by a person")
+            await close_run(desk, agents, each, outcome)
+            if each.process is not None:
+                agents.kill(each.process)
+    if args.json:
+        print_json({"stopped": session.id})
+    else:
+        say(f"stopped {visible(session.name)}")
+    return Exit.OK
+
+
+async def _all_sessions(desk: "Desk") -> list[Session]:
+    found: list[Session] = []
+    while page := await desk.store.sessions.page(
+        after=(found[-1].started_at, found[-1].id) if found else None, limit=_PAGE
+    ):
+        found += page
+    return found
+
+
+async def _find(desk: "Desk", start: str) -> Session:
+    """Return the session whose id begins so. Raises: NotFound, Invalid if several do."""
+    exact = await desk.store.sessions.get(SessionId(start))
+    if exact is not None:
+        return exact
+    found = [session for session in await _all_sessions(desk) if start and session.id.startswith(start)]
+    if not found:
+        raise NotFound(f"no session {quote(start)}", hint="`pml sessions list --all` shows them")
+    if len(found) > 1:
+        raise Invalid(f"{len(found)} sessions begin with {quote(start)}", hint="give more of the id")
+    return found[0]
+
+
+async def _launched(desk: "Desk", session: Session) -> Run:
+    """Raises: Invalid if PML did not launch it."""
+    run = await desk.store.runs.get(session.id)
+    if run is None:
+        raise Invalid(
+            f"session {quote(session.name)} was not launched by PML",
+            hint="it ends with the client that opened it",
+        )
+    return run
+
+
+async def _standing(desk: "Desk", session: Session) -> _Standing:
+    query = ApprovalQuery(states=frozenset({State.PENDING}), session_id=session.id, limit=_PAGE)
+    waiting = len(await desk.store.approvals.page(query))
+    return _Standing(session=session, run=await desk.store.runs.get(session.id), waiting=waiting)
+
+
+def _tree(found: Sequence[_Standing]) -> Iterator[tuple[int, _Standing]]:
+    """Yield every session beneath the one that started it, oldest first, with its depth."""
+    shown = {each.session.id for each in found}
+    below: defaultdict[SessionId | None, list[_Standing]] = defaultdict(list)
+    for each in sorted(found, key=lambda each: (each.session.started_at, each.session.id)):
+        parent = each.session.parent_id
+        below[parent if parent in shown else None].append(each)
+    waiting = [(0, each) for each in reversed(below[None])]
+    while waiting:
+        depth, each = waiting.pop()
+        yield depth, each
+        waiting += [(depth + 1, lower) for lower in reversed(below[each.session.id])]
+
+
+def _row(depth: int, each: _Standing) -> tuple[str, ...]:
+    run = each.run
+    name = Shown("  " * depth + visible(each.session.name))
+    turns, cost = ("", "") if run is None else (str(run.turns), _cost(run))
+    waiting = str(each.waiting) if each.waiting else ""
+    return name, short(each.session.id), each.state, waiting, turns, cost, each.session.workspace
+
+
+def _cost(run: Run) -> str:
+    return f"${run.cost_usd:.4f}"

@@ -1,0 +1,293 @@
+"""MCP over Streamable HTTP, in both eras, on one path: which request is what, and what is refused.
+
+Whoever comes here has been identified. Legacy requests belong to the session of a handshake; modern ones
+stand on their own, and end when their connection does. What the methods mean is not known here.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Final
+
+from pml.core.approvals import SessionId
+from pml.core.identity import Identity, TokenRole
+from pml.downstream.connection import SERVER_ERROR, Connection, Origin, RpcError, error_line
+from pml.downstream.door import Answering
+from pml.downstream.eras import ASSUMED, METHOD_NOT_FOUND, MODERN, Era, legacy_era
+from pml.downstream.http_rules import (
+    LAST_EVENT,
+    SESSION,
+    STATUS_OF_ERROR,
+    VERSION,
+    Refused,
+    Vanished,
+    check_accept,
+    check_media,
+    check_message,
+    check_modern,
+    check_version,
+    is_modern,
+    read_body,
+    read_headers,
+    refuse,
+    reply,
+)
+from pml.downstream.http_visits import Event, Session, Visit, read_event_id
+from pml.downstream.messages import Batch, Message, Notification, Request, Response, read
+from pml.downstream.streams import Stream
+from pml.web.visitors import identity_of
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+BEAT_S: Final = 15.0  # proxies close what is silent for half a minute
+_LOST: Final = "the connection was lost, and with it the answer; the call may have run"
+_UNKNOWN: Final = -32001  # as the SDKs call a session that is not there
+
+OpenGateway = Callable[[Identity, Connection, Era, AsyncExitStack], Awaitable[Answering]]
+Headers = Mapping[str, str]
+
+
+class McpEndpoint:
+    """An ASGI application for one path."""
+
+    def __init__(
+        self,
+        open_gateway: OpenGateway,
+        *,
+        must_resume: Callable[[SessionId], Awaitable[bool]] | None = None,
+        debug: bool,
+    ) -> None:
+        """`open_gateway` is called at the first request of a token's session that needs it.
+
+        Sessions that `must_resume` are spoken to in the legacy era only: in the modern one a call that is
+        cut off, as by a restart, is lost.
+        """
+        self._open_gateway = open_gateway
+        self._must_resume = must_resume
+        self._debug = debug
+        self._visits: dict[SessionId, Visit] = {}
+        self._streams: set[Stream] = set()
+        self._beating: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        try:
+            identity = identity_of(scope)
+            visit = self._visit(identity)
+            headers = read_headers(scope["headers"])
+            with visit.attended():
+                match scope["method"]:
+                    case "POST":
+                        await self._post(identity, visit, headers, receive, send)
+                    case "GET":
+                        await self._get(visit, headers, receive, send)
+                    case "DELETE":
+                        await self._delete(visit, headers, send)
+                    case _:
+                        raise refuse(405, "only POST, GET and DELETE", (b"allow", b"GET, POST, DELETE"))
+        except Refused as exc:
+            await exc.tell(send)
+        except Vanished:
+            return
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests of all sessions are being answered."""
+        return sum(visit.connection.in_flight for visit in self._visits.values())
+
+    async def end(self, session_id: SessionId) -> None:
+        """End what the session is doing here: its requests are cancelled, its gateway closed."""
+        visit = self._visits.pop(session_id, None)
+        if visit is not None:
+            await visit.close()
+
+    async def close(self) -> None:
+        """End every session, and take no more."""
+        self._is_closed = True
+        if self._beating is not None:
+            self._beating.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._beating
+        visits = list(self._visits.values())
+        self._visits.clear()
+        await asyncio.gather(*(visit.close() for visit in visits))
+
+    def _visit(self, identity: Identity) -> Visit:
+        if identity.role is TokenRole.PERSON or identity.session_id is None:
+            raise refuse(403, "a person's token decides; it calls no tools")
+        if self._is_closed:
+            raise refuse(503, "the server is stopping", code=SERVER_ERROR)
+        visit = self._visits.get(identity.session_id)
+        if visit is None:
+            visit = self._visits[identity.session_id] = Visit(
+                lambda connection, era, stack: self._open_gateway(identity, connection, era, stack),
+                debug=self._debug,
+            )
+        if self._beating is None:
+            self._beating = asyncio.get_running_loop().create_task(self._beat())
+        return visit
+
+    async def _beat(self) -> None:
+        """Keep streams alive on their way, and close what nobody has used for long."""
+        while True:
+            await asyncio.sleep(BEAT_S)
+            for stream in list(self._streams):
+                stream.beat()
+            for session_id in [id for id, visit in self._visits.items() if visit.is_idle]:
+                await self.end(session_id)
+
+    async def _post(
+        self, identity: Identity, visit: Visit, headers: Headers, receive: "Receive", send: "Send"
+    ) -> None:
+        check_media(headers)
+        message = read(await read_body(receive, headers))
+        check_message(message)
+        if is_modern(message, headers):
+            check_modern(message, headers)
+            await self._check_era(identity, message)
+            await self._answer_modern(visit, message, receive, send)
+            return
+        check_version(headers)
+        if isinstance(message, Request) and message.method == "initialize" and SESSION not in headers:
+            await self._shake_hands(visit, message, receive, send)
+            return
+        session = _session(visit, headers)
+        if isinstance(message, Batch) and not visit.has_batches(session):
+            raise refuse(400, "this protocol version has no batches")
+        await self._answer_legacy(visit, session, message, receive, send)
+
+    async def _check_era(self, identity: Identity, message: Message | Batch) -> None:
+        """Raises: Refused, as by a server that knows no modern era."""
+        must_resume, session_id = self._must_resume, identity.session_id
+        if must_resume is None or session_id is None or not isinstance(message, Request):
+            return
+        if await must_resume(session_id):
+            unknown = RpcError(METHOD_NOT_FOUND, "this session is spoken to after `initialize` only")
+            raise Refused(400, unknown, id=message.id)
+
+    async def _answer_modern(
+        self, visit: Visit, message: Message | Batch, receive: "Receive", send: "Send"
+    ) -> None:
+        if not isinstance(message, Request):  # nothing here hears it: a client cancels by closing its stream
+            await reply(send, 202, b"")
+            return
+        stream, origin = Stream(statuses=STATUS_OF_ERROR), Origin()
+        visit.connection.take(message, origin, stream, stream)
+        stream.close()
+        await self._run(stream, receive, send)
+
+    async def _shake_hands(self, visit: Visit, request: Request, receive: "Receive", send: "Send") -> None:
+        try:
+            era = legacy_era(request.params)
+        except RpcError as exc:
+            raise Refused(400, exc, id=request.id) from exc
+        session = visit.shake_hands(era)
+        if session is None:
+            raise refuse(503, "too many sessions", code=SERVER_ERROR)
+        stream = Stream(headers=[(SESSION.encode(), session.id.encode())])
+        visit.connection.take(request, session.origin, stream, stream)
+        stream.close()
+        await self._run(stream, receive, send)
+
+    async def _answer_legacy(
+        self,
+        visit: Visit,
+        session: Session,
+        message: Message | Batch,
+        receive: "Receive",
+        send: "Send",
+        *,
+        at_once: bool = False,
+    ) -> None:
+        if not _is_answered(message):
+            for each in message.messages if isinstance(message, Batch) else (message,):
+                visit.connection.take(each, session.origin, Stream())
+            await reply(send, 202, b"")
+            return
+        if isinstance(message, Batch):
+            stream = session.open_stream(None)
+            visit.connection.take_batch(message, session.origin, stream, stream)
+        else:
+            stream = session.open_stream(message.id if isinstance(message, Request) else None)
+            visit.connection.take(message, session.origin, stream, stream)
+        stream.close()
+        await self._run(stream, receive, send, at_once=at_once)
+        session.settle(stream)
+
+    async def _get(self, visit: Visit, headers: Headers, receive: "Receive", send: "Send") -> None:
+        if headers.get(VERSION) == MODERN:
+            raise refuse(405, "modern clients POST `subscriptions/listen`", (b"allow", b"POST"))
+        check_accept(headers, "text/event-stream")
+        check_version(headers)
+        event = read_event_id(headers.get(LAST_EVENT, ""))
+        if event is not None and event.stream:
+            await self._resume(visit, event, headers, receive, send)
+            return
+        session = _session(visit, headers)
+        stream = session.standalone
+        if stream is None:
+            stream = session.open_standalone()
+        elif event is not None:
+            stream.resume(event.number)
+        elif not stream.gone:
+            raise refuse(409, "the session has its stream already")
+        else:
+            stream.resume(stream.number)
+        await self._run(stream, receive, send, at_once=True)
+
+    async def _resume(
+        self, visit: Visit, event: Event, headers: Headers, receive: "Receive", send: "Send"
+    ) -> None:
+        """Take up the stream of a request whose connection was lost.
+
+        A client waits for ever if it is refused here, so what is lost is answered with an error.
+        """
+        session = visit.sessions.get(headers.get(SESSION, ""))
+        stream = None if session is None else session.find(event)
+        if session is not None and stream is not None:
+            stream.resume(event.number)
+            await self._run(stream, receive, send, at_once=True)
+            session.settle(stream)
+            return
+        if session is None and event.again is not None and SESSION in headers:
+            era = Era(version=headers.get(VERSION, ASSUMED), client="resumed", capabilities={})
+            session = visit.shake_hands(era, id=headers[SESSION])
+        if session is not None and event.again is not None and event.request is not None:
+            again = Request(event.request, "tools/call", event.again)
+            await self._answer_legacy(visit, session, again, receive, send, at_once=True)
+            return
+        if event.request is None:
+            raise refuse(404, "no such stream", code=_UNKNOWN)
+        stream = Stream()
+        stream.write(error_line(event.request, RpcError(SERVER_ERROR, _LOST)))
+        stream.finish()
+        await self._run(stream, receive, send)
+
+    async def _delete(self, visit: Visit, headers: Headers, send: "Send") -> None:
+        check_version(headers)
+        visit.end(_session(visit, headers))
+        await reply(send, 200, b"")
+
+    async def _run(self, stream: Stream, receive: "Receive", send: "Send", *, at_once: bool = False) -> None:
+        self._streams.add(stream)
+        try:
+            await stream.run(receive, send, at_once=at_once)
+        finally:
+            self._streams.discard(stream)
+
+
+def _is_answered(message: Message | Batch) -> bool:
+    messages = message.messages if isinstance(message, Batch) else (message,)
+    return not all(isinstance(each, Notification | Response) for each in messages)
+
+
+def _session(visit: Visit, headers: Headers) -> Session:
+    """Return the session that the request belongs to. Raises: Refused."""
+    id = headers.get(SESSION)
+    if id is None:
+        raise refuse(400, "the header Mcp-Session-Id is missing: `initialize` gives one")
+    session = visit.sessions.get(id)
+    if session is None:
+        raise refuse(404, "no such session: `initialize` begins a new one", code=_UNKNOWN)
+    return session

@@ -1,0 +1,137 @@
+"""Agents as processes: what of PML they see, and that ending them ends all that they started."""
+
+import asyncio
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pml.core.errors import Unavailable
+from pml.core.permissions import Containment
+from pml.host.processes import SystemProcesses
+from pml.upstream.agents_box import AgentBox, AgentProcess, end_tree
+from tests.upstream.boxes import need as need_box
+
+WAIT_S = 30.0  # only ever reached by something that hangs
+KINDS = [Containment.BUBBLEWRAP, Containment.LANDLOCK, Containment.NONE]
+STUBBORN = "trap '' TERM HUP; echo pid=$$; while :; do sleep 0.1; done"
+
+
+class Yard:
+    """A home of PML, a workspace, and what agents there print."""
+
+    def __init__(self, home: Path, workspace: Path) -> None:
+        self.home = home
+        self.workspace = workspace
+        self.heard = bytearray()
+        self.complained = bytearray()
+
+    async def start(self, script: str, kind: Containment, *, cwd: str | None = None) -> AgentProcess:
+        box = AgentBox(home=self.home, user_home=self.home.parent, kind=kind)
+        return await box.start(
+            ("/bin/sh", "-c", script),
+            cwd=cwd or str(self.workspace),
+            environment={"PATH": "/usr/bin:/bin"},
+            heard=self.heard.extend,
+            complained=self.complained.extend,
+        )
+
+    async def said(self, text: bytes) -> None:
+        await wait_for(lambda: text in self.heard)
+
+
+async def wait_for(look: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not look():  # noqa: ASYNC110 - it happens in another process
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def yard(home: Path, tmp_path: Path) -> Yard:
+    pml_home, workspace = home / ".pml", tmp_path / "shop"
+    pml_home.mkdir(mode=0o700)
+    (pml_home / "secret").write_text("of PML")
+    (workspace / "sub").mkdir(parents=True)
+    (workspace / ".pml.json").write_text("as it was\n")
+    return Yard(pml_home, workspace)
+
+
+@pytest.mark.parametrize("kind", [Containment.BUBBLEWRAP, Containment.LANDLOCK])
+async def test_an_agent_does_not_see_pmls_home(yard: Yard, kind: Containment) -> None:
+    need_box(kind)
+    process = await yard.start(f"cat {yard.home}/secret; echo done", kind)
+    assert await asyncio.wait_for(process.finished(), WAIT_S) == 0
+    await process.stop()
+    assert bytes(yard.heard) == b"done\n"
+
+
+@pytest.mark.parametrize("cwd", [".", "sub"])
+async def test_an_agent_cannot_change_its_workspaces_rules(yard: Yard, cwd: str) -> None:
+    need_box(Containment.BUBBLEWRAP)
+    script = f"echo changed > {yard.workspace}/.pml.json; echo done"
+    process = await yard.start(script, Containment.BUBBLEWRAP, cwd=str(yard.workspace / cwd))
+    await asyncio.wait_for(process.finished(), WAIT_S)
+    await process.stop()
+    assert b"done" in yard.heard
+    assert (yard.workspace / ".pml.json").read_text() == "as it was\n"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_agent_is_fed_heard_and_tells_how_it_ended(yard: Yard, kind: Containment) -> None:
+    need_box(kind)
+    process = await yard.start("cat; echo trouble >&2; exit 7", kind)
+    assert SystemProcesses().running(process.process)
+    process.feed(b"x" * 3_000_000)
+    await asyncio.wait_for(process.fed(), WAIT_S)
+    process.close_input()
+    assert await asyncio.wait_for(process.finished(), WAIT_S) == 7
+    await process.stop()
+    assert (len(yard.heard), bytes(yard.complained)) == (3_000_000, b"trouble\n")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_stopping_ends_what_left_the_group_and_ignores_signals(yard: Yard, kind: Containment) -> None:
+    need_box(kind)
+    process = await yard.start(f"setsid sh -c {shlex.quote(STUBBORN)} & wait", kind)
+    await yard.said(b"\n")
+    pid = int(bytes(yard.heard).partition(b"pid=")[2])
+    assert SystemProcesses().find(pid) is not None
+    await asyncio.wait_for(process.stop(), WAIT_S)
+    await wait_for(lambda: SystemProcesses().find(pid) is None)
+    assert not SystemProcesses().running(process.process)
+
+
+async def test_another_process_of_the_same_number_is_left_alone(yard: Yard) -> None:
+    process = await yard.start("echo up; cat", Containment.NONE)
+    await yard.said(b"up")
+    other = type(process.process)(pid=process.process.pid, started=process.process.started - 1)
+    assert end_tree(other, signal.SIGKILL) == []
+    assert SystemProcesses().running(process.process)
+    await process.stop()
+
+
+async def test_an_agent_that_cannot_be_started_says_why_and_not_as_a_server(yard: Yard) -> None:
+    with pytest.raises(Unavailable, match=r"^the agent cannot be started: ") as failed:
+        await yard.start("true", Containment.NONE, cwd=str(yard.workspace / "gone"))
+    assert "server" not in failed.value.message
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_agent_at_the_terminal_shares_it_and_is_known_by_its_own_process(
+    yard: Yard, kind: Containment, capfd: pytest.CaptureFixture[str]
+) -> None:
+    need_box(kind)
+    box = AgentBox(home=yard.home, user_home=yard.home.parent, kind=kind)
+    code = "import os; print(os.getpid(), os.getpgid(0), os.getsid(0), flush=True)"
+    started = await box.start_here(
+        (sys.executable, "-c", code), cwd=str(yard.workspace), environment={"PATH": "/usr/bin:/bin"}
+    )
+    assert await asyncio.wait_for(started.finished(), WAIT_S) == 0
+    await started.stop()
+    pid, group, session = map(int, capfd.readouterr().out.split())
+    assert pid == started.process.pid
+    assert (group, session) == (os.getpgid(0), os.getsid(0))

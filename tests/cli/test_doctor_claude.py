@@ -1,0 +1,143 @@
+"""`pml doctor` and Claude Code: what is set up, what goes round PML, and the proof with the client itself."""
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pml.agents.probe import Proof
+from pml.cli import claude_checks
+from tests.commands import Pml, run_process
+from tests.e2e.claude import binary
+from tests.promises import promise
+
+VERSION = "2.1.325"
+
+
+@pytest.fixture
+def claude(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program that only tells a version, alone on the PATH."""
+    return install(tmp_path, monkeypatch, f"echo '{VERSION} (Claude Code)'")
+
+
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Path:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    program = programs / "claude"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.defpath}")
+    return program
+
+
+def said(pml: Pml, name: str, *options: str) -> list[tuple[str, str]]:
+    checks = pml("doctor", "--json", "--quick", *options).json["checks"]
+    return [(each["status"], each["message"]) for each in checks if each["name"] == name]
+
+
+def test_without_claude_code_it_says_how_to_get_it(pml: Pml, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    ran = pml("doctor", "--json")
+    [check] = [each for each in ran.json["checks"] if each["name"] == "claude"]
+    assert (ran.code, check["status"], "npm install" in check["hint"]) == (0, "ok", True)
+
+
+def test_the_version_is_told_and_one_that_lets_tools_run_when_a_hook_fails_is_a_warning(
+    pml: Pml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = install(tmp_path, monkeypatch, "echo '2.1.294 (Claude Code)'")
+    [(status, message)] = said(pml, "claude")
+    assert (status, "2.1.294" in message) == ("warn", True)
+    program.write_text(f"#!/bin/sh\necho '{VERSION} (Claude Code)'\n")
+    assert said(pml, "claude") == [("ok", f"{program} {VERSION}")]
+    program.write_text("#!/bin/sh\n")
+    assert said(pml, "claude")[0][0] == "warn"
+
+
+@pytest.mark.usefixtures("claude")
+def test_what_init_writes_is_found_again(pml: Pml) -> None:
+    for name in ("claude hook", "claude server"):
+        assert said(pml, name)[0][1].startswith("not set up")
+    pml("init", "--claude-code")
+    for name in ("claude hook", "claude server"):
+        assert said(pml, name) == [("ok", "set up")]
+
+
+@pytest.mark.usefixtures("claude")
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"disableAllHooks": True}, "turns all hooks off"),
+        ({"env": {"PML_HOME": "/tmp/x"}}, "sets PML_HOME for every hook"),
+        ({"env": {"LD_PRELOAD": "x.so"}}, "sets LD_PRELOAD for every hook"),
+    ],
+)
+def test_settings_of_a_project_that_go_round_the_hook_are_a_warning(
+    pml: Pml, workspace: Path, settings: Mapping[str, Any], told: str
+) -> None:
+    (workspace / ".claude").mkdir()
+    (workspace / ".claude" / "settings.json").write_text(json.dumps(settings))
+    [(status, message)] = said(pml, "claude settings")
+    assert (status, told in message) == ("warn", True)
+
+
+@pytest.mark.usefixtures("claude")
+def test_a_hook_whose_program_is_gone_fails(pml: Pml, workspace: Path) -> None:
+    pml("init", "--claude-code")
+    path = workspace / ".claude" / "settings.local.json"
+    path.write_text(path.read_text().replace(sys.executable, "/nowhere/python"))
+    assert ("fail", True) in [
+        (status, "/nowhere/python" in text) for status, text in said(pml, "claude hook")
+    ]
+
+
+@pytest.mark.usefixtures("claude")
+@pytest.mark.parametrize("text", ["{", "[]", '{"env": 7}', '{"hooks": {"PreToolUse": [7, {"hooks": 1}]}}'])
+def test_odd_settings_do_not_stop_it(pml: Pml, workspace: Path, text: str) -> None:
+    (workspace / ".claude").mkdir()
+    (workspace / ".claude" / "settings.json").write_text(text)
+    assert said(pml, "claude hook")[0][1].startswith("not set up")
+
+
+@pytest.mark.parametrize(
+    ("proof", "problem"),
+    [
+        (Proof(told=("denied by user config", ""), denied_ran=True, allowed_ran=True), "did not ask PML"),
+        (Proof(told=(), denied_ran=False, allowed_ran=False), "did not ask PML"),
+        (Proof(told=("hook error", ""), denied_ran=False, allowed_ran=True), "did not ask PML: hook error"),
+        (Proof(told=("denied by user config", "no"), denied_ran=False, allowed_ran=False), "did not run: no"),
+    ],
+)
+def test_only_a_denied_command_that_did_not_run_and_an_allowed_one_that_did_are_a_proof(
+    proof: Proof, problem: str
+) -> None:
+    assert proof.problem is not None
+    assert problem in proof.problem
+
+
+@promise("hook:fails-closed")
+def test_the_client_itself_proves_that_the_hook_and_the_permission_tool_are_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: Path
+) -> None:
+    install(tmp_path, monkeypatch, f'exec "{binary()}" "$@"')
+    ran = run_process("doctor", "--json", "--workspace", str(tmp_path))
+    proofs = {each["name"]: each for each in ran.json["checks"] if "proven" in each["message"]}
+    assert {name: each["status"] for name, each in proofs.items()} == {
+        "hook proof": "ok",
+        "permit proof": "ok",
+    }, ran.out
+    assert not (home / ".pml").exists()
+
+
+def test_a_client_that_does_not_ask_the_hook_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_settings(command: object) -> dict[str, object]:
+        return {}
+
+    monkeypatch.setattr("pml.agents.settings.hook_settings", no_settings)
+    check = next(claude_checks.check_proof(binary(), lambda _: None))
+    assert check.status == "fail"
+    assert "a command that a rule denies ran" in check.message

@@ -1,0 +1,88 @@
+"""`pml init --claude-code`: what it writes into Claude Code's settings, and that it shows all of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands import Pml
+from tests.promises import promise
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def hook_of(settings: Path) -> Any:
+    [entry] = read(settings)["hooks"]["PreToolUse"]
+    [hook] = entry["hooks"]
+    return hook
+
+
+def test_a_project_gets_the_hook_for_this_machine_and_the_gateway_for_everybody(
+    pml: Pml, workspace: Path, pml_home: Path
+) -> None:
+    ran = pml("init", "--claude-code")
+    assert ran.code == 0
+    hook = hook_of(workspace / ".claude" / "settings.local.json")
+    assert (hook["onFailure"], str(pml_home) in hook["command"]) == ("block", True)
+    assert read(workspace / ".mcp.json")["mcpServers"]["pml"]["args"][-1] == "stdio"
+    for shown in (
+        "+",
+        "onFailure",
+        "mcp__pml",
+        '"unlisted": "every_call"',
+        "deny → ask → allow",
+        "pml launch",
+    ):
+        assert shown in ran.out
+    assert not (workspace / ".pml.json").exists()
+
+
+def test_a_user_gets_the_hook_and_the_command_that_adds_the_gateway(
+    pml: Pml, home: Path, workspace: Path
+) -> None:
+    ran = pml("init", "--claude-code", "--user")
+    assert hook_of(home / ".claude" / "settings.json")["onFailure"] == "block"
+    assert "claude mcp add --scope user pml -- " in ran.out
+    assert list(workspace.iterdir()) == []
+
+
+def test_a_second_time_changes_nothing_and_removing_leaves_the_rest(pml: Pml, home: Path) -> None:
+    settings = home / ".claude" / "settings.json"
+    settings.parent.mkdir()
+    settings.write_text('{"model": "opus", "hooks": {"Stop": []}}')
+    pml("init", "--claude-code", "--user")
+    once = settings.read_text()
+    again = pml("init", "--claude-code", "--user", "--json").json
+    assert (again["files"][0]["changed"], settings.read_text()) == (False, once)
+    removed = pml("init", "--claude-code", "--user", "--remove")
+    assert removed.code == 0
+    assert read(settings) == {"model": "opus", "hooks": {"Stop": [], "PreToolUse": []}}
+
+
+def test_printing_writes_nothing(pml: Pml, workspace: Path) -> None:
+    ran = pml("init", "--claude-code", "--print")
+    assert "settings.local.json would be created" in ran.out
+    shape = pml("init", "--claude-code", "--print", "--json").json
+    assert [each["written"] for each in shape["files"]] == [False, False]
+    assert shape["settings"]["hooks"]["PreToolUse"][0]["matcher"] == "*"
+    assert list(workspace.iterdir()) == []
+
+
+@promise("config:never-overwritten-unparsed")
+@pytest.mark.parametrize("broken", [".claude/settings.local.json", ".mcp.json"])
+def test_a_broken_file_is_named_and_nothing_at_all_is_written(pml: Pml, workspace: Path, broken: str) -> None:
+    (workspace / ".claude").mkdir()
+    (workspace / broken).write_text("{ // mine\n}")
+    before = sorted(path.name for path in workspace.rglob("*"))
+    ran = pml("init", "--claude-code")
+    assert (ran.code, broken in ran.err) == (1, True)
+    assert (workspace / broken).read_text() == "{ // mine\n}"
+    assert sorted(path.name for path in workspace.rglob("*")) == before
+
+
+def test_what_goes_with_the_client_is_refused_without_it(pml: Pml, workspace: Path) -> None:
+    assert pml("init", "--remove").code == 2
+    assert list(workspace.iterdir()) == []

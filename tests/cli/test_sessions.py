@@ -1,0 +1,208 @@
+"""`pml sessions`: the tree, one of it, what it said, and ending it."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Generator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from pml.app import find_place, open_desk
+from pml.core.agents import Message, MessageKind, Order, Run, RunState
+from pml.core.approvals import SessionId
+from pml.core.identity import TokenRole
+from pml.core.processes import Process
+from pml.host.processes import SystemProcesses
+from pml.service.desk import Desk
+from pml.service.sessions import start_session
+from pml.service.tokens import create_token
+from tests.commands import TIMEOUT_S, Pml, spawn
+
+STARTS_ANOTHER = """
+import subprocess, sys
+print(subprocess.Popen(["sleep", "600"], start_new_session=True).pid, flush=True)
+sys.stdin.read()
+"""
+pytestmark = pytest.mark.usefixtures("workspace")
+
+
+def _in_store(work: Callable[[Desk], Awaitable[object]]) -> None:
+    async def run() -> None:
+        async with open_desk(find_place()) as desk:
+            await work(desk)
+
+    asyncio.run(run())
+
+
+async def _launch(
+    desk: Desk, session_id: str, *, parent: str | None = None, process: Process | None = None
+) -> None:
+    """Write down an agent as the launcher does. This process is its keeper."""
+    await start_session(
+        desk,
+        session_id=SessionId(session_id),
+        name=f"agent {session_id[:1]}",
+        principal=f"session:{session_id}",
+        workspace=os.getcwd(),
+        process=process,
+        is_agent=True,
+        parent_id=None if parent is None else SessionId(parent),
+        role=TokenRole.CHILD,
+        waits=True,
+    )
+    order = Order(prompt="do\nit", cwd=os.getcwd())
+    now = datetime.now(UTC)
+    await desk.store.runs.add(
+        Run(session_id=SessionId(session_id), order=order, owner=desk.owners.me, started_at=now)
+    )
+    await desk.store.runs.move(SessionId(session_id), RunState.RUNNING, at=now)
+    await create_token(desk, role=TokenRole.CHILD, name="t", session_id=SessionId(session_id), by=None)
+
+
+async def _say(desk: Desk, session_id: str, *texts: str) -> None:
+    for text in texts:
+        await desk.store.runs.say(
+            Message(session_id=SessionId(session_id), kind=MessageKind.TEXT, text=text, at=datetime.now(UTC))
+        )
+
+
+async def _family(desk: Desk) -> None:
+    await _launch(desk, "a-parent")
+    await _launch(desk, "b-child", parent="a-parent")
+    await _launch(desk, "c-other")
+    await desk.store.runs.count(SessionId("b-child"), turns=4, cost_usd=0.125)
+    await desk.store.runs.move(SessionId("c-other"), RunState.DONE, at=datetime.now(UTC), result="made\nit")
+    await desk.store.sessions.end(SessionId("c-other"), at=datetime.now(UTC))
+
+
+def test_sessions_are_listed_beneath_those_that_started_them(pml: Pml) -> None:
+    _in_store(_family)
+    _, parent, child = pml("sessions", "list").out.splitlines()
+    assert parent.split() == ["agent", "a", "a-parent", "running", "0", "$0.0000", os.getcwd()]
+    assert child.startswith("  agent b")
+    assert child.split() == ["agent", "b", "b-child", "running", "4", "$0.1250", os.getcwd()]
+
+
+def test_ended_sessions_are_listed_when_asked_for(pml: Pml) -> None:
+    _in_store(_family)
+    states = {
+        each["id"]: each["state"] for each in pml("sessions", "list", "--all", "--json").json["sessions"]
+    }
+    assert states == {"a-parent": "running", "b-child": "running", "c-other": "done"}
+    assert "c-other" not in pml("sessions", "list").out
+
+
+def test_without_sessions_that_is_said(pml: Pml) -> None:
+    assert pml("sessions", "list").out == "no session runs\n"
+
+
+def test_one_session_is_shown_by_the_start_of_its_id(pml: Pml) -> None:
+    _in_store(_family)
+    ran = pml("sessions", "show", "c-")
+    assert ran.code == 0
+    assert r"prompt `do\nit`" in ran.out
+    assert r"result: made\nit" in ran.out
+    assert pml("sessions", "show", "c-other", "--json").json["run"]["result"] == "made\nit"
+
+
+@pytest.mark.parametrize(("given", "code"), [("nobody", 5), ("", 5), ("x", 2)])
+def test_an_id_that_names_none_or_several_is_refused(pml: Pml, given: str, code: int) -> None:
+    async def fill(desk: Desk) -> None:
+        await _launch(desk, "x1")
+        await _launch(desk, "x2")
+
+    _in_store(fill)
+    assert pml("sessions", "show", given).code == code
+
+
+def test_messages_are_printed_oldest_first_and_visible(pml: Pml) -> None:
+    async def fill(desk: Desk) -> None:
+        await _family(desk)
+        await _say(desk, "a-parent", "first", "second\nline \u202e")
+
+    _in_store(fill)
+    lines = [line.partition(" ")[2] for line in pml("sessions", "messages", "a").out.splitlines()]
+    assert lines == ["text   first", r"text   second\nline \u{202e}"]
+    messages = pml("sessions", "messages", "a", "--json").json["messages"]
+    assert [each["text"] for each in messages] == ["first", "second\nline \u202e"]
+
+
+def test_messages_are_followed_until_the_agent_ends() -> None:
+    async def begin(desk: Desk) -> None:
+        await _launch(desk, "a-parent")
+        await _say(desk, "a-parent", "first")
+
+    async def end(desk: Desk) -> None:
+        await _say(desk, "a-parent", "last")
+        await desk.store.runs.move(SessionId("a-parent"), RunState.DONE, at=datetime.now(UTC))
+
+    _in_store(begin)
+    with spawn(["sessions", "messages", "a-parent", "--follow"]) as following:
+        assert following.stdout is not None
+        assert following.stdout.readline().endswith("first\n")
+        _in_store(end)
+        out, _ = following.communicate(timeout=TIMEOUT_S)
+    assert out.endswith("last\n")
+    assert following.returncode == 0
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Generator[tuple[Process, int]]:
+    """A process with a child in a session of its own; yields it, and its child's number."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTS_ANOTHER], stdin=pipe, stdout=pipe, start_new_session=True
+    ) as running:
+        assert running.stdout is not None
+        below = int(running.stdout.readline())
+        found = SystemProcesses().find(running.pid)
+        assert found is not None
+        try:
+            yield found, below
+        finally:
+            running.kill()
+
+
+def test_stopping_ends_the_agent_what_it_launched_and_all_their_processes(
+    pml: Pml, tree: tuple[Process, int]
+) -> None:
+    process, below = tree
+
+    async def fill(desk: Desk) -> None:
+        await _launch(desk, "a-parent")
+        await _launch(desk, "b-child", parent="a-parent", process=process)
+
+    _in_store(fill)
+    ran = pml("sessions", "stop", "a-parent")
+    assert (ran.code, ran.out) == (0, "stopped agent a\n")
+    assert not SystemProcesses().running(process)
+    assert SystemProcesses().find(below) is None
+
+    async def look(desk: Desk) -> None:
+        for session_id in ("a-parent", "b-child"):
+            run = await desk.store.runs.get(SessionId(session_id))
+            assert run is not None
+            assert (run.state, run.result) == (RunState.STOPPED, "stopped by a person")
+        assert [token.revoked_at for token in await desk.store.tokens.all() if token.revoked_at is None] == []
+
+    _in_store(look)
+    assert pml("sessions", "stop", "a-parent").code == 1
+
+
+def test_what_pml_did_not_launch_is_not_stopped(pml: Pml) -> None:
+    pml.ask("github:create_issue", session="robot")
+    ran = pml("sessions", "stop", "robot")
+    assert ran.code == 2
+    assert "was not launched by PML" in ran.err
+
+
+@pytest.mark.usefixtures("agent")
+def test_an_agent_stops_nobody(pml: Pml) -> None:
+    _in_store(_family)
+    ran = pml("sessions", "stop", "a-parent")
+    assert ran.code == 1
+    assert "runs beneath the agent session" in ran.err
+    assert pml("sessions", "show", "a-parent", "--json").json["state"] == "running"

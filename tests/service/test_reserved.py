@@ -1,0 +1,160 @@
+"""What names PML itself: a person decides it, whatever rules, grants, switches and parents say."""
+
+import pytest
+
+from pml.core.approvals import Role, Scope, State
+from pml.core.config import FileKind
+from pml.core.errors import MayNotDecide, NotApproved
+from pml.core.values import JsonObject
+from pml.service.gate import Gate
+from pml.service.loopback import due_requests, pending, respond
+from tests.fakes import FakeAsking
+from tests.promises import promise
+from tests.service.families import BASH, Asker, Family, ask_at_once, gather, join, questions
+from tests.service.gatehouses import Gatehouse
+from tests.service.offices import Office
+
+ANSWERS: JsonObject = {"command": "pml approvals allow 1234"}
+HARMLESS: JsonObject = {"command": "ls"}
+ONLY_PERSON = frozenset({Role.PERSON})
+
+
+@pytest.fixture
+async def family(office: Office) -> Family:
+    return await gather(office)
+
+
+@promise("reserved:person-only")
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"permissions": {"allow": ["*"]}},
+        {"permissions": {"allow": [{"tool": BASH, "args": {"command": {"is": ANSWERS["command"]}}}]}},
+        {"approval": {"enabled": False}},
+        {"approval": {"parent_may_decide": True}},
+        {"approval": {"model_may_approve": "always"}},
+    ],
+)
+async def test_no_rule_and_no_switch_lets_it_pass(office: Office, family: Family, config: JsonObject) -> None:
+    office.write(FileKind.USER, config)
+    asker = Asker(office, family.child, input=ANSWERS)
+    record = await asker.question()
+
+    assert record.deciders == ONLY_PERSON
+    assert record.rule is not None
+    assert record.rule.verdict == "reserved"
+
+    await office.deny(record)
+    assert not (await asker.answer()).allow
+
+
+@promise("reserved:person-only")
+async def test_no_grant_lets_it_pass(office: Office, family: Family) -> None:
+    first = Asker(office, family.child, input=ANSWERS, use="use-1")
+    await office.allow(await first.question(), scope=Scope.SESSION)
+    assert (await first.answer()).allow
+
+    second = Asker(office, family.child, input=ANSWERS, use="use-2")
+
+    assert (await second.question()).deciders == ONLY_PERSON
+    await second.lose()
+
+
+@promise("reserved:person-only")
+async def test_a_command_that_names_the_home_of_this_very_pml_is_one(office: Office, family: Family) -> None:
+    office.write_rules(allow=["*"])
+    asker = Asker(office, family.child, "Read", {"file_path": f"{office.home}/config.json"})
+
+    assert (await asker.question()).deciders == ONLY_PERSON
+    await asker.lose()
+
+
+async def test_a_deny_still_denies_it(office: Office, family: Family) -> None:
+    office.write_rules(deny=[BASH])
+
+    assert not (await ask_at_once(office, family.child, input=ANSWERS)).allow
+    assert await questions(office) == []
+
+
+@promise("reserved:person-only")
+async def test_no_parent_decides_it_or_is_woken_by_it(office: Office, family: Family) -> None:
+    asker = Asker(office, family.child, input=ANSWERS)
+    record = await asker.question()
+
+    for allow in (True, False):
+        with pytest.raises(MayNotDecide):
+            await respond(office.desk, family.parent, record.id, allow=allow)
+    with pytest.raises(MayNotDecide):
+        await respond(office.desk, family.parent, record.id, allow=True, updated_input=HARMLESS)
+
+    assert await office.stored(record) == record
+    assert [each.may_decide for each in await pending(office.desk, family.parent)] == [False]
+    assert await due_requests(office.desk, family.parent, of=None) == ([], None)
+    await asker.lose()
+
+
+@promise("reserved:person-only")
+async def test_no_parent_edits_another_command_into_one(office: Office, family: Family) -> None:
+    asker = Asker(office, family.child, input=HARMLESS)
+    record = await asker.question()
+
+    with pytest.raises(MayNotDecide, match="names PML itself"):
+        await respond(office.desk, family.parent, record.id, allow=True, updated_input=ANSWERS)
+
+    assert await office.stored(record) == record
+    await asker.lose()
+
+
+async def test_a_person_may_allow_it_and_edit_a_command_into_one(office: Office, family: Family) -> None:
+    plain, edited = (
+        Asker(office, family.child, input=ANSWERS, use="use-1"),
+        Asker(office, family.child, input=HARMLESS, use="use-2"),
+    )
+
+    await office.allow(await plain.question())
+    await office.allow(await edited.question(), updated_input=ANSWERS)
+
+    assert (await plain.answer()).allow
+    assert (await edited.answer()).input == ANSWERS
+
+
+async def test_a_text_with_the_name_in_it_asks_nobody(office: Office, family: Family) -> None:
+    office.write_rules(allow=["notes:*"])
+
+    assert (await ask_at_once(office, family.child, "notes:add", {"text": "what is pml?"})).allow
+
+
+@promise("reserved:person-only")
+@pytest.mark.parametrize("offered", [True, False])
+@pytest.mark.parametrize("config", [{"permissions": {"allow": ["*"]}}, {"approval": {"enabled": False}}, {}])
+async def test_the_gateway_asks_a_person_too(house: Gatehouse, config: JsonObject, offered: bool) -> None:
+    house.office.write(FileKind.USER, {"mcpServers": house.configured, **config})
+    asking = FakeAsking(house.denying(), has_form=True)
+
+    with pytest.raises(NotApproved):
+        await house.call(arguments={"text": "x", "command": "pml trust"}, asking=asking, offered=offered)
+
+    assert [record.deciders for record in asking.asked] == [ONLY_PERSON]
+    assert house.servers.ran == []
+
+
+async def test_the_gateway_runs_it_when_a_person_allowed_it(house: Gatehouse) -> None:
+    await house.call(
+        arguments={"text": "x", "command": "pml trust"}, asking=FakeAsking(house.allowing(), has_form=True)
+    )
+
+    assert len(house.servers.ran) == 1
+    assert await house.states() == [State.COMPLETED]
+
+
+@promise("reserved:person-only")
+async def test_the_gateway_asks_a_person_for_what_a_child_calls(house: Gatehouse, family: Family) -> None:
+    child = await join(house.office, "launched", parent=family.parent, waits=True)
+    gate = Gate(desk=house.office.desk, session=child, servers=house.servers)
+    house.gate = gate
+    asking = FakeAsking(house.denying())
+
+    with pytest.raises(NotApproved):
+        await house.call(arguments={"text": "x", "command": "pml trust"}, asking=asking)
+
+    assert [record.deciders for record in asking.asked] == [ONLY_PERSON]
