@@ -17,7 +17,7 @@ import pytest
 from pml.hub.presence import Presence, sole_hub
 from tests.agents.launching import claude_binary, offline
 from tests.agents.stand_in_hub import Asked, StandInHub, allow, hub_answering
-from tests.commands import TIMEOUT_S, Pml, Ran
+from tests.commands import TIMEOUT_S, Pml, Ran, spawn
 from tests.e2e.installed import bare_environment
 from tests.e2e.messages_api import LAST_WORD, MessagesApi, Turn, Use, scripted
 from tests.promises import promise
@@ -53,11 +53,14 @@ MakeDesk = Callable[..., Desk]
 def desk(workspace: Path, home: Path, tmp_path: Path) -> Generator[MakeDesk]:
     with ExitStack() as stack:
 
-        def make(*script: Turn, answer: Callable[[Asked], dict[str, Any]] = allow) -> Desk:
+        def make(
+            *script: Turn, answer: Callable[[Asked], dict[str, Any]] = allow, hub_runs: bool = True
+        ) -> Desk:
             api = stack.enter_context(scripted(*script))
             hub = stack.enter_context(hub_answering(answer))
-            announce = stack.enter_context(sole_hub(home / ".pml"))
-            announce(Presence(url=hub.url, pid=os.getpid(), started_at=datetime.now(UTC)))
+            if hub_runs:
+                announce = stack.enter_context(sole_hub(home / ".pml"))
+                announce(Presence(url=hub.url, pid=os.getpid(), started_at=datetime.now(UTC)))
             runtime = tmp_path / "run"
             runtime.mkdir(mode=0o700)
             own = {"PML_HOME": str(home / ".pml"), "XDG_RUNTIME_DIR": str(runtime)}
@@ -83,6 +86,26 @@ def test_its_tools_are_asked_for_its_result_is_printed_and_all_is_recorded(
     assert (session["name"], session["state"], session["run"]["turns"]) == ("tester", "done", 2)
     messages = pml("sessions", "messages", session["id"], "--json").json["messages"]
     assert [each["text"] for each in messages] == ["Bash: touch made", LAST_WORD, LAST_WORD]
+    assert _left(workspace) == []
+
+
+def test_without_a_hub_one_runs_here_and_another_terminal_answers(
+    desk: MakeDesk, pml: Pml, workspace: Path
+) -> None:
+    made = desk(TOUCH, hub_runs=False)
+    with spawn(["approvals", "watch", "--json"]) as watching:
+        with made.start("--loopback", claude=("-p", "make it")) as launched:
+            assert watching.stdout is not None
+            asked = json.loads(watching.stdout.readline())["approval_id"]
+            allowed = pml("approvals", "allow", asked)
+            out, err = launched.communicate("", timeout=TIMEOUT_S)
+        watching.terminate()
+        watching.communicate(timeout=TIMEOUT_S)
+    assert allowed.code == 0
+    assert (launched.returncode, out) == (0, f"{LAST_WORD}\n"), err
+    assert "no hub runs, so one runs here" in err
+    assert (workspace / "made").exists()
+    assert made.hub.asked == []
     assert _left(workspace) == []
 
 

@@ -34,7 +34,7 @@ from pml.downstream.http_rules import (
 )
 from pml.downstream.http_visits import Event, Session, Visit, read_event_id
 from pml.downstream.messages import Batch, Message, Notification, Request, Response, read
-from pml.downstream.streams import Stream
+from pml.downstream.streams import Stream, reply_event
 from pml.web.visitors import identity_of
 
 if TYPE_CHECKING:
@@ -259,10 +259,7 @@ class McpEndpoint:
             return
         if event.request is None:
             raise refuse(404, "no such stream", code=_UNKNOWN)
-        stream = Stream()
-        stream.write(error_line(event.request, RpcError(SERVER_ERROR, _LOST)))
-        stream.finish()
-        await self._run(stream, receive, send)
+        await reply_event(send, error_line(event.request, RpcError(SERVER_ERROR, _LOST)))
 
     async def _delete(self, visit: Visit, headers: Headers, send: "Send") -> None:
         check_version(headers)

@@ -316,6 +316,12 @@ def start(status: int, *headers: Header) -> "Message":
     return {"type": "http.response.start", "status": status, "headers": list(headers)}
 
 
+async def reply_event(send: "Send", line: bytes) -> None:
+    """Answer with a stream of one event."""
+    await send(start(200, *_EVENTS))
+    await send({"type": "http.response.body", "body": b"event: message\ndata: %b\n\n" % line})
+
+
 async def _within(sending: Awaitable[None]) -> None:
     """Wait for the reader, within bounds. Raises: TimeoutError."""
     async with asyncio.timeout(STALL_S):

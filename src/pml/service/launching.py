@@ -84,7 +84,7 @@ class Launcher:
             session, token = await self._prepare(
                 order, name=wish.name, workspace=workspace, ttl_s=wish.ttl_s, parent=parent, by=by
             )
-            self._running[session.id] = asyncio.create_task(self._run(session, order, token))
+            await self._begin(session, order, token)
         return session
 
     async def run_here(
@@ -94,8 +94,7 @@ class Launcher:
         session, token = await self._prepare(
             order, name=name, workspace=workspace, ttl_s=ttl_s, parent=None, by=by
         )
-        running = asyncio.create_task(self._run(session, order, token))
-        self._running[session.id] = running
+        running = await self._begin(session, order, token)
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -182,6 +181,11 @@ class Launcher:
             desk, role=session.role, name=session.name, session_id=session.id, by=by
         )
         return token
+
+    async def _begin(self, session: Session, order: Order, token: str) -> "asyncio.Task[Outcome]":
+        running = self._running[session.id] = asyncio.create_task(self._run(session, order, token))
+        await asyncio.sleep(0)  # a task that is cancelled before it has begun would close nothing
+        return running
 
     async def _run(self, session: Session, order: Order, token: str) -> Outcome:
         """Run the agent and write down how it ended, whatever happens."""
