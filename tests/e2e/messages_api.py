@@ -1,7 +1,7 @@
 """A scripted Messages API on loopback: what the model says is written down beforehand.
 
 The turn is chosen by counting the assistant messages in the request, so that a repeated request gets the
-same answer. It keeps every conversation it was sent: what the model was shown is there to look at. It knows
+same answer; several agents at once are told apart by a word of their prompts. It keeps every conversation it was sent: what the model was shown is there to look at. It knows
 nothing of PML.
 """
 
@@ -47,6 +47,11 @@ class Conversation:
         return self.said - sum(NOT_YET in result for result in self.results)
 
     @property
+    def opening(self) -> str:
+        """What the user said first."""
+        return _text(self.messages[0]["content"])
+
+    @property
     def results(self) -> list[str]:
         """The text of every tool result, oldest first."""
         return [_text(block["content"]) for block in self._blocks() if block["type"] == "tool_result"]
@@ -74,6 +79,7 @@ class MessagesApi:
     def __init__(self, script: Sequence[Turn]) -> None:
         self.url = ""
         self._script = script
+        self._more: dict[str, Sequence[Turn]] = {}
         self._lock = Lock()
         self._conversations: list[Conversation] = []
 
@@ -85,8 +91,16 @@ class MessagesApi:
     @property
     def results(self) -> list[str]:
         """The result of every tool that was there, as the model was shown it, oldest first."""
-        shown = max([[], *(conversation.results for conversation in self.conversations)], key=len)
-        return [result for result in shown if NOT_YET not in result]
+        return _results(self.conversations)
+
+    def also(self, word: str, *script: Turn) -> None:
+        """Say this in every conversation that the user opens with `word` among what they say."""
+        with self._lock:
+            self._more[word] = script
+
+    def results_of(self, word: str) -> list[str]:
+        """As `results`, of the conversation that was opened with `word`."""
+        return _results([each for each in self.conversations if word in each.opening])
 
     def answer(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the next assistant message."""
@@ -96,12 +110,19 @@ class MessagesApi:
             return _message("msg_aside", {"type": "text", "text": "aside"})
         with self._lock:
             self._conversations.append(conversation)
-        turn = self._script[conversation.turn] if conversation.turn < len(self._script) else LAST_WORD
+            own = (script for word, script in self._more.items() if word in conversation.opening)
+            script = next(own, self._script)
+        turn = script[conversation.turn] if conversation.turn < len(script) else LAST_WORD
         if conversation.results and NOT_YET in conversation.results[-1]:
             time.sleep(THINKS_S)
         said = turn(conversation) if callable(turn) else turn
         # An identity of its own for each: the client takes messages of one identity for parts of one message.
         return _message(f"msg_{conversation.said}", _block(said, identity=f"toolu_{conversation.said}"))
+
+
+def _results(conversations: Sequence[Conversation]) -> list[str]:
+    shown = max([[], *(conversation.results for conversation in conversations)], key=len)
+    return [result for result in shown if NOT_YET not in result]
 
 
 def _block(said: Said, *, identity: str) -> dict[str, Any]:
