@@ -247,27 +247,17 @@ def open_agents(place: Place, *, hub_url: Callable[[], str]) -> "ClaudeCode":
     import shutil
 
     from pml.agents.claude_code import ClaudeCode, Parts
+    from pml.agents.configs import config_root
     from pml.upstream.agents_box import AgentBox
 
     parts = Parts(
         hub_url=hub_url,
         environ=os.environ,
-        configs=_private_folder(),
+        configs=config_root(os.environ),
         find_claude=lambda: shutil.which("claude"),
         starter=AgentBox(home=place.home, user_home=place.user_home),
     )
     return ClaudeCode(parts)
-
-
-def _private_folder() -> Path:
-    """Return where the configurations of launched agents go: not in PML_HOME, which is hidden from them."""
-    import tempfile
-
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime and os.path.isabs(runtime) and os.path.isdir(runtime):
-        return Path(runtime) / "pml"
-    whose = os.getuid() if sys.platform != "win32" else os.environ.get("USERNAME", "user")
-    return Path(tempfile.gettempdir()) / f"pml-{whose}"
 
 
 def open_loader(desk: "Desk", place: Place, fleet: "Fleet", *, warn: Callable[[str], None]) -> "Loader":

@@ -1,5 +1,5 @@
 // Drives one MCP client by lines: each line of stdin is a request, each line of stdout its answer.
-// The first line says which server to start and how; what it means to a client is `open`'s business.
+// The first line says which server to start, or where one is, and how; what it means to a client is `open`'s business.
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 import { setTimeout } from "node:timers/promises";

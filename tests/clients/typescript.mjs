@@ -1,7 +1,7 @@
 // The TypeScript client 2.x: `mode` is what it calls version negotiation (`auto`, `legacy`).
 import { fill, require, serve } from "./lines.mjs";
 
-const { Client } = require("@modelcontextprotocol/client");
+const { Client, StreamableHTTPClientTransport } = require("@modelcontextprotocol/client");
 const { StdioClientTransport } = require("@modelcontextprotocol/client/stdio");
 
 await serve(async ({ server, mode, forms }) => {
@@ -12,7 +12,11 @@ await serve(async ({ server, mode, forms }) => {
   if (forms) client.setRequestHandler("elicitation/create", fill);
   const notifications = [];
   client.fallbackNotificationHandler = async (notification) => void notifications.push(notification);
-  await client.connect(new StdioClientTransport({ ...server, stderr: "inherit" }));
+  await client.connect(
+    server.url
+      ? new StreamableHTTPClientTransport(new URL(server.url))
+      : new StdioClientTransport({ ...server, stderr: "inherit" }),
+  );
   return {
     notifications,
     protocol: () => client.getNegotiatedProtocolVersion(),

@@ -3,6 +3,7 @@ import { fill, require, serve } from "./lines.mjs";
 
 const { Client } = require("@modelcontextprotocol/sdk/client/index.js");
 const { StdioClientTransport } = require("@modelcontextprotocol/sdk/client/stdio.js");
+const { StreamableHTTPClientTransport } = require("@modelcontextprotocol/sdk/client/streamableHttp.js");
 const { ElicitRequestSchema } = require("@modelcontextprotocol/sdk/types.js");
 
 await serve(async ({ server, forms }) => {
@@ -13,9 +14,15 @@ await serve(async ({ server, forms }) => {
   if (forms) client.setRequestHandler(ElicitRequestSchema, fill);
   const notifications = [];
   client.fallbackNotificationHandler = async (notification) => void notifications.push(notification);
-  const transport = new StdioClientTransport({ ...server, stderr: "inherit" });
+  const transport = server.url
+    ? new StreamableHTTPClientTransport(new URL(server.url))
+    : new StdioClientTransport({ ...server, stderr: "inherit" });
   let protocol;
-  transport.setProtocolVersion = (version) => void (protocol = version);
+  const told = transport.setProtocolVersion?.bind(transport);
+  transport.setProtocolVersion = (version) => {
+    protocol = version;
+    told?.(version);
+  };
   await client.connect(transport);
   return {
     notifications,

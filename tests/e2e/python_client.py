@@ -63,7 +63,7 @@ async def serve() -> None:
     assert job is not None
     person = Person()
     async with Client(
-        StdioServerParameters.model_validate(job["server"]),
+        job["server"].get("url") or StdioServerParameters.model_validate(job["server"]),
         mode=job["mode"],
         elicitation_callback=person.fill if job["forms"] else None,
         message_handler=person.note,
