@@ -20,8 +20,10 @@ LAZY_MCP = "lazy-mcp 2.7.2"
 DIRECT = "no gateway"
 BARE = "bare asyncio"
 PML = "PML"
+SDK = "mcp 2.3"
 
 _HERE = Path(__file__).parent
+PROGRAM = str(Path(sysconfig.get_path("scripts")) / "pml")
 ECHO_SERVER = (sys.executable, str(_HERE / "echo_server.py"))
 TEXT = "hello from the bench"
 BIG_TEXT = "x" * BIG_BYTES
@@ -79,17 +81,35 @@ def pml(workspace: Path, env: Mapping[str, str]) -> Gateway:
         "permissions": {"allow": ["echo:*"], "deny": [], "ask": ["*"]},
         "mcpServers": {"echo": {"command": command, "args": args}},
     }
-    (workspace / ".pml.json").write_text(json.dumps(config))
-    program = str(Path(sysconfig.get_path("scripts")) / "pml")
-    trust = (program, "trust", "--workspace", str(workspace))
-    shown = subprocess.run([*trust, "--show", "--json"], env=dict(env), check=True, stdout=subprocess.PIPE)
-    digest = json.loads(shown.stdout)["digest"]
-    subprocess.run([*trust, "--yes", "--digest", digest], env=dict(env), check=True, stdout=subprocess.PIPE)
+    trust(workspace, env, config)
     return Gateway(
         name=PML,
-        command=(program, "stdio"),
+        command=(PROGRAM, "stdio"),
         echo=_call("echo__echo", TEXT),
         big=_call("echo__big", BIG_TEXT),
+    )
+
+
+def trust(workspace: Path, env: Mapping[str, str], config: Mapping[str, object]) -> None:
+    """Write the workspace's file and trust it, as a person does."""
+    (workspace / ".pml.json").write_text(json.dumps(config))
+    command = (PROGRAM, "trust", "--workspace", str(workspace))
+    shown = subprocess.run([*command, "--show", "--json"], env=dict(env), check=True, stdout=subprocess.PIPE)
+    digest = json.loads(shown.stdout)["digest"]
+    subprocess.run([*command, "--yes", "--digest", digest], env=dict(env), check=True, stdout=subprocess.PIPE)
+
+
+def sdk_permits(port: int) -> tuple[str, ...]:
+    """Return the command of the permission tool written with the SDK, which the tests bring."""
+    return (sys.executable, str(_HERE / "permit_server.py"), "sdk", str(port))
+
+
+def fastmcp_permits(port: int) -> tuple[str, ...]:
+    return (
+        str(_installed("fastmcp", "4.1.2") / "python"),
+        str(_HERE / "permit_server.py"),
+        "fastmcp",
+        str(port),
     )
 
 

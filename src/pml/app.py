@@ -253,7 +253,7 @@ def open_agents(place: Place, *, hub_url: Callable[[], str]) -> "ClaudeCode":
     parts = Parts(
         hub_url=hub_url,
         environ=os.environ,
-        configs=config_root(os.environ),
+        configs=config_root(place.home),
         find_claude=lambda: shutil.which("claude"),
         starter=AgentBox(home=place.home, user_home=place.user_home),
     )

@@ -14,6 +14,7 @@ from pml.core.errors import Unavailable
 from pml.core.permissions import Containment
 from pml.host.processes import SystemProcesses
 from pml.upstream.agents_box import AgentBox, AgentProcess, end_tree
+from tests.promises import promise
 from tests.upstream.boxes import need as need_box
 
 WAIT_S = 30.0  # only ever reached by something that hangs
@@ -27,6 +28,7 @@ class Yard:
     def __init__(self, home: Path, workspace: Path) -> None:
         self.home = home
         self.workspace = workspace
+        self.own = home / "run" / "agents" / "own"
         self.heard = bytearray()
         self.complained = bytearray()
 
@@ -36,6 +38,7 @@ class Yard:
             ("/bin/sh", "-c", script),
             cwd=cwd or str(self.workspace),
             environment={"PATH": "/usr/bin:/bin"},
+            own=str(self.own),
             heard=self.heard.extend,
             complained=self.complained.extend,
         )
@@ -55,9 +58,26 @@ def yard(home: Path, tmp_path: Path) -> Yard:
     pml_home, workspace = home / ".pml", tmp_path / "shop"
     pml_home.mkdir(mode=0o700)
     (pml_home / "secret").write_text("of PML")
+    for name in ("own", "other"):
+        folder = pml_home / "run" / "agents" / name
+        folder.mkdir(parents=True)
+        (folder / "mcp.json").write_text(f"token of {name}\n")
     (workspace / "sub").mkdir(parents=True)
     (workspace / ".pml.json").write_text("as it was\n")
     return Yard(pml_home, workspace)
+
+
+@promise("contain:home-hidden")
+@pytest.mark.parametrize("kind", [Containment.BUBBLEWRAP, Containment.LANDLOCK])
+async def test_an_agent_reads_its_own_token_and_no_other(yard: Yard, kind: Containment) -> None:
+    need_box(kind)
+    script = f"cat {yard.own}/mcp.json; cat {yard.own.parent}/*/mcp.json; ls {yard.own.parent}; echo done"
+    process = await yard.start(script, kind)
+    await process.finished()
+    await process.stop()
+    assert b"token of own" in yard.heard
+    assert b"done" in yard.heard
+    assert b"token of other" not in yard.heard
 
 
 @pytest.mark.parametrize("kind", [Containment.BUBBLEWRAP, Containment.LANDLOCK])

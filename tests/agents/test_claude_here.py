@@ -78,6 +78,16 @@ async def test_a_prompt_and_what_comes_by_a_pipe_are_joined(bench: MakeBench) ->
     assert _user_text(made) == "what is this?\nthe piped text"
 
 
+async def test_a_pipe_that_stays_open_and_silent_does_not_hold_a_prompt_up(bench: MakeBench) -> None:
+    made = bench()
+    read, write = os.pipe()
+    _, complained, outcome = await _run(made, "-p", "go on", given=given_pieces(read))
+    os.close(write)
+    os.close(read)
+    assert outcome.result == LAST_WORD
+    assert b"nothing comes by standard input" in complained
+
+
 async def test_what_comes_by_a_file_is_the_prompt_where_none_is_typed(
     bench: MakeBench, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ The client is a stand-in that starts the hook and waits for it; without it the t
 """
 
 import contextlib
+import io
 import json
 import os
 import signal
@@ -19,11 +20,14 @@ from tests.commands import TIMEOUT_S, Pml
 from tests.promises import promise
 
 BLOCKED: Final = 2
+# It outlives its hook, as Claude Code does: a question must not be over only because the client is.
 CLIENT: Final = """
-import subprocess, sys
+import os, signal, subprocess, sys
 hook = subprocess.Popen(sys.argv[1:])
+os.close(1)
 print("hook", hook.pid, file=sys.stderr, flush=True)
-sys.exit(hook.wait())
+print("ended", hook.wait(), file=sys.stderr, flush=True)
+signal.pause()
 """
 COMMAND: Final = {"command": "make deploy", "description": "deploy"}
 
@@ -65,22 +69,21 @@ class Hook:
         return self._line("waiting for an answer").split()[-1]
 
     def _line(self, text: str) -> str:
+        """Return the line that has `text`, with those before it."""
         assert self.client.stderr is not None
         seen = ""
         for raw in self.client.stderr:
-            line = raw.decode()
-            seen += line
-            if text in line:
-                return line
-        raise AssertionError(f"the hook ended: {seen}")
+            seen += raw.decode()
+            if text in seen:
+                return seen
+        raise AssertionError(f"the client ended: {seen}")
 
     def end(self) -> tuple[int, Any, str]:
         """Return the exit code, the answer (None: nothing was printed) and stderr."""
         assert self.client.stdout is not None
-        assert self.client.stderr is not None
-        out, err = self.client.stdout.read(), self.client.stderr.read().decode()
-        code = self.client.wait(timeout=TIMEOUT_S)
-        return code, json.loads(out)["hookSpecificOutput"] if out else None, err
+        out = self.client.stdout.read()
+        err, _, code = self._line("ended").rpartition("ended")
+        return int(code), json.loads(out)["hookSpecificOutput"] if out else None, err
 
 
 @contextlib.contextmanager
@@ -193,13 +196,24 @@ def test_a_hook_without_time_blocks_the_tool(pml: Pml) -> None:
     assert (code, answer) == (BLOCKED, None)
 
 
+@promise("hook:fails-closed")
+def test_a_mistake_of_our_own_blocks_the_tool(pml: Pml, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("nobody thought of this")
+
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps(asks()).encode())))
+    monkeypatch.setattr("pml.app.open_desk", broken)
+    ran = pml("hook", "--timeout", "600")
+    assert (ran.code, ran.out, ran.err) == (BLOCKED, "", "pml: internal error: RuntimeError\n")
+
+
 def test_it_says_that_time_is_over_before_its_client_ends_it(pml: Pml) -> None:
     with hooked(asks(), "--timeout", "6") as hook:
         asked = hook.until_asked()
         code, answer, _ = hook.end()
+        assert pml.status(asked) == "cancelled"
     assert (code, answer["permissionDecision"]) == (0, "deny")
     assert answer["permissionDecisionReason"] == "Approval timed out"
-    assert pml.status(asked) == "cancelled"
 
 
 @promise("hook:fails-closed")
@@ -208,9 +222,9 @@ def test_a_hook_that_its_client_ends_takes_its_question_back_and_blocks_the_tool
         asked = hook.until_asked()
         os.kill(hook.pid, signal.SIGTERM)
         code, answer, err = hook.end()
+        assert pml.status(asked) == "cancelled"
     assert (code, answer) == (BLOCKED, None)
     assert "cancelled" in err
-    assert pml.status(asked) == "cancelled"
 
 
 def test_the_question_of_a_client_that_was_killed_is_taken_back(pml: Pml) -> None:

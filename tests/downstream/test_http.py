@@ -11,8 +11,9 @@ import pytest
 from pml.core.identity import TokenRole
 from pml.core.values import MAX_BYTES, JsonObject
 from pml.downstream import http, http_rules, http_visits, streams
+from pml.downstream.connection import ConnectionGone
 from pml.downstream.eras import LEGACY, MODERN
-from tests.downstream.parties import FORMS, LATEST, PREFIX, Answer, text_of, text_result, tool
+from tests.downstream.parties import FORMS, LATEST, PREFIX, SOON_S, Answer, text_of, text_result, tool
 from tests.downstream.webs import (
     BOTH,
     ME,
@@ -177,9 +178,10 @@ async def test_a_name_may_come_encoded(web: Web) -> None:
 
 @pytest.mark.parametrize("name", ["mcp-protocol-version", "mcp-method", "mcp-name", "mcp-session-id"])
 async def test_a_header_that_is_there_twice_is_refused(web: Web, name: str) -> None:
-    knock = web.ask(READING, None, **{name.replace("-", "_"): "x"}, **{name.replace("-", "_").upper(): "x"})
-    refused = await knock.done()
+    headers = {"accept": BOTH, "content-type": "application/json", name: "x", name.upper(): "x"}
+    refused = await web.knock("POST", json.dumps(modern(READING)).encode(), headers).done()
     assert (refused.status, (await refused.error())["code"]) == (400, -32020)
+    assert refused.messages[0]["error"]["message"] == f"the header {name} is there more than once"
 
 
 @pytest.mark.parametrize(
@@ -195,7 +197,7 @@ async def test_a_header_that_is_there_twice_is_refused(web: Web, name: str) -> N
 async def test_what_is_no_modern_message_is_refused(
     web: Web, message: Any, headers: dict[str, str], status: int, code: int
 ) -> None:
-    refused = await web.post(message, **headers).done()
+    refused = await web.post(message, by=None, **headers).done()
     assert (refused.status, (await refused.error())["code"]) == (status, code)
 
 
@@ -399,7 +401,8 @@ async def test_a_form_reaches_the_client_on_the_stream_of_its_call(web: Web) -> 
     accept: JsonObject = {"action": "accept", "content": {"remember": "once"}}
     reply = {"jsonrpc": "2.0", "id": form["id"], "result": accept}
     assert (await other.post(reply).done()).status == 202
-    assert (await web.pending()) != []
+    await web.settle()
+    assert web.servers.calls == []
     assert (await client.post(reply).done()).status == 202
     assert text_of(await knock.result()) == '{"path": "a"}'
     assert got.messages == []
@@ -504,9 +507,10 @@ async def test_a_lost_stream_that_nobody_takes_up_is_cancelled_after_a_while(
     visit = http_visit(web)
     for knock in knocks:
         await knock.vanish()
-    async with asyncio.timeout(5):
-        while visit.connection.in_flight:
-            await asyncio.sleep(0.01)
+    async with asyncio.timeout(SOON_S):
+        await asyncio.wait(visit.connection.tasks())
+    await web.settle()
+    assert visit.connection.in_flight == 0
     assert open_streams(web) == 0
     assert not visit.sessions[client.id].is_used
 
@@ -519,6 +523,18 @@ async def test_ending_a_session_cancels_what_it_asked_for(web: Web, no_moment: N
     await client.delete().done()
     assert (await knock.error())["code"] == -32800
     assert http_visit(web).connection.in_flight == 0
+
+
+async def test_what_an_ended_session_was_asked_is_not_waited_for(web: Web) -> None:
+    client = await web.shake_hands(LATEST, {"roots": {}})
+    got = client.get()
+    await got.until(lambda: got.status == 200)
+    asking = asyncio.ensure_future(http_visit(web).connection.request("roots/list", {}))
+    await got.has(1)
+    await client.delete().done()
+    with pytest.raises(ConnectionGone):
+        await asyncio.wait_for(asking, SOON_S)
+    await got.done()
 
 
 async def test_a_stream_that_nobody_knows_any_more_is_answered_with_an_error(
@@ -545,6 +561,53 @@ async def test_a_list_that_changed_while_nobody_listened_is_told_to_whoever_come
     await asyncio.sleep(0.15)
     back = client.get(last_event_id=got.events[0][0])
     assert (await back.has(1))[0]["method"] == "notifications/tools/list_changed"
+
+
+@promise("http:answers-survive-a-cut")
+async def test_a_call_that_can_be_made_again_goes_on_after_a_restart_under_its_old_id(
+    web: Web, no_moment: None
+) -> None:
+    release = waiting(web)
+    client = await web.shake_hands()
+    knock = client.post(READING)
+    await knock.until(lambda: len(knock.events) == 1)
+    (exchange,) = http_visit(web).sessions[client.id].origin.running.values()
+    exchange.again = {"name": READ, "arguments": {"path": "again"}}
+    exchange.notify("notifications/x", {})
+    await knock.until(lambda: len(knock.events) == 2)
+    await knock.vanish()
+    web.restart()
+    resumed = client.get(last_event_id=knock.events[-1][0])
+    await resumed.until(lambda: resumed.status == 200)
+    assert resumed.headers["content-type"] == "text/event-stream"
+    release.set()
+    assert text_of(await resumed.result()) == "done"
+    assert resumed.messages[-1]["id"] == 7
+    assert [said["arguments"] for said in web.servers.calls] == [{"path": "a"}, {"path": "again"}]
+    assert text_of(await client.post(READING).result()) == "done"
+
+
+async def test_what_is_too_long_for_a_header_is_not_made_again(web: Web, no_moment: None) -> None:
+    waiting(web)
+    client = await web.shake_hands()
+    knock = client.post(READING)
+    await knock.until(lambda: len(knock.events) == 1)
+    (exchange,) = http_visit(web).sessions[client.id].origin.running.values()
+    exchange.again = {"name": READ, "arguments": {"path": "a" * http_visits.AGAIN_BYTES}}
+    exchange.notify("notifications/x", {})
+    await knock.until(lambda: len(knock.events) == 2)
+    await knock.vanish()
+    web.restart()
+    resumed = await client.get(last_event_id=knock.events[-1][0]).done()
+    assert resumed.messages[0]["error"]["message"].startswith("the connection was lost")
+
+
+@pytest.mark.parametrize("event", ["x", "WyIx", "bm9uZQ", "W10", "é"])
+async def test_the_id_of_no_event_resumes_nothing(web: Web, event: str) -> None:
+    client = await web.shake_hands()
+    got = client.get(last_event_id=event)
+    await got.until(lambda: got.status == 200)
+    assert (await web.knock("GET", b"", {"accept": BOTH, "last-event-id": event}).done()).status == 400
 
 
 # A client that does not read
@@ -624,9 +687,9 @@ async def test_a_visit_ends_when_nobody_has_come_for_long_and_not_while_somebody
     assert web.closed == []
     release.set()
     await knock.result()
-    async with asyncio.timeout(5):
-        while not web.closed:
-            await asyncio.sleep(0.01)
+    async with asyncio.timeout(SOON_S):
+        await web.left.wait()
+    assert [who.session_id for who in web.closed] == [ME]
 
 
 async def test_at_the_end_every_call_is_told_and_none_is_taken(web: Web, no_moment: None) -> None:
@@ -651,7 +714,7 @@ async def test_handshakes_that_nobody_uses_make_room(web: Web, monkeypatch: pyte
     assert (await second.post(READING).done()).status == 404
     waits = third.get()
     await waits.until(lambda: waits.status == 200)
-    params = {"protocolVersion": LATEST, "capabilities": {}}
+    params: JsonObject = {"protocolVersion": LATEST, "capabilities": {}}
     assert (await web.post(request("initialize", params)).done()).status == 503
 
 

@@ -413,9 +413,10 @@ async def test_what_a_rule_allows_runs_at_once(hub: Hub) -> None:
 
 
 @promise("permit:blocks-until-decided")
+@pytest.mark.parametrize("forms", [False, True])
 @pytest.mark.parametrize("may", ["always", "if_no_form"])
-async def test_the_model_of_a_launched_session_confirms_nothing(hub: Hub, may: str) -> None:
-    child = await hub.sit(await join(hub.office, "alone", waits=True))
+async def test_neither_model_nor_form_of_a_launched_session_confirms(hub: Hub, may: str, forms: bool) -> None:
+    child = await hub.sit(await join(hub.office, "alone", waits=True), forms=forms)
     child.configure(approval={"model_may_approve": may})
     id = child.start_call("files__write", WRITE)
     record = await child.question()

@@ -88,7 +88,8 @@ class Knock:
     def events(self) -> list[tuple[str, bytes]]:
         """The id and the data of every event until now."""
         found: list[tuple[str, bytes]] = []
-        for block in self.body.split(b"\n\n")[:-1]:
+        text = self.body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")  # each of them ends a line
+        for block in text.split(b"\n\n")[:-1]:
             fields = dict(line.split(b": ", 1) for line in block.split(b"\n") if not line.startswith(b":"))
             if b"data" in fields:
                 found.append((fields.get(b"id", b"").decode(), fields[b"data"]))
@@ -161,7 +162,9 @@ class Web(Behind):
         self.opened: list[tuple[Identity, Era]] = []
         self.closed: list[Identity] = []
         self.relays: list[Relay] = []
+        self.left = asyncio.Event()  # a gateway was closed
         self.endpoint = McpEndpoint(self._open, debug=True)
+        self._killed: list[McpEndpoint] = []
         self._knocks: list[Knock] = []
 
     def knock(
@@ -190,11 +193,11 @@ class Web(Behind):
     ) -> Knock:
         """POST a modern request with the headers that belong to it."""
         method, params = message["method"], message["params"]
-        given = {"mcp_protocol_version": MODERN, "mcp_method": method}
+        given: dict[str, str] = {"mcp_protocol_version": MODERN, "mcp_method": method}
         name = params.get("name", params.get("uri"))
         if isinstance(name, str):
             given["mcp_name"] = name
-        return self.post(modern(message, capabilities), **{**given, **headers})
+        return self.post(modern(message, capabilities), by=None, **(given | headers))
 
     async def shake_hands(
         self, version: str = LATEST, capabilities: JsonObject | None = None, *, by: Identity | None = None
@@ -213,8 +216,14 @@ class Web(Behind):
         for _ in range(50):
             await asyncio.sleep(0)
 
+    def restart(self) -> None:
+        """Let another process serve from now on, so to speak, which knows nothing of this one."""
+        self._killed.append(self.endpoint)
+        self.endpoint = McpEndpoint(self._open, debug=True)
+
     async def close(self) -> None:
-        await self.endpoint.close()
+        for endpoint in (*self._killed, self.endpoint):
+            await endpoint.close()
         for knock in self._knocks:
             if not knock.task.done():
                 await knock.vanish()
@@ -230,6 +239,7 @@ class Web(Behind):
         self.servers.on_changed = relay.changed
         gate = Gate(desk=self.office.desk, session=session, servers=self.servers)
         gateway = Gateway(gate, connection, relay)
+        stack.callback(self.left.set)
         stack.callback(self.closed.append, who)
         stack.push_async_callback(gateway.close)
         return gateway
@@ -248,7 +258,7 @@ class Legacy:
         return {"mcp_session_id": self.id, "mcp_protocol_version": self._version}
 
     def post(self, message: Any, **headers: str) -> Knock:
-        return self._web.post(message, by=self._by, **{**self.headers(), **headers})
+        return self._web.post(message, by=self._by, **(self.headers() | headers))
 
     def get(self, **headers: str) -> Knock:
         given = {"accept": "text/event-stream", **self.headers(), **headers}

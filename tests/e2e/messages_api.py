@@ -1,8 +1,8 @@
 """A scripted Messages API on loopback: what the model says is written down beforehand.
 
 The turn is chosen by counting the assistant messages in the request, so that a repeated request gets the
-same answer; several agents at once are told apart by a word of their prompts. It keeps every conversation it was sent: what the model was shown is there to look at. It knows
-nothing of PML.
+same answer; agents that run at once are told apart by a word of their prompts. It keeps every conversation
+it was sent: what the model was shown is there to look at. It knows nothing of PML.
 """
 
 import json
@@ -94,13 +94,13 @@ class MessagesApi:
         return _results(self.conversations)
 
     def also(self, word: str, *script: Turn) -> None:
-        """Say this in every conversation that the user opens with `word` among what they say."""
+        """Say this in every conversation that the user opens with that word among others."""
         with self._lock:
             self._more[word] = script
 
     def results_of(self, word: str) -> list[str]:
         """As `results`, of the conversation that was opened with `word`."""
-        return _results([each for each in self.conversations if word in each.opening])
+        return _results([each for each in self.conversations if word in each.opening.split()])
 
     def answer(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the next assistant message."""
@@ -110,8 +110,8 @@ class MessagesApi:
             return _message("msg_aside", {"type": "text", "text": "aside"})
         with self._lock:
             self._conversations.append(conversation)
-            own = (script for word, script in self._more.items() if word in conversation.opening)
-            script = next(own, self._script)
+            own = [self._more[word] for word in conversation.opening.split() if word in self._more]
+            script = own[0] if own else self._script
         turn = script[conversation.turn] if conversation.turn < len(script) else LAST_WORD
         if conversation.results and NOT_YET in conversation.results[-1]:
             time.sleep(THINKS_S)

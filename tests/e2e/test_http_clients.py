@@ -1,9 +1,10 @@
-"""Real clients of both eras over HTTP, on a real socket: calls, forms, progress, cancelling, a cut connection."""
+"""Real clients of both eras over HTTP, on a real socket: calls, forms, progress, cancelling, a cut wire."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from pml.core.values import JsonObject
 from pml.downstream import streams
+from pml.downstream.http_visits import read_event_id
 from pml.web.connections import Limits
 from pml.web.serving import listen, serve, url_of
 from pml.web.visitors import set_identity
@@ -26,12 +28,13 @@ from tests.e2e.clients import (
     READS_S,
     TYPESCRIPT,
     TYPESCRIPT_1,
+    Client,
     Kind,
     call,
     connected,
     tools_of,
 )
-from tests.e2e.installed import need_clients
+from tests.e2e.installed import Server, need_clients
 from tests.promises import promise
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
@@ -44,11 +47,11 @@ both_eras = pytest.mark.parametrize("mode", ["auto", "legacy"])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Address:
+class Address(Server):
     """Where a server is that runs already, in place of the command of one to start."""
 
+    command: str = ""
     url: str
-    env: dict[str, str] = field(default_factory=dict[str, str])
 
     def as_config(self) -> dict[str, object]:
         return {"url": self.url}
@@ -80,6 +83,14 @@ async def address(web: Web) -> AsyncGenerator[Address]:
             await serving
 
 
+@asynccontextmanager
+async def at(kind: Kind, address: Address, home: Path, *, forms: bool = False) -> AsyncGenerator[Client]:
+    """A client that is connected there."""
+    need_clients()
+    async with connected(kind, address, home=home, forms=forms) as client:
+        yield client
+
+
 def hold(web: Web, began: Callable[[], None]) -> tuple[asyncio.Event, asyncio.Event]:
     """Let the server wait; returns what lets it go on, and what is set when its call was cancelled."""
     release, cancelled = asyncio.Event(), asyncio.Event()
@@ -99,8 +110,7 @@ def hold(web: Web, began: Callable[[], None]) -> tuple[asyncio.Event, asyncio.Ev
 
 @every_client
 async def test_a_client_lists_and_calls(kind: Kind, web: Web, address: Address, home: Path) -> None:
-    need_clients()
-    async with connected(kind, address, home=home) as client:  # type: ignore[arg-type]
+    async with at(kind, address, home) as client:
         assert client.protocol == ERAS[kind]
         assert {"discover", "call", READ} <= (await tools_of(client)).keys()
         assert (await call(client, READ, {"path": "é"})).text == '{"path": "\\u00e9"}'
@@ -110,9 +120,8 @@ async def test_a_client_lists_and_calls(kind: Kind, web: Web, address: Address, 
 @promise("agent:nothing-unapproved")
 @every_client
 async def test_a_form_is_shown_and_decides(kind: Kind, web: Web, address: Address, home: Path) -> None:
-    need_clients()
     web.rules(ask=["files:read"])
-    async with connected(kind, address, home=home, forms=True) as client:  # type: ignore[arg-type]
+    async with at(kind, address, home, forms=True) as client:
         await tools_of(client)
         declined = await call(client, READ, {"path": "a"}, answer=DECLINE, reads_s=READS_S)
         assert declined.text.startswith("Tool execution denied by user\n")
@@ -126,7 +135,6 @@ async def test_a_form_is_shown_and_decides(kind: Kind, web: Web, address: Addres
 async def test_a_servers_own_form_reaches_the_client_and_comes_back(
     kind: Kind, web: Web, address: Address, home: Path
 ) -> None:
-    need_clients()
     schema: JsonObject = {"type": "object", "properties": {"remember": {"type": "string"}}}
 
     async def ask(method: str, params: JsonObject, on_progress: Any) -> bytes:
@@ -134,7 +142,7 @@ async def test_a_servers_own_form_reaches_the_client_and_comes_back(
         return text_result(str(answer["action"]))
 
     web.servers.named["files"].answer = ask
-    async with connected(kind, address, home=home, forms=True) as client:  # type: ignore[arg-type]
+    async with at(kind, address, home, forms=True) as client:
         await tools_of(client)
         asked = await call(client, READ, {"path": "a"}, answer=ACCEPT)
     assert asked.text == "accept"
@@ -145,8 +153,7 @@ async def test_a_servers_own_form_reaches_the_client_and_comes_back(
 async def test_a_changed_list_is_told_on_the_open_stream(
     kind: Kind, web: Web, address: Address, home: Path
 ) -> None:
-    need_clients()
-    async with connected(kind, address, home=home) as client:  # type: ignore[arg-type]
+    async with at(kind, address, home) as client:
         await tools_of(client)
         web.relays[0].announce("tools")
         async with asyncio.timeout(SOON_S):
@@ -167,11 +174,11 @@ async def test_progress_reaches_the_client_while_it_waits(mode: Any, web: Web, a
     web.servers.named["files"].answer = count
     told: list[Any] = []
 
-    async def progress(now: float, total: float | None, message: str | None) -> None:
-        told.append((now, total, message))
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        told.append((progress, total, message))
 
     async with SdkClient(address.url, mode=mode) as client:
-        await client.call_tool(READ, {"path": "a"}, progress_callback=progress)
+        await client.call_tool(READ, {"path": "a"}, progress_callback=note)
     assert told == [(step, 3, f"step {step}") for step in (1, 2, 3)]
 
 
@@ -190,6 +197,7 @@ async def test_a_client_that_gives_a_call_up_cancels_it_at_the_server(
             await cancelled.wait()
         with suppress(asyncio.CancelledError):
             await calling
+        await client.list_tools()  # the connection is as good as before
 
 
 @promise("http:answers-survive-a-cut")
@@ -197,22 +205,28 @@ async def test_a_client_that_gives_a_call_up_cancels_it_at_the_server(
 async def test_a_call_survives_the_loss_of_its_connection(
     kind: Kind, web: Web, address: Address, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    need_clients()
     monkeypatch.setattr(streams, "RETRY_MS", 100)
     monkeypatch.setattr(streams, "MOMENT_S", 0.0)
     began = asyncio.Event()
     release, _ = hold(web, began.set)
     async with Wire.to(address) as wire:
-        async with connected(kind, wire.address, home=home) as client:  # type: ignore[arg-type]
+        async with at(kind, wire.address, home) as client:
             await tools_of(client)
+            wire.said = b""
             calling = asyncio.ensure_future(call(client, READ, {"path": "a"}))
             async with asyncio.timeout(SOON_S):
                 await began.wait()
-                await wire.until_said(b"data: \n\n")
+                await wire.until(streams_of_requests)
             wire.cut()
             release.set()
             assert (await calling).text == "done"
     assert len(web.servers.calls) == 1
+
+
+def streams_of_requests(said: bytes) -> bool:
+    """Tell whether the client knows by now where to take up the answer to a request."""
+    events = (read_event_id(id.decode()) for id in re.findall(rb"^id: (\S+)$", said, re.MULTILINE))
+    return any(event is not None and event.stream for event in events)
 
 
 class Wire:
@@ -222,7 +236,7 @@ class Wire:
         self.address = target
         self._target = target
         self._writers: set[asyncio.StreamWriter] = set()
-        self._said = b""
+        self.said = b""
         self._spoke = asyncio.Event()
 
     @classmethod
@@ -243,8 +257,8 @@ class Wire:
             writer.transport.abort()
         self._writers.clear()
 
-    async def until_said(self, text: bytes) -> None:
-        while text not in self._said:
+    async def until(self, holds: Callable[[bytes], bool]) -> None:
+        while not holds(self.said):
             self._spoke.clear()
             await self._spoke.wait()
 
@@ -264,6 +278,6 @@ class Wire:
             writer.write(data)
             await writer.drain()
             if heard:
-                self._said += data
+                self.said += data
                 self._spoke.set()
         writer.close()

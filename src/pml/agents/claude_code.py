@@ -67,7 +67,7 @@ class ClaudeCode:
             write_config(folder, config_files(self.parts.hub_url(), token, settings))
             argv = (claude, *headless_options(folder, order), *tools_options(order.tools))
             hearing = Hearing(told)
-            started = await hearing.start(self.parts, argv, cwd=order.cwd)
+            started = await hearing.start(self.parts, argv, cwd=order.cwd, own=folder)
             try:
                 await told.started(started.process)  # before it can do anything: it has no prompt yet
                 started.feed(prompt_text(order.prompt).encode())
@@ -134,12 +134,13 @@ class Hearing:
         self._heard: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._tail = b""
 
-    async def start(self, parts: Parts, argv: Iterable[str], *, cwd: str) -> Started:
+    async def start(self, parts: Parts, argv: Iterable[str], *, cwd: str, own: Path) -> Started:
         """Start the client on pipes. Raises: Unavailable."""
         return await parts.starter.start(
             tuple(argv),
             cwd=cwd,
             environment=environment_of(parts.environ),
+            own=str(own),
             heard=self._heard.put_nowait,
             complained=self._complained,
         )

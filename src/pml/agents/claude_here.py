@@ -7,6 +7,7 @@ On its screen it has the terminal to itself; there it knows no permission tool, 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Final
 
 from pml.agents.claude_code import (
     ASKING,
@@ -26,6 +27,8 @@ from pml.core.agents import Order, Outcome, RunState, Told
 from pml.core.approvals import SessionId
 from pml.core.processes import Process
 from pml.core.values import JsonObject
+
+_SILENT_S: Final = 3.0  # as long as the client itself would wait
 
 
 class ClaudeHere:
@@ -72,7 +75,7 @@ class ClaudeHere:
         lines = self._show if form == "stream-json" else None
         hearing = Hearing(told, lines=lines, complaints=self._complain)
         argv = (found_claude(self._parts), *options, *order.arguments)
-        started = await hearing.start(self._parts, argv, cwd=order.cwd)
+        started = await hearing.start(self._parts, argv, cwd=order.cwd, own=folder)
         feeding = None
         try:
             await told.started(started.process)
@@ -90,17 +93,28 @@ class ClaudeHere:
     async def _feed(self, started: Started, prompt: str) -> None:
         """Give the client the prompt and what was given to us, in the order it would join them itself."""
         started.feed(f"{prompt}\n".encode() if prompt else b"")
-        async for data in self._given:
-            started.feed(data)
+        piece = await self._first(is_needed=not prompt)
+        while piece is not None:
+            started.feed(piece)
             await started.fed()
+            piece = await anext(self._given, None)
         started.close_input()
+
+    async def _first(self, *, is_needed: bool) -> bytes | None:
+        """Return the first piece of what was given; beside a prompt, a silent pipe is not waited for."""
+        try:
+            async with asyncio.timeout(None if is_needed else _SILENT_S):
+                return await anext(self._given, None)
+        except TimeoutError:
+            self._complain(b"pml: nothing comes by standard input, so the agent begins without it\n")
+            return None
 
     async def _interactive(self, folder: Path, order: Order, told: Told) -> Outcome:
         asking = ("--settings", str(folder / "settings.json"), *NO_SETTINGS) if order.loopback else ()
         prompt = ("--", order.prompt) if order.prompt else ()
         argv = (found_claude(self._parts), *server_options(folder), *asking, *order.arguments, *prompt)
         started = await self._parts.starter.start_here(
-            argv, cwd=order.cwd, environment=environment_of(self._parts.environ)
+            argv, cwd=order.cwd, environment=environment_of(self._parts.environ), own=str(folder)
         )
         try:
             await told.started(started.process)

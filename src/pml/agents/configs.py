@@ -1,7 +1,7 @@
 """Where the configuration of a run stands: files that only their user reads, in a folder of the run's own.
 
-They hold the run's token, so they lie outside of PML_HOME, which the agent does not see, and are gone when
-the run is over. What is in them is not known here.
+They hold the run's token, so they lie in PML_HOME, of which no agent sees more than its own folder, and are
+gone when the run is over. What is in them is not known here.
 """
 
 import contextlib
@@ -9,7 +9,6 @@ import hashlib
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -22,13 +21,9 @@ FILES: Final = ("mcp.json", "settings.json")  # nothing else is ever written, or
 _NAME: Final = re.compile(r"[0-9a-f]{32}")
 
 
-def config_root(environ: Mapping[str, str]) -> Path:
-    """Return the folder of this user's configurations: in memory where the system has a place for that."""
-    runtime = environ.get("XDG_RUNTIME_DIR", "")
-    if os.path.isabs(runtime) and _is_private(runtime):
-        return Path(runtime) / "pml-agents"
-    user = os.getuid() if hasattr(os, "getuid") else "user"
-    return Path(tempfile.gettempdir()) / f"pml-agents-{user}"
+def config_root(home: Path) -> Path:
+    """Return the folder of all configurations in PML_HOME."""
+    return home / "run" / "agents"
 
 
 def folder_of(root: Path, session_id: SessionId) -> Path:
@@ -40,11 +35,11 @@ def write_config(folder: Path, files: Mapping[str, bytes]) -> None:
     """Make the folder anew and write the files into it. Raises: Unavailable."""
     remove_config(folder)
     try:
-        folder.parent.mkdir(mode=0o700, exist_ok=True)
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _is_private(folder.parent):
             raise Unavailable(
                 f"{quote(str(folder.parent))} is not a folder of this user alone",
-                hint="remove it, or set XDG_RUNTIME_DIR to a folder that only you can reach",
+                hint="remove it; PML makes it anew",
             )
         folder.mkdir(mode=0o700)
         for name, content in files.items():

@@ -52,15 +52,13 @@ def hook_settings(command: Sequence[str], *, timeout_s: int = TIMEOUT_S) -> Json
 def read_settings(path: Path) -> str | None:
     """Return the text of a settings file, None if there is none. Raises: ConfigInvalid, Unavailable."""
     try:
-        text = path.read_bytes().decode()
+        return path.read_bytes().decode()
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as exc:
         raise ConfigInvalid(str(path), 1, 1, "not UTF-8") from exc
     except OSError as exc:
         raise _unavailable(path, exc) from exc
-    _object(text, path)
-    return text
 
 
 def write_settings(path: Path, text: str, *, was: str | None) -> None:

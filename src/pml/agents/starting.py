@@ -43,13 +43,19 @@ class Starter(Protocol):
         *,
         cwd: str,
         environment: Mapping[str, str],
+        own: str,
         heard: Callable[[bytes], None],
         complained: Callable[[bytes], None],
     ) -> Started:
-        """Start a program on pipes: what it prints is heard, what it writes to stderr complained."""
+        """Start a program on pipes: what it prints is heard, what it writes to stderr complained.
+
+        `own` is all that it sees of PML_HOME: the folder with its configuration.
+        """
         ...
 
-    async def start_here(self, argv: Sequence[str], *, cwd: str, environment: Mapping[str, str]) -> Started:
+    async def start_here(
+        self, argv: Sequence[str], *, cwd: str, environment: Mapping[str, str], own: str
+    ) -> Started:
         """Start a program that has this process's terminal for its own."""
         ...
 

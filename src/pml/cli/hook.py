@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 EXAMPLES = """Claude Code starts this; `pml init --claude-code` writes it into its settings.
 
+examples:
+  pml hook --timeout 600 < question.json          what a hook would answer, for a look at it
+  pml hook --home ~/.pml --timeout 3600           as it stands in the settings
+
 exit codes: 0 answered, or nothing to say; 2 the tool is blocked, and why is on stderr"""
 
 BLOCK: Final = 2

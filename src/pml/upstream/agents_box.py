@@ -49,12 +49,13 @@ class AgentBox:
         *,
         cwd: str,
         environment: Mapping[str, str],
+        own: str,
         heard: Callable[[bytes], None],
         complained: Callable[[bytes], None],
     ) -> "AgentProcess":
         """Start a program on pipes, in a group of its own. Raises: Unavailable."""
         with _as_agent():
-            process = AgentProcess(self._boxed(argv, cwd, environment), heard, complained)
+            process = AgentProcess(self._boxed(argv, cwd, environment, own), heard, complained)
             try:
                 await process.connect()
             except BaseException:
@@ -63,24 +64,30 @@ class AgentBox:
             return process
 
     async def start_here(
-        self, argv: Sequence[str], *, cwd: str, environment: Mapping[str, str]
+        self, argv: Sequence[str], *, cwd: str, environment: Mapping[str, str], own: str
     ) -> "TerminalProcess":
         """Start a program that has this process's terminal for its own. Raises: Unavailable."""
         with _as_agent():
-            return await TerminalProcess.start(self._boxed(argv, cwd, environment))
+            return await TerminalProcess.start(self._boxed(argv, cwd, environment, own))
 
     def kill(self, process: Process) -> None:
         """End a program that another process started, and all that it started, at once."""
         end_tree(process, KILL)
 
-    def _boxed(self, argv: Sequence[str], cwd: str, environment: Mapping[str, str]) -> Launch:
+    def _boxed(self, argv: Sequence[str], cwd: str, environment: Mapping[str, str], own: str) -> Launch:
         command, *args = argv
         launch = Launch(server=NAME, command=command, args=tuple(args), cwd=cwd, environment=environment)
         spec = ServerSpec(name=NAME, command=command, source=Source(file="pml launch", line=1))
         kind = available() if self._kind is None else self._kind
         workspace = _workspace(cwd)
         return contain(
-            launch, spec, home=self._home, user_home=self._user_home, workspace=workspace, kind=kind
+            launch,
+            spec,
+            home=self._home,
+            user_home=self._user_home,
+            workspace=workspace,
+            kind=kind,
+            shown=own,
         )
 
 

@@ -100,11 +100,12 @@ def narrow(reach: Reach, *, home: str, workspace: str, masked: tuple[str, ...], 
     )
 
 
-def wide(*, home: str, workspace: str) -> Box:
-    """Return the arguments for a box with all that its user has but `PML_HOME`."""
+def wide(*, home: str, workspace: str, shown: str | None = None) -> Box:
+    """Return the arguments for a box with all that its user has but `PML_HOME`; of that only `shown`."""
     hidden = os.path.realpath(home)
     mounts = (*_ways((hidden,), writable=("/",)), *_config(workspace, seen=("/",), home=hidden))
-    masked = ("--tmpfs", hidden, "--remount-ro", hidden)
+    seen = () if shown is None else _bind("--ro-bind", os.path.realpath(shown))[1]
+    masked = ("--tmpfs", hidden, *seen, "--remount-ro", hidden)
     inside = (word for _, words in mounts for word in words)
     return (*_COMMON, "--bind", "/", "/", "--dev-bind", "/dev", "/dev", *inside, *masked)
 

@@ -90,9 +90,19 @@ def held(kind: Containment, spec: ServerSpec, *, home: Path, user_home: Path, wo
 
 
 def contain(
-    launch: Launch, spec: ServerSpec, *, home: Path, user_home: Path, workspace: str, kind: Containment
+    launch: Launch,
+    spec: ServerSpec,
+    *,
+    home: Path,
+    user_home: Path,
+    workspace: str,
+    kind: Containment,
+    shown: str | None = None,
 ) -> Launch:
-    """Return what is really executed; `kind` is that of `held`. Raises: ServerFailed."""
+    """Return what is really executed; `kind` is that of `held`. Raises: ServerFailed.
+
+    `shown` is a folder in `home` that a program without declared permissions may read all the same.
+    """
     strays = strays_of(spec.artefact)
     if kind is not Containment.BUBBLEWRAP:
         refuse_strays(spec.name, strays)
@@ -102,8 +112,10 @@ def contain(
     if not is_narrow(spec):
         _check_seen(launch, home=home)
         if kind is Containment.LANDLOCK:
-            return _landlocked(launch, read=(), write=(), hidden=os.path.realpath(home), net=True)
-        return _boxed(launch, bubblewrap.wide(home=str(home), workspace=workspace), ends_whole=False)
+            read = () if shown is None else _real((shown,))
+            return _landlocked(launch, read=read, write=(), hidden=os.path.realpath(home), net=True)
+        box = bubblewrap.wide(home=str(home), workspace=workspace, shown=shown)
+        return _boxed(launch, box, ends_whole=False)
     reach = _reach(spec, home=home, user_home=user_home, workspace=workspace)
     launch = replace(launch, cwd=_cwd(launch, spec, reach))
     _check_reached(launch, spec, reach)

@@ -1,0 +1,284 @@
+"""Claude Code that supervises Claude Code: it launches children, decides what they ask, hears of their end.
+
+The parent is launched by a person, or connected by one with a token or over `pml stdio`; the hub is real.
+"""
+
+import json
+import os
+import signal
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import pytest
+
+from tests.e2e.hubs import PERMIT, Agent, Hub, Room, bash, hub_running, plexus, until
+from tests.e2e.messages_api import Conversation, Said, Turn, Use
+from tests.promises import promise
+
+MANY: Final = 30  # turns: more than any of these conversations has
+OWN_TOOLS: Final = ("--allowedTools", "mcp__plexus")  # the client's own question is not what is tested
+LAUNCH: Final = "pml:session_launch"
+TICK_S: Final = 5.0  # how often a call that waits tells its client so
+CHECKED_S: Final = 30.0  # how often the client looks for calls that have been silent for too long
+
+Request = Mapping[str, Any]
+
+
+def launch(prompt: str, **more: object) -> Use:
+    return plexus("session_launch", prompt=prompt, **more)
+
+
+def respond(request: Request, *, allow: bool, **more: object) -> Use:
+    return plexus("loopback_respond", approval_id=request["approval_id"], allow=allow, **more)
+
+
+def leave(request: Request) -> Use:
+    raise AssertionError(f"it was given {request}")
+
+
+def supervising(*first: Use, decide: Callable[[Request], Use] = leave, children: int = 1) -> Sequence[Turn]:
+    """What a parent says: `first`, then it decides whatever is asked until all its children have ended."""
+
+    def go_on(conversation: Conversation) -> Said:
+        told = [json.loads(result) for result in conversation.results if result.startswith("{")]
+        ended = [each for each in told if each.get("kind") == "ended"]
+        if len(ended) == children:
+            return f"They said: {', '.join(each['session']['run']['result'] for each in ended)}."
+        last = json.loads(conversation.results[-1])
+        return decide(last["requests"][0]) if last.get("kind") == "request" else plexus("session_wait")
+
+    return *first, *[go_on] * MANY
+
+
+def by_edit(command: str) -> Callable[[Request], Use]:
+    """Allow what is asked as this command instead."""
+    return lambda request: respond(request, allow=True, updated_input={"command": command})
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Generator[Hub]:
+    with hub_running(tmp_path_factory.mktemp("hub")) as running:
+        yield running
+
+
+@pytest.fixture
+def room(hub: Hub) -> Room:
+    return hub.room()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def clients(hub: Hub) -> "Generator[Clients]":
+    """Start what takes long at once, so that it waits while the other tests run."""
+    with ExitStack() as stack:
+        yield Clients(hub.room(), stack)
+
+
+class Clients:
+    """Two clients that ask, and give up calls that are silent: one sooner than it is told anything."""
+
+    LIMITS_S: Final = {"patient": TICK_S + 3, "hasty": TICK_S / 2}
+
+    def __init__(self, room: Room, stack: ExitStack) -> None:
+        self.room = room
+        self._running = {name: stack.enter_context(self._client(name)) for name in self.LIMITS_S}
+
+    def finish(self, name: str) -> list[str]:
+        """Wait for the end of a client, and return what its model was shown."""
+        ran = self._running[name].finish()
+        assert ran.code == 0, ran.out + ran.err
+        return self.room.hub.api.results_of(f"{name}-task")
+
+    def _client(self, name: str) -> AbstractContextManager[Agent]:
+        room, limit_ms = self.room, int(self.LIMITS_S[name] * 1000)
+        room.hub.api.also(f"{name}-task", bash(f"touch {name}.mark"))
+        token = room.hub.token("session", "--session", name, cwd=room.path)
+        return room.connected(
+            f"do the {name}-task",
+            room.over_http(token),
+            *("--permission-prompt-tool", PERMIT),
+            settings={"CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT": str(limit_ms)},
+        )
+
+
+def test_a_launched_parent_launches_a_child_when_it_may_and_decides_for_it(room: Room) -> None:
+    room.hub.api.also("lead-task", *supervising(launch("do the child-task"), decide=by_edit("touch b.mark")))
+    room.hub.api.also("child-task", bash("touch a.mark"), "I made it")
+    with room.launched("do the lead-task", "--may-launch", "--name", "lead") as agent:
+        asked = room.question()
+        assert (asked["tool"], asked["input"]["prompt"]) == (LAUNCH, "do the child-task")
+        room.allow(asked)
+        ran = agent.finish()
+    assert (ran.code, ran.out) == (0, "They said: I made it.\n"), ran.err
+    assert room.marks() == ["b.mark"]
+    lead = room.session("lead")
+    assert lead is not None
+    [_, bashed] = room.asked()
+    assert bashed["decided_by"] == {"kind": "parent", "id": lead["id"], "channel": "loopback"}
+    [offered, *_] = [
+        each.tools for each in room.hub.api.conversations if "child-task" in each.opening.split()
+    ]
+    assert not {"mcp__plexus__session_launch", "mcp__plexus__loopback_respond"} & {*offered}
+
+
+@pytest.mark.parametrize("transport", ["http", "stdio"])
+def test_a_connected_parent_decides_for_two_children_that_ask_at_once(room: Room, transport: str) -> None:
+    def decide(request: Request) -> Use:
+        if "left" in request["tool_input"]["command"]:
+            return respond(request, allow=False, message="not the left one")
+        return respond(request, allow=True)
+
+    left, right = f"left-{transport}", f"right-{transport}"
+    both = launch(f"do the {left}"), launch(f"do the {right}")
+    room.hub.api.also(f"both-{transport}", *supervising(*both, decide=decide, children=2))
+    room.hub.api.also(left, bash("touch left.mark"))
+    room.hub.api.also(right, bash("touch right.mark"))
+    server = (
+        room.over_http(room.hub.token("session", cwd=room.path)) if transport == "http" else room.over_stdio()
+    )
+    with room.connected(f"do both-{transport}", server, *OWN_TOOLS) as agent:
+        ran = agent.finish()
+    assert ran.code == 0, ran.out + ran.err
+    [told_left], [told_right] = room.hub.api.results_of(left), room.hub.api.results_of(right)
+    assert "not the left one" in told_left
+    assert "not the left one" not in told_right
+    assert room.marks() == ["right.mark"]
+
+
+def test_what_only_a_person_may_decide_is_not_given_to_the_parent(room: Room) -> None:
+    def decide_all(conversation: Conversation) -> Use:
+        [waiting] = json.loads(conversation.results[-1])["approvals"]
+        assert not waiting["may_decide"]
+        return respond(waiting, allow=True)
+
+    def pending(conversation: Conversation) -> Use:
+        room.question()
+        return plexus("loopback_pending")
+
+    room.hub.api.also("bold-task", launch("do the sly-task"), pending, decide_all)
+    room.hub.api.also("sly-task", bash("touch pml.mark"))
+    server = room.over_http(room.hub.token("session", cwd=room.path))
+    with room.connected("do the bold-task", server, *OWN_TOOLS) as agent:
+        assert agent.finish().code == 0
+        room.deny(room.question(), "--message", "that is for people")
+        until(lambda: room.hub.api.results_of("sly-task"), "the child is told")
+    assert "person" in room.hub.api.results_of("bold-task")[-1]
+    assert "that is for people" in room.hub.api.results_of("sly-task")[-1]
+    assert room.marks() == []
+
+
+def test_a_child_that_may_launch_supervises_its_own_child(room: Room) -> None:
+    room.hub.api.also("top-task", *supervising(launch("do the mid-task", may_launch=True)))
+    room.hub.api.also("mid-task", *supervising(launch("do the low-task"), decide=by_edit("touch low.mark")))
+    room.hub.api.also("low-task", bash("touch a.mark"), "low is done")
+    room.settle({"permissions": {"allow": [LAUNCH], "ask": [], "deny": []}})
+    with room.launched("do the top-task", "--may-launch") as agent:
+        ran = agent.finish()
+    assert (ran.code, ran.out) == (0, "They said: They said: low is done..\n"), ran.err
+    assert room.marks() == ["low.mark"]
+
+
+def test_at_the_bottom_nothing_more_is_launched(room: Room) -> None:
+    room.hub.token("session", "--session", "level-1", cwd=room.path)
+    room.hub.token("session", "--session", "level-2", "--parent", "level-1", cwd=room.path)
+    token = room.hub.token("session", "--session", "level-3", "--parent", "level-2", cwd=room.path)
+    room.settle({"permissions": {"allow": [LAUNCH], "ask": [], "deny": []}})
+    room.hub.api.also("third-task", launch("do the fourth-task", may_launch=True), plexus("session_wait"))
+    room.hub.api.also("fourth-task", launch("do the fifth-task"))
+    with room.connected("do the third-task", room.over_http(token), *OWN_TOOLS) as agent:
+        assert agent.finish().code == 0
+        [told] = until(lambda: room.hub.api.results_of("fourth-task"), "the fourth is told")
+    assert "sessions may stand 4 deep" in told
+    assert room.hub.api.results_of("fifth-task") == []
+
+
+@promise("launch:ends-whole")
+def test_when_a_person_stops_the_parent_its_children_end(room: Room) -> None:
+    with room.launched("do the stopped-task", "--may-launch", "--name", "boss") as agent:
+        child = waiting_child(room, "stopped")
+        boss = room.session("boss")
+        assert boss is not None
+        ran = room.pml("sessions", "stop", boss["id"])
+        assert ran.code == 0, ran.err
+        assert agent.finish().code != 0
+        assert_ended(room, child)
+    assert room.hub.configs() == []
+
+
+@promise("launch:ends-whole")
+def test_when_a_connected_parent_is_killed_its_children_end(room: Room) -> None:
+    with room.connected("do the killed-task", room.over_stdio(), *OWN_TOOLS) as agent:
+        child = waiting_child(room, "killed")
+        agent.kill()
+        assert_ended(room, child)
+
+
+def test_a_parent_stops_a_child_and_what_it_asked_is_taken_back(room: Room) -> None:
+    def stop(conversation: Conversation) -> Use:
+        room.question()
+        return plexus("session_stop", session_id=json.loads(conversation.results[0])["session_id"])
+
+    room.hub.api.also("stop-task", launch("do the idle-task", name="idle"), stop)
+    room.hub.api.also("idle-task", bash("touch a.mark"))
+    server = room.over_http(room.hub.token("session", cwd=room.path))
+    with room.connected("do the stop-task", server, *OWN_TOOLS) as agent:
+        assert agent.finish().code == 0
+    assert json.loads(room.hub.api.results_of("stop-task")[-1])["state"] == "stopped"
+    child = room.session("idle")
+    assert child is not None
+    assert_ended(room, child)
+
+
+def test_a_parent_hears_that_its_child_was_killed(room: Room) -> None:
+    def kill(request: Request) -> Use:
+        child = room.session("victim")
+        assert child is not None
+        os.kill(child["pid"], signal.SIGKILL)
+        return plexus("loopback_wait", timeout_s=1)
+
+    room.hub.api.also("grim-task", *supervising(launch("do the short-task", name="victim"), decide=kill))
+    room.hub.api.also("short-task", bash("touch a.mark"))
+    server = room.over_http(room.hub.token("session", cwd=room.path))
+    with room.connected("do the grim-task", server, *OWN_TOOLS) as agent:
+        ran = agent.finish()
+    assert "Claude Code ended with signal 9" in ran.out, ran.out + ran.err
+    assert [each["status"] for each in room.asked()] == ["cancelled"]
+    assert room.marks() == []
+
+
+def waiting_child(room: Room, word: str) -> dict[str, Any]:
+    """Return the child that the parent launched, once it waits for an answer."""
+    room.settle({"permissions": {"allow": [LAUNCH], "ask": [], "deny": []}})
+    idle = launch(f"do the {word}-errand", name="errand"), *[plexus("session_wait", timeout_s=60)] * MANY
+    room.hub.api.also(f"{word}-task", *idle)
+    room.hub.api.also(f"{word}-errand", bash("touch a.mark"))
+    room.question()
+    child = room.session("errand")
+    assert child is not None
+    return child
+
+
+def assert_ended(room: Room, child: Mapping[str, Any]) -> None:
+    """Assert that nothing is left of the child but what was written down."""
+    assert room.until_ended(child["name"])["state"] == "stopped"
+    until(lambda: not os.path.exists(f"/proc/{child['pid']}"), "its process ends")
+    assert [each["status"] for each in room.asked() if each["session"] == child["id"]] == ["cancelled"]
+    tokens = room.hub.pml("token", "list", "--json").json["tokens"]
+    assert [each["revoked_at"] is not None for each in tokens if each["session"] == child["id"]] == [True]
+    assert room.marks() == []
+
+
+@promise("loopback:outlives-silence")
+def test_a_question_outlives_the_time_after_which_the_client_gives_up_a_silent_call(
+    clients: Clients,
+) -> None:
+    room = clients.room
+    [waiting] = [each for each in room.asked() if each["session"] == "patient"]
+    checked_at = datetime.fromisoformat(waiting["created_at"]) + timedelta(seconds=CHECKED_S + 1)
+    until(lambda: datetime.now(UTC) > checked_at, "the client has looked for silent calls")
+    room.allow(waiting)
+    [waited], [gave_up] = clients.finish("patient"), clients.finish("hasty")
+    assert "sent no response or progress" not in waited
+    assert "sent no response or progress" in gave_up
+    assert room.marks() == ["patient.mark"]
