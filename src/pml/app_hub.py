@@ -18,7 +18,7 @@ from pml.app import Place, is_debugging, open_agents, open_desk, open_fleet, ope
 from pml.core.approvals import OwnerId, SessionId
 from pml.core.errors import NotFound, PmlError
 from pml.core.events import HubEvent, install_progress, server_changed
-from pml.core.identity import Identity
+from pml.core.identity import Identity, TokenId
 from pml.core.loading import Progress
 from pml.core.ports import Session
 from pml.core.text import visible
@@ -38,12 +38,14 @@ from pml.service.feed import Feed
 from pml.service.gate import Gate
 from pml.service.launching import Launcher, close_left_runs
 from pml.service.sessions import session_of, start_session
+from pml.service.tokens import is_live_token
 from pml.service.upkeep import clean_up, end_session, sweep
 from pml.upstream.board import list_servers
 
 SWEEP_S: Final = 2.0  # how soon an agent's end, or an expiry, is noticed by nobody's doing
 CLEAN_S: Final = 3600.0
 BOARD_S: Final = 1.0
+REVOKED_S: Final = 0.5  # how long what is open for a token may outlive it
 
 Servers = Callable[[str], Awaitable[JsonObject]]
 
@@ -84,6 +86,7 @@ async def open_hub(place: Place, *, url: str, allowed: Allowed, servers: Servers
         chores = [
             asyncio.create_task(_keep_house(desk, launcher, str(place.workspace))),
             asyncio.create_task(_watch_servers(desk, place, feed, streams)),
+            asyncio.create_task(_end_revoked(desk, endpoint)),
         ]
         stack.push_async_callback(_end_all, chores)
         stack.push_async_callback(endpoint.close)
@@ -177,6 +180,18 @@ async def _keep_house(desk: Desk, launcher: Launcher, workspace: str) -> None:
                 await clean_up(desk, workspace)
                 clean_at = loop.time() + CLEAN_S
         await asyncio.sleep(SWEEP_S)
+
+
+async def _end_revoked(desk: Desk, endpoint: McpEndpoint) -> None:
+    """End what is open for tokens that were revoked, or whose session has ended."""
+
+    async def counts(token_id: TokenId) -> bool:
+        return await is_live_token(desk, token_id)
+
+    while True:
+        await asyncio.sleep(REVOKED_S)
+        with suppress(PmlError):
+            await endpoint.end_dead(counts)
 
 
 async def _watch_servers(desk: Desk, place: Place, feed: Feed, streams: EventStreams) -> None:

@@ -148,7 +148,10 @@ async def test_an_agent_at_the_terminal_shares_it_and_is_known_by_its_own_proces
     box = AgentBox(home=yard.home, user_home=yard.home.parent, kind=kind)
     code = "import os; print(os.getpid(), os.getpgid(0), os.getsid(0), flush=True)"
     started = await box.start_here(
-        (sys.executable, "-c", code), cwd=str(yard.workspace), environment={"PATH": "/usr/bin:/bin"}
+        (sys.executable, "-c", code),
+        cwd=str(yard.workspace),
+        environment={"PATH": "/usr/bin:/bin"},
+        own=str(yard.own),
     )
     assert await asyncio.wait_for(started.finished(), WAIT_S) == 0
     await started.stop()

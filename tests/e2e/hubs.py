@@ -4,15 +4,16 @@ Everything runs in an empty environment with a home of its own, and every agent'
 room is the workspace of one test: its files, its questions, its agents.
 """
 
+import itertools
 import json
 import os
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -35,6 +36,14 @@ def until(look: Callable[[], T | None], what: str) -> T:
         assert time.monotonic() < end, f"it never came to this: {what}"
         time.sleep(LOOK_EVERY_S)
     return found
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def bash(command: str) -> Use:
@@ -77,6 +86,7 @@ class Hub:
     url: str = ""
     _process: "subprocess.Popen[str] | None" = None
     _person: str = ""
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def start(self) -> None:
         """Start it, on the port that it had before, if it had one."""
@@ -118,12 +128,15 @@ class Hub:
         )
         return Ran(code=ran.returncode, out=ran.stdout, err=ran.stderr)
 
-    def get(self, path: str) -> Any:
-        """Return what the API shows a person."""
+    def ask(self, path: str, body: Mapping[str, object] | None = None) -> Any:
+        """Return what the API answers a person; a body is posted."""
         if not self._person:
             self._person = self.token("person")
         request = urllib.request.Request(f"{self.url}{path}")
         request.add_header("Authorization", f"Bearer {self._person}")
+        if body is not None:
+            request.data = json.dumps(body).encode()
+            request.add_header("Content-Type", "application/json")
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(request, timeout=STATE_S) as answer:
             return json.load(answer)
@@ -133,13 +146,26 @@ class Hub:
         assert ran.code == 0, ran.err
         return ran.json["token"]
 
+    def has_live_token(self, session_id: str) -> bool:
+        """Whether a token of that session counts still."""
+        tokens = self.pml("token", "list", "--json").json["tokens"]
+        own = [each["revoked_at"] is None for each in tokens if each["session"] == session_id]
+        assert own, "it never had one"
+        return any(own)
+
+    def new_file(self, text: str) -> Path:
+        path = self.place / f"file{next(self._numbers)}.json"
+        path.write_text(text)
+        return path
+
     def configs(self) -> list[str]:
         """The configuration files of agents that are there."""
-        return [path.name for path in (self.place / "run").rglob("*") if path.is_file()]
+        place = Path(self.environment["PML_HOME"]) / "run" / "agents"
+        return [path.name for path in place.rglob("*") if path.is_file()]
 
     def room(self) -> "Room":
         """Return a workspace that nobody has used."""
-        path = self.place / f"room{len(list(self.place.iterdir()))}"
+        path = self.place / f"room{next(self._numbers)}"
         path.mkdir()
         return Room(hub=self, path=path.resolve())
 
@@ -176,8 +202,7 @@ class Room:
         settings: Mapping[str, str] | None = None,
     ) -> Generator[Agent]:
         """Run Claude Code with `server` as its `plexus`, as a person would connect it themselves."""
-        config = self.hub.place / f"mcp{len(list(self.hub.place.iterdir()))}.json"
-        config.write_text(json.dumps({"mcpServers": {"plexus": dict(server)}}))
+        config = self.hub.new_file(json.dumps({"mcpServers": {"plexus": dict(server)}}))
         given = ("--mcp-config", str(config), "--strict-mcp-config", "--setting-sources", "")
         argv = [binary(), "-p", prompt, "--output-format", "json", *given, *arguments]
         own = {"ENABLE_TOOL_SEARCH": "false", **(settings or {})}
@@ -217,7 +242,7 @@ class Room:
 
     def pending(self) -> list[dict[str, Any]]:
         """What waits in this room, oldest first."""
-        found = self.hub.get("/api/approvals")["approvals"]
+        found = self.hub.ask("/api/approvals")["approvals"]
         return [each for each in found if each["workspace"] == str(self.path)]
 
     def question(self) -> dict[str, Any]:
@@ -231,23 +256,23 @@ class Room:
 
     def asked(self) -> list[dict[str, Any]]:
         """All that was ever asked in this room, oldest first."""
-        found = self.hub.get("/api/approvals?all=true&limit=500")["approvals"]
+        found = self.hub.ask("/api/approvals?all=true&limit=500")["approvals"]
         return [each for each in found if each["workspace"] == str(self.path)]
 
-    def session(self, name: str) -> dict[str, Any] | None:
+    def session(self, name: str) -> dict[str, Any]:
         """The session of that name in this room."""
-        found = self.hub.get("/api/sessions?limit=500")["sessions"]
-        own = [each for each in found if each["workspace"] == str(self.path) and each["name"] == name]
-        return own[0] if own else None
+        found = self.hub.ask("/api/sessions?limit=500")["sessions"]
+        [own] = [each for each in found if each["workspace"] == str(self.path) and each["name"] == name]
+        return own
 
-    def until_ended(self, name: str) -> dict[str, Any]:
-        """Return the session, once it has ended."""
-
-        def ended() -> dict[str, Any] | None:
-            found = self.session(name)
-            return None if found is None or found["ended_at"] is None else found
-
-        return until(ended, f"{name} ends")
+    def assert_over(self, session: Mapping[str, Any], *, state: str) -> None:
+        """Assert that the session ends, and that nothing is left of it but what was written down."""
+        until(lambda: self.session(session["name"])["ended_at"], f"{session['name']} ends")
+        assert self.session(session["name"])["state"] == state
+        until(lambda: not is_running(session["pid"]), "its process ends")
+        assert [each["status"] for each in self.asked() if each["session"] == session["id"]] == ["cancelled"]
+        assert not self.hub.has_live_token(session["id"])
+        assert self.marks() == []
 
     def allow(self, asked: Mapping[str, Any], *options: str) -> None:
         ran = self.pml("approvals", "allow", asked["id"], *options)

@@ -3,9 +3,9 @@
 import json
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -75,6 +75,22 @@ def test_two_agents_that_ask_at_once_each_get_their_own_answer(room: Room) -> No
     assert room.marks() == ["right.mark"]
 
 
+def use_memory(room: Room, folder: Path) -> Path:
+    """Give the room a server that remembers, and return the file that it writes."""
+    notes = folder / "notes.jsonl"
+    memory = npm_server("memory", env={"MEMORY_FILE_PATH": str(notes)})
+    rules = {"allow": [], "ask": ["memory:create_entities"], "deny": ["memory:read_graph"]}
+    room.settle({"permissions": rules, "mcpServers": {"memory": memory.as_config()}})
+    return notes
+
+
+def next_question(room: Room, *before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is asked next."""
+    seen = [each["id"] for each in before]
+    [asked] = until(lambda: [each for each in room.pending() if each["id"] not in seen], "another question")
+    return asked
+
+
 @promise("launch:settings-shut-out")
 def test_settings_and_hooks_that_let_everything_run_do_not_go_round_the_question(room: Room) -> None:
     room.hub.api.also("eager-task", bash("touch a.mark"))
@@ -139,10 +155,7 @@ def test_a_hub_that_is_killed_and_started_again_costs_no_question_and_no_answer(
 def test_a_tool_of_a_server_is_asked_for_once_by_the_gateway_and_runs_when_it_is_allowed(
     room: Room, tmp_path: Path
 ) -> None:
-    notes = tmp_path / "notes.jsonl"
-    memory = npm_server("memory", env={"MEMORY_FILE_PATH": str(notes)})
-    rules = {"allow": [], "ask": ["memory:create_entities"], "deny": ["memory:read_graph"]}
-    room.settle({"permissions": rules, "mcpServers": {"memory": memory.as_config()}})
+    notes = use_memory(room, tmp_path)
     room.hub.api.also(
         "memory-task",
         plexus("memory__create_entities", **ASKED),
@@ -151,13 +164,12 @@ def test_a_tool_of_a_server_is_asked_for_once_by_the_gateway_and_runs_when_it_is
         plexus("memory__read_graph"),
     )
     with room.launched("do the memory-task") as agent:
-        first = room.question()
+        first = next_question(room)
         assert not notes.exists()
         room.allow(first)
-        second = until(lambda: [each for each in room.pending() if each["id"] != first["id"]], "a second")[0]
+        second = next_question(room, first)
         room.allow(second)
-        third = until(lambda: [each for each in room.pending() if each["id"] != second["id"]], "a third")[0]
-        room.deny(third, "--message", "she stays")
+        room.deny(next_question(room, first, second), "--message", "she stays")
         ran = agent.finish()
     assert (ran.code, ran.out) == DONE, ran.err
     assert [each["tool"] for each in room.asked()] == [
@@ -173,21 +185,51 @@ def test_a_tool_of_a_server_is_asked_for_once_by_the_gateway_and_runs_when_it_is
     assert "Ada" in notes.read_text()
 
 
+@promise("hub:killed-loses-no-wait")
+def test_a_tool_that_waits_when_the_hub_is_killed_is_called_again_and_not_asked_for_again(
+    room: Room, tmp_path: Path
+) -> None:
+    notes = use_memory(room, tmp_path)
+    remember = plexus("memory__create_entities", **ASKED)
+    room.hub.api.also("interrupted-task", remember, remember)
+    with room.launched("do the interrupted-task") as agent:
+        asked = room.question()
+        room.hub.kill()
+        room.allow(asked)
+        room.hub.start()
+        ran = agent.finish()
+    assert (ran.code, ran.out) == DONE, ran.err
+    lost, created = room.hub.api.results_of("interrupted-task")
+    assert "the connection was lost" in lost
+    assert "Ada" in created
+    assert notes.read_text().count("Ada") == 1
+    assert [each["id"] for each in room.asked()] == [asked["id"]]
+
+
+@promise("launch:ends-whole")
+def test_an_agent_of_a_hub_that_is_killed_ends_when_it_is_started_again(room: Room) -> None:
+    room.hub.api.also("hubs-task", bash("touch a.mark"))
+    order = {"prompt": "do the hubs-task", "name": "hubs", "workspace": str(room.path)}
+    room.hub.ask("/api/sessions", order)
+    room.question()
+    session = room.session("hubs")
+    room.hub.kill()
+    assert room.hub.configs() != []
+    room.hub.start()
+    room.assert_over(session, state="failed")
+    assert room.hub.configs() == []
+
+
 @promise("launch:ends-whole")
 def test_an_agent_that_is_killed_leaves_no_question_no_token_and_no_configuration(room: Room) -> None:
     room.hub.api.also("mortal-task", bash("touch a.mark"))
     with room.launched("do the mortal-task", "--name", "mortal") as agent:
-        asked = room.question()
+        room.question()
         session = room.session("mortal")
-        assert session is not None
         assert session["state"] == "waiting_for_approval"
         assert sorted(room.hub.configs()) == ["mcp.json", "settings.json"]
         os.kill(session["pid"], signal.SIGKILL)
         ran = agent.finish()
     assert ran.code == 128 + signal.SIGKILL
-    [over] = room.asked()
-    assert (over["id"], over["status"]) == (asked["id"], "cancelled")
-    tokens = room.hub.pml("token", "list", "--json").json["tokens"]
-    assert [each["revoked_at"] is not None for each in tokens if each["session"] == session["id"]] == [True]
+    room.assert_over(session, state="failed")
     assert room.hub.configs() == []
-    assert room.marks() == []

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.e2e.hubs import PERMIT, Agent, Hub, Room, bash, hub_running, plexus, until
+from tests.e2e.hubs import PERMIT, Agent, Hub, Room, bash, hub_running, is_running, plexus, until
 from tests.e2e.messages_api import Conversation, Said, Turn, Use
 from tests.promises import promise
 
@@ -112,10 +112,9 @@ def test_a_launched_parent_launches_a_child_when_it_may_and_decides_for_it(room:
         ran = agent.finish()
     assert (ran.code, ran.out) == (0, "They said: I made it.\n"), ran.err
     assert room.marks() == ["b.mark"]
-    lead = room.session("lead")
-    assert lead is not None
     [_, bashed] = room.asked()
-    assert bashed["decided_by"] == {"kind": "parent", "id": lead["id"], "channel": "loopback"}
+    by = {"kind": "parent", "id": room.session("lead")["id"], "channel": "loopback"}
+    assert bashed["decided_by"] == by
     [offered, *_] = [
         each.tools for each in room.hub.api.conversations if "child-task" in each.opening.split()
     ]
@@ -195,78 +194,70 @@ def test_at_the_bottom_nothing_more_is_launched(room: Room) -> None:
 
 @promise("launch:ends-whole")
 def test_when_a_person_stops_the_parent_its_children_end(room: Room) -> None:
+    prepare_errand(room, "stopped")
     with room.launched("do the stopped-task", "--may-launch", "--name", "boss") as agent:
-        child = waiting_child(room, "stopped")
-        boss = room.session("boss")
-        assert boss is not None
+        room.question()
+        child, boss = room.session("errand"), room.session("boss")
         ran = room.pml("sessions", "stop", boss["id"])
         assert ran.code == 0, ran.err
         assert agent.finish().code != 0
-        assert_ended(room, child)
+        room.assert_over(child, state="stopped")
+    assert not is_running(boss["pid"])
     assert room.hub.configs() == []
 
 
 @promise("launch:ends-whole")
 def test_when_a_connected_parent_is_killed_its_children_end(room: Room) -> None:
+    prepare_errand(room, "killed")
     with room.connected("do the killed-task", room.over_stdio(), *OWN_TOOLS) as agent:
-        child = waiting_child(room, "killed")
+        room.question()
+        child = room.session("errand")
         agent.kill()
-        assert_ended(room, child)
+        room.assert_over(child, state="stopped")
+
+
+def prepare_errand(room: Room, word: str) -> None:
+    """Have a parent launch a child, which asks, and wait for it without answering."""
+    room.settle({"permissions": {"allow": [LAUNCH], "ask": [], "deny": []}})
+    waiting = [plexus("session_wait", timeout_s=60)] * MANY
+    room.hub.api.also(f"{word}-task", launch(f"do the {word}-errand", name="errand"), *waiting)
+    room.hub.api.also(f"{word}-errand", bash("touch a.mark"))
 
 
 def test_a_parent_stops_a_child_and_what_it_asked_is_taken_back(room: Room) -> None:
+    children: list[dict[str, Any]] = []
+
     def stop(conversation: Conversation) -> Use:
         room.question()
-        return plexus("session_stop", session_id=json.loads(conversation.results[0])["session_id"])
+        children.append(room.session("idle"))
+        return plexus("session_stop", session_id=children[0]["id"])
 
-    room.hub.api.also("stop-task", launch("do the idle-task", name="idle"), stop)
+    room.hub.api.also("stopping-task", launch("do the idle-task", name="idle"), stop)
     room.hub.api.also("idle-task", bash("touch a.mark"))
     server = room.over_http(room.hub.token("session", cwd=room.path))
-    with room.connected("do the stop-task", server, *OWN_TOOLS) as agent:
+    with room.connected("do the stopping-task", server, *OWN_TOOLS) as agent:
         assert agent.finish().code == 0
-    assert json.loads(room.hub.api.results_of("stop-task")[-1])["state"] == "stopped"
-    child = room.session("idle")
-    assert child is not None
-    assert_ended(room, child)
+    assert json.loads(room.hub.api.results_of("stopping-task")[-1])["state"] == "stopped"
+    room.assert_over(children[0], state="stopped")
 
 
+@promise("launch:ends-whole")
 def test_a_parent_hears_that_its_child_was_killed(room: Room) -> None:
+    children: list[dict[str, Any]] = []
+
     def kill(request: Request) -> Use:
-        child = room.session("victim")
-        assert child is not None
-        os.kill(child["pid"], signal.SIGKILL)
-        return plexus("loopback_wait", timeout_s=1)
+        children.append(room.session("victim"))
+        os.kill(children[0]["pid"], signal.SIGKILL)
+        until(lambda: room.session("victim")["ended_at"], "its end is noticed")
+        return plexus("session_wait")
 
     room.hub.api.also("grim-task", *supervising(launch("do the short-task", name="victim"), decide=kill))
     room.hub.api.also("short-task", bash("touch a.mark"))
     server = room.over_http(room.hub.token("session", cwd=room.path))
     with room.connected("do the grim-task", server, *OWN_TOOLS) as agent:
         ran = agent.finish()
-    assert "Claude Code ended with signal 9" in ran.out, ran.out + ran.err
-    assert [each["status"] for each in room.asked()] == ["cancelled"]
-    assert room.marks() == []
-
-
-def waiting_child(room: Room, word: str) -> dict[str, Any]:
-    """Return the child that the parent launched, once it waits for an answer."""
-    room.settle({"permissions": {"allow": [LAUNCH], "ask": [], "deny": []}})
-    idle = launch(f"do the {word}-errand", name="errand"), *[plexus("session_wait", timeout_s=60)] * MANY
-    room.hub.api.also(f"{word}-task", *idle)
-    room.hub.api.also(f"{word}-errand", bash("touch a.mark"))
-    room.question()
-    child = room.session("errand")
-    assert child is not None
-    return child
-
-
-def assert_ended(room: Room, child: Mapping[str, Any]) -> None:
-    """Assert that nothing is left of the child but what was written down."""
-    assert room.until_ended(child["name"])["state"] == "stopped"
-    until(lambda: not os.path.exists(f"/proc/{child['pid']}"), "its process ends")
-    assert [each["status"] for each in room.asked() if each["session"] == child["id"]] == ["cancelled"]
-    tokens = room.hub.pml("token", "list", "--json").json["tokens"]
-    assert [each["revoked_at"] is not None for each in tokens if each["session"] == child["id"]] == [True]
-    assert room.marks() == []
+    assert "Claude Code ended with signal 9" in json.loads(ran.out)["result"], ran.err
+    room.assert_over(children[0], state="failed")
 
 
 @promise("loopback:outlives-silence")
@@ -274,7 +265,9 @@ def test_a_question_outlives_the_time_after_which_the_client_gives_up_a_silent_c
     clients: Clients,
 ) -> None:
     room = clients.room
-    [waiting] = [each for each in room.asked() if each["session"] == "patient"]
+    [waiting] = until(
+        lambda: [each for each in room.pending() if each["session"] == "patient"], "the patient one asks"
+    )
     checked_at = datetime.fromisoformat(waiting["created_at"]) + timedelta(seconds=CHECKED_S + 1)
     until(lambda: datetime.now(UTC) > checked_at, "the client has looked for silent calls")
     room.allow(waiting)

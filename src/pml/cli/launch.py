@@ -157,9 +157,10 @@ async def _hub(place: "Place") -> AsyncGenerator[str]:
 async def _own_hub(place: "Place") -> AsyncGenerator[str]:
     from pml.app_hub import open_hub
     from pml.cli.standing import servers_json
+    from pml.hub.listeners import serve_hub
     from pml.hub.origins import allowed_names
     from pml.hub.presence import Presence, sole_hub
-    from pml.web.serving import listen, serve, url_of
+    from pml.web.serving import listen, url_of
 
     async def servers(workspace: str) -> JsonObject:
         return await servers_json(hub.desk, replace(place, workspace=Path(workspace)))
@@ -169,7 +170,7 @@ async def _own_hub(place: "Place") -> AsyncGenerator[str]:
         allowed = allowed_names("127.0.0.1", port, scheme="http")
         async with open_hub(place, url=url, allowed=allowed, servers=servers) as hub:
             announce(Presence(url=url, pid=os.getpid(), started_at=hub.desk.clock.now()))
-            serving = asyncio.ensure_future(serve(hub.app, listening))
+            serving = asyncio.ensure_future(serve_hub(hub.app, listening))
             try:
                 yield url
             finally:

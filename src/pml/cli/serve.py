@@ -28,7 +28,6 @@ examples:
 
 exit codes: 0 stopped, 1 failed, 2 usage"""
 DEFAULT_PORT: Final = 4445
-_CONNECTIONS: Final = 30_000  # 10,000 permits that wait, and all that goes on beside them
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -69,12 +68,11 @@ async def _serve(args: argparse.Namespace) -> int:
     from pml.app import find_place, open_desk
     from pml.app_hub import open_hub
     from pml.cli.standing import servers_json
-    from pml.hub.listeners import listen_as_hub
+    from pml.hub.listeners import listen_as_hub, serve_hub
     from pml.hub.origins import allowed_names
     from pml.hub.presence import Presence, sole_hub
     from pml.service.sessions import guard_person
-    from pml.web.connections import Limits
-    from pml.web.serving import allow_many_files, serve, url_of
+    from pml.web.serving import url_of
 
     tls = _tls(args)
     place = find_place(args.workspace)
@@ -89,12 +87,10 @@ async def _serve(args: argparse.Namespace) -> int:
         url = url_of(listening, scheme=scheme)
         port = listening.getsockname()[1]
         allowed = allowed_names(args.host, port, scheme=scheme, more=args.allow_host)
-        allow_many_files()
         async with open_hub(place, url=url, allowed=allowed, servers=servers) as hub:
             announce(Presence(url=url, pid=os.getpid(), started_at=hub.desk.clock.now()))
             _tell(url, args, home=str(place.home))
-            limits = Limits(connections=_CONNECTIONS, per_peer=_CONNECTIONS, answers_last=True)
-            await serve(hub.app, listening, limits=limits, tls=tls)
+            await serve_hub(hub.app, listening, tls=tls)
     return Exit.OK
 
 

@@ -24,7 +24,7 @@ examples:
   pml token create --role session --session nightly   for an agent that you connect yourself
   pml token create --role child --session helper --parent nightly
   pml token list
-  pml token revoke 3f2a9c0d1e4b                       at once, also where it is in use"""
+  pml token revoke 3f2a9c0d1e4b                       within a second, also where it is in use"""
 _CREATE: Final = """examples:
   pml token create --role person --name phone --ttl 86400
   pml token create --role session --session nightly --json"""

@@ -7,10 +7,12 @@ stand on their own, and end when their connection does. What the methods mean is
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pml.core.approvals import SessionId
-from pml.core.identity import Identity, TokenRole
+from pml.core.errors import PmlError
+from pml.core.identity import Identity, TokenId, TokenRole
 from pml.downstream.connection import SERVER_ERROR, Connection, Origin, RpcError, error_line
 from pml.downstream.door import Answering
 from pml.downstream.eras import ASSUMED, METHOD_NOT_FOUND, MODERN, Era, legacy_era
@@ -48,6 +50,15 @@ OpenGateway = Callable[[Identity, Connection, Era, AsyncExitStack], Awaitable[An
 Headers = Mapping[str, str]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Caller:
+    """Whoever made one HTTP request, and the way to them."""
+
+    identity: Identity
+    receive: "Receive"
+    send: "Send"
+
+
 class McpEndpoint:
     """An ASGI application for one path."""
 
@@ -67,7 +78,7 @@ class McpEndpoint:
         self._must_resume = must_resume
         self._debug = debug
         self._visits: dict[SessionId, Visit] = {}
-        self._streams: set[Stream] = set()
+        self._streams: dict[Stream, TokenId] = {}  # that are read now, and by whom
         self._beating: asyncio.Task[None] | None = None
         self._is_closed = False
 
@@ -76,14 +87,15 @@ class McpEndpoint:
             identity = identity_of(scope)
             visit = self._visit(identity)
             headers = read_headers(scope["headers"])
+            caller = Caller(identity=identity, receive=receive, send=send)
             with visit.attended():
                 match scope["method"]:
                     case "POST":
-                        await self._post(identity, visit, headers, receive, send)
+                        await self._post(visit, headers, caller)
                     case "GET":
-                        await self._get(visit, headers, receive, send)
+                        await self._get(visit, headers, caller)
                     case "DELETE":
-                        await self._delete(visit, headers, send)
+                        await self._delete(visit, headers, caller)
                     case _:
                         raise refuse(405, "only POST, GET and DELETE", (b"allow", b"GET, POST, DELETE"))
         except Refused as exc:
@@ -95,6 +107,14 @@ class McpEndpoint:
     def in_flight(self) -> int:
         """How many requests of all sessions are being answered."""
         return sum(visit.connection.in_flight for visit in self._visits.values())
+
+    async def end_dead(self, counts: Callable[[TokenId], Awaitable[bool]]) -> None:
+        """End what is open for tokens that count no longer."""
+        for token_id in set(self._streams.values()):
+            if await counts(token_id):
+                continue
+            for stream in [each for each, whose in self._streams.items() if whose == token_id]:
+                stream.end()
 
     async def end(self, session_id: SessionId) -> None:
         """End what the session is doing here: its requests are cancelled, its gateway closed."""
@@ -135,27 +155,26 @@ class McpEndpoint:
             for stream in list(self._streams):
                 stream.beat()
             for session_id in [id for id, visit in self._visits.items() if visit.is_idle]:
-                await self.end(session_id)
+                with suppress(PmlError, OSError):  # what cannot be closed well is gone all the same
+                    await self.end(session_id)
 
-    async def _post(
-        self, identity: Identity, visit: Visit, headers: Headers, receive: "Receive", send: "Send"
-    ) -> None:
+    async def _post(self, visit: Visit, headers: Headers, caller: Caller) -> None:
         check_media(headers)
-        message = read(await read_body(receive, headers))
+        message = read(await read_body(caller.receive, headers))
         check_message(message)
         if is_modern(message, headers):
             check_modern(message, headers)
-            await self._check_era(identity, message)
-            await self._answer_modern(visit, message, receive, send)
+            await self._check_era(caller.identity, message)
+            await self._answer_modern(visit, message, caller)
             return
         check_version(headers)
         if isinstance(message, Request) and message.method == "initialize" and SESSION not in headers:
-            await self._shake_hands(visit, message, receive, send)
+            await self._shake_hands(visit, message, caller)
             return
         session = _session(visit, headers)
         if isinstance(message, Batch) and not visit.has_batches(session):
             raise refuse(400, "this protocol version has no batches")
-        await self._answer_legacy(visit, session, message, receive, send)
+        await self._answer_legacy(visit, session, message, caller)
 
     async def _check_era(self, identity: Identity, message: Message | Batch) -> None:
         """Raises: Refused, as by a server that knows no modern era."""
@@ -166,18 +185,16 @@ class McpEndpoint:
             unknown = RpcError(METHOD_NOT_FOUND, "this session is spoken to after `initialize` only")
             raise Refused(400, unknown, id=message.id)
 
-    async def _answer_modern(
-        self, visit: Visit, message: Message | Batch, receive: "Receive", send: "Send"
-    ) -> None:
+    async def _answer_modern(self, visit: Visit, message: Message | Batch, caller: Caller) -> None:
         if not isinstance(message, Request):  # nothing here hears it: a client cancels by closing its stream
-            await reply(send, 202, b"")
+            await reply(caller.send, 202, b"")
             return
         stream, origin = Stream(statuses=STATUS_OF_ERROR), Origin()
         visit.connection.take(message, origin, stream, stream)
         stream.close()
-        await self._run(stream, receive, send)
+        await self._run(stream, caller)
 
-    async def _shake_hands(self, visit: Visit, request: Request, receive: "Receive", send: "Send") -> None:
+    async def _shake_hands(self, visit: Visit, request: Request, caller: Caller) -> None:
         try:
             era = legacy_era(request.params)
         except RpcError as exc:
@@ -188,22 +205,21 @@ class McpEndpoint:
         stream = Stream(headers=[(SESSION.encode(), session.id.encode())])
         visit.connection.take(request, session.origin, stream, stream)
         stream.close()
-        await self._run(stream, receive, send)
+        await self._run(stream, caller)
 
     async def _answer_legacy(
         self,
         visit: Visit,
         session: Session,
         message: Message | Batch,
-        receive: "Receive",
-        send: "Send",
+        caller: Caller,
         *,
         at_once: bool = False,
     ) -> None:
         if not _is_answered(message):
             for each in message.messages if isinstance(message, Batch) else (message,):
                 visit.connection.take(each, session.origin, Stream())
-            await reply(send, 202, b"")
+            await reply(caller.send, 202, b"")
             return
         if isinstance(message, Batch):
             stream = session.open_stream(None)
@@ -212,17 +228,17 @@ class McpEndpoint:
             stream = session.open_stream(message.id if isinstance(message, Request) else None)
             visit.connection.take(message, session.origin, stream, stream)
         stream.close()
-        await self._run(stream, receive, send, at_once=at_once)
+        await self._run(stream, caller, at_once=at_once)
         session.settle(stream)
 
-    async def _get(self, visit: Visit, headers: Headers, receive: "Receive", send: "Send") -> None:
+    async def _get(self, visit: Visit, headers: Headers, caller: Caller) -> None:
         if headers.get(VERSION) == MODERN:
             raise refuse(405, "modern clients POST `subscriptions/listen`", (b"allow", b"POST"))
         check_accept(headers, "text/event-stream")
         check_version(headers)
         event = read_event_id(headers.get(LAST_EVENT, ""))
         if event is not None and event.stream:
-            await self._resume(visit, event, headers, receive, send)
+            await self._resume(visit, event, headers, caller)
             return
         session = _session(visit, headers)
         stream = session.standalone
@@ -234,11 +250,9 @@ class McpEndpoint:
             raise refuse(409, "the session has its stream already")
         else:
             stream.resume(stream.number)
-        await self._run(stream, receive, send, at_once=True)
+        await self._run(stream, caller, at_once=True)
 
-    async def _resume(
-        self, visit: Visit, event: Event, headers: Headers, receive: "Receive", send: "Send"
-    ) -> None:
+    async def _resume(self, visit: Visit, event: Event, headers: Headers, caller: Caller) -> None:
         """Take up the stream of a request whose connection was lost.
 
         A client waits for ever if it is refused here, so what is lost is answered with an error.
@@ -247,7 +261,7 @@ class McpEndpoint:
         stream = None if session is None else session.find(event)
         if session is not None and stream is not None:
             stream.resume(event.number)
-            await self._run(stream, receive, send, at_once=True)
+            await self._run(stream, caller, at_once=True)
             session.settle(stream)
             return
         if session is None and event.again is not None and SESSION in headers:
@@ -255,23 +269,23 @@ class McpEndpoint:
             session = visit.shake_hands(era, id=headers[SESSION])
         if session is not None and event.again is not None and event.request is not None:
             again = Request(event.request, "tools/call", event.again)
-            await self._answer_legacy(visit, session, again, receive, send, at_once=True)
+            await self._answer_legacy(visit, session, again, caller, at_once=True)
             return
         if event.request is None:
             raise refuse(404, "no such stream", code=_UNKNOWN)
-        await reply_event(send, error_line(event.request, RpcError(SERVER_ERROR, _LOST)))
+        await reply_event(caller.send, error_line(event.request, RpcError(SERVER_ERROR, _LOST)))
 
-    async def _delete(self, visit: Visit, headers: Headers, send: "Send") -> None:
+    async def _delete(self, visit: Visit, headers: Headers, caller: Caller) -> None:
         check_version(headers)
         visit.end(_session(visit, headers))
-        await reply(send, 200, b"")
+        await reply(caller.send, 200, b"")
 
-    async def _run(self, stream: Stream, receive: "Receive", send: "Send", *, at_once: bool = False) -> None:
-        self._streams.add(stream)
+    async def _run(self, stream: Stream, caller: Caller, *, at_once: bool = False) -> None:
+        self._streams[stream] = caller.identity.token_id
         try:
-            await stream.run(receive, send, at_once=at_once)
+            await stream.run(caller.receive, caller.send, at_once=at_once)
         finally:
-            self._streams.discard(stream)
+            self._streams.pop(stream, None)
 
 
 def _is_answered(message: Message | Batch) -> bool:

@@ -46,6 +46,7 @@ class Session:
         self._streams: dict[str, Stream] = {}
         self._kept: dict[str, int] = {}
         self._count = 0
+        self._tag = f"{secrets.token_hex(4)}-"  # after a restart the same session counts anew
 
     @property
     def is_used(self) -> bool:
@@ -64,7 +65,7 @@ class Session:
     def open_stream(self, request: Id | None) -> Stream:
         """Return the stream for what is answered to one POST; `request` is the one in it, if not a batch."""
         self._count += 1
-        name = f"{self._count}"
+        name = f"{self._tag}{self._count}"
         stream = Stream(place=self._place(name, request), batch=request is None)
         self._streams[name] = stream
         return stream

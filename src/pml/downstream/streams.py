@@ -152,8 +152,13 @@ class Stream:
 
     def close(self) -> None:
         self._open -= 1
-        if self._open or self._over:
+        if self._open:
             return
+        if not self._over:
+            self._close_unanswered()
+        self._exchanges.clear()  # with what was asked, which may be large
+
+    def _close_unanswered(self) -> None:
         if self._answers:
             self._conclude(b"[" + b",".join(self._answers) + b"]", 200)
         elif self._answers is None and self._exchanges:
@@ -203,6 +208,12 @@ class Stream:
         if not self._over:
             self._over = True
             self._pump()
+
+    def end(self) -> None:
+        """Stop answering a reader that may not read on; what it asked for is answered as cancelled."""
+        self.abandon()
+        if not self._exchanges:
+            self.finish()
 
     def abandon(self) -> None:
         """Stop answering: no reader comes back."""

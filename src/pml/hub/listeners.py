@@ -10,13 +10,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from starlette.types import ASGIApp
+
 from pml.core.errors import Invalid, Unavailable
 from pml.core.text import visible
 from pml.core.values import loads_object
 from pml.hub.app import NAME
 from pml.hub.guard import OPEN_PATH
-from pml.web.serving import listen
+from pml.web.connections import Limits
+from pml.web.serving import Tls, allow_many_files, listen, serve
 
+# Permits wait for as long as people take; 10,000 of them, and all that goes on beside them.
+LIMITS: Final = Limits(connections=30_000, per_peer=30_000, answers_last=True)
 _ASK_S: Final = 1.0  # a hub answers at once; whatever else is there may never
 _MAX_COMMAND: Final = 80
 _MAX_HEALTH: Final = 4096
@@ -42,6 +47,12 @@ def listen_as_hub(host: str, port: int) -> socket.socket:
             f"port {port} is taken by {_told(find_listener(port), is_hub=is_hub(host, port))}",
             hint="end it, or give another with `--port`; port 0 takes any that is free",
         ) from exc
+
+
+async def serve_hub(app: ASGIApp, listening: socket.socket, *, tls: Tls | None = None) -> None:
+    """Serve until cancelled, with the patience that waiting for people takes."""
+    allow_many_files()
+    await serve(app, listening, limits=LIMITS, tls=tls)
 
 
 def is_hub(host: str, port: int) -> bool:

@@ -76,8 +76,7 @@ async def seek_consent(
         record = await _answer(ask_so, question, matched_rule(judged))
     if record.status not in _NOT_GRANTED:  # also what another asker has used: claiming it refuses
         await _judge_answer(desk, question, record)
-        await claim(desk, record.id, definition=question.definition, artefact=question.artefact)
-        record = await finish(desk, record.id)
+        record = await asyncio.shield(_deliver(desk, question, record))  # half of it would never end
     return Consent(judged=judged, record=record, arguments=record.run_input)
 
 
@@ -110,6 +109,12 @@ async def _judge_answer(desk: Desk, question: Question, record: Approval) -> Non
             with contextlib.suppress(Conflict, NotFound):
                 await cancel(desk, record.id, reason=exc.message)
         raise
+
+
+async def _deliver(desk: Desk, question: Question, record: Approval) -> Approval:
+    """Use the answer up: giving it out is claim and completion. Raises: what `claim` raises."""
+    await claim(desk, record.id, definition=question.definition, artefact=question.artefact)
+    return await finish(desk, record.id)
 
 
 async def _record_verdict(desk: Desk, question: Question, judged: Judged) -> None:
@@ -157,8 +162,7 @@ async def _use_up(desk: Desk, question: Question) -> Approval | None:
         if not desk.owners.alive(record.owner):
             await _judge_answer(desk, question, record)
             with contextlib.suppress(Conflict, NotFound):
-                await claim(desk, record.id, definition=question.definition, artefact=question.artefact)
-                return await finish(desk, record.id)
+                return await asyncio.shield(_deliver(desk, question, record))
     return None
 
 

@@ -20,6 +20,7 @@ from pml.core.events import EventType, HubEvent, Payload, event_json, event_text
 from pml.core.identity import Identity, TokenRole
 from pml.core.ports import AuditQuery
 from pml.service.desk import Desk
+from pml.service.tokens import is_live_token
 
 RING_EVENTS: Final = 1000
 RING_BYTES: Final = 8 * 1024 * 1024
@@ -322,8 +323,7 @@ class Reader:
 
     async def check_token(self) -> None:
         """Raises: Forbidden if the viewer's token counts no longer."""
-        token = await self._desk.store.tokens.get(self._viewer.token_id)
-        if token is None or not token.is_live(self._desk.clock.now()):
+        if not await is_live_token(self._desk, self._viewer.token_id):
             raise Forbidden("the token counts no longer")
 
     def _find_number(self) -> None:

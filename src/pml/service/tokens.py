@@ -115,6 +115,12 @@ async def identify_bearer(desk: Desk, header: str | None) -> Identity | None:
     return None if session is None or session.ended_at is not None else identity
 
 
+async def is_live_token(desk: Desk, token_id: TokenId) -> bool:
+    """Tell whether a token that was let in still counts; those of a session are revoked at its end."""
+    token = await desk.store.tokens.get(token_id)
+    return token is not None and token.is_live(desk.clock.now())
+
+
 async def revoke_token(desk: Desk, token_id: TokenId, *, by: Decider) -> Token:
     """Let the token count no longer; a session that was started for it ends. Raises: NotFound."""
     await desk.store.tokens.revoke(token_id, at=desk.clock.now(), by=by)
