@@ -2,7 +2,7 @@
 
 import sys
 
-from bench import gateways, loading, pairs, pending, verdicts, wakeups
+from bench import gateways, hub, loading, pairs, pending, verdicts, wakeups
 from bench.table import print_table
 
 quick = "--quick" in sys.argv[1:]
@@ -14,5 +14,6 @@ print_table(
         *pending.rows(quick=quick),
         *gateways.rows(quick=quick),
         *loading.rows(quick=quick),
+        *hub.rows(quick=quick),
     ]
 )

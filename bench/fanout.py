@@ -23,7 +23,7 @@ from pml.service.desk import Desk
 
 READERS = 100
 AT_A_TIME = 8
-PAUSE_S = 0.03  # between events that are measured alone
+PAUSE_S = 0.15  # between events that are measured alone: readers are told of those together that come close
 ALL_S = 300.0
 
 Emit = Callable[[int], Awaitable[list[float]]]  # makes so many events, and returns when each was begun

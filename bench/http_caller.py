@@ -67,9 +67,11 @@ class HttpCaller(asyncio.Protocol):
             self._transport.close()
 
     def send(self, body: bytes, *, line: bytes = b"POST /mcp") -> "asyncio.Future[Reply]":
-        """Send one request; the answer comes later."""
+        """Send one request; the answer comes later. Raises: Wrong if nothing was sent for too long."""
         assert self._transport is not None
         assert self._replied is None
+        if self._transport.is_closing():
+            raise Wrong("the server has closed the connection")
         self._replied = asyncio.get_running_loop().create_future()
         length = b"content-length: %d\r\n\r\n" % len(body)
         self._transport.write(b"%b HTTP/1.1\r\n%b%b%b" % (line, self.head, length, body))

@@ -17,7 +17,7 @@ from statistics import median
 
 from bench import crowd, fanout, peers
 from bench.desks import ME, bench_desk
-from bench.http_caller import HttpCaller, Reply, check_permit, connect, head_of, permit_body, shake_hands
+from bench.http_caller import HttpCaller, check_permit, connect, head_of, permit_body, shake_hands
 from bench.hubs import ALLOWED, ASKED, DENIED, Server, hub, peer, person_token, session_tokens
 from bench.peers import FASTMCP, SDK
 from bench.table import Row, ms, percentile, print_table
@@ -45,8 +45,8 @@ class Effort:
     alone: int
 
 
-FULL = Effort(decisions=300, rounds=5, flood_s=1.0, crowd=10_000, events=1_000, alone=200)
-QUICK = Effort(decisions=20, rounds=1, flood_s=0.3, crowd=200, events=200, alone=20)
+FULL = Effort(decisions=300, rounds=5, flood_s=1.0, crowd=10_000, events=1_000, alone=100)
+QUICK = Effort(decisions=20, rounds=1, flood_s=0.1, crowd=200, events=200, alone=10)
 
 
 def rows(*, quick: bool = False) -> list[Row]:
@@ -82,7 +82,7 @@ async def _decision_rows(server: Server, effort: Effort) -> list[Row]:
     home = server.home
     assert home is not None
     async with bench_desk(home) as desk:
-        person = await connect(server.url, head_of(server.url, await person_token(desk)))
+        head = head_of(server.url, await person_token(desk))
 
         async def in_store(record: Approval) -> None:
             await decide(desk, record.id, Decision(by=ME, digest=record.digest, allow=True))
@@ -94,6 +94,7 @@ async def _decision_rows(server: Server, effort: Effort) -> list[Row]:
         found: list[Row] = []
         for label, way in (("by another process", in_store), ("over HTTP", over_http)):
             times: list[float] = []
+            person = await connect(server.url, head)
             while len(times) < effort.decisions:
                 (token,) = await session_tokens(desk, home, 1)
                 times += await _decided(desk, server, token, way)
@@ -101,7 +102,7 @@ async def _decision_rows(server: Server, effort: Effort) -> list[Row]:
             ratio = f"{0.5 / median(times):,.0f}x"
             what = f"permit waits over HTTP: decided {label} → returned"
             found.append((what, ours, "pollers 500 ms", ratio, "p50 ≤ 5 ms"))
-        person.close()
+            person.close()
     return found
 
 
@@ -149,27 +150,27 @@ async def _rate_rows(ours: Server, others: list[Server], effort: Effort) -> list
     async with bench_desk(home) as desk:
         (token,) = await session_tokens(desk, home, 1)
     servers = [ours, *others]
-    callers = {each.name: await _connected(each, token if each is ours else None) for each in servers}
+    heads = {each.name: await _head(each, token if each is ours else None) for each in servers}
     found: list[Row] = []
     for tool, word, denial in ((ALLOWED, "allowed", None), (DENIED, "denied", "denied")):
         for in_flight in IN_FLIGHT:
             rates: dict[str, list[float]] = {each.name: [] for each in servers}
             for number in range(effort.rounds + 1):
-                for name, connections in callers.items():
-                    rate = await _flood(connections[:in_flight], tool, denial, effort.flood_s)
+                for each in servers:
+                    callers = [await connect(each.url, heads[each.name]) for _ in range(in_flight)]
+                    rate = await _flood(callers, tool, denial, effort.flood_s)
                     if number:  # the first one only warms up
-                        rates[name].append(rate)
+                        rates[each.name].append(rate)
             what = f"permits {word} by rule over HTTP, {in_flight} in flight"
             found += [_rate_row(what, rates, each) for each in others]
-    for connections in callers.values():
-        for caller in connections:
-            caller.close()
     return found
 
 
-async def _connected(server: Server, token: str | None) -> list[HttpCaller]:
-    first = await shake_hands(server.url, token)
-    return [first, *[await connect(server.url, first.head) for _ in range(max(IN_FLIGHT) - 1)]]
+async def _head(server: Server, token: str | None) -> bytes:
+    """Return what every request of one session has."""
+    caller = await shake_hands(server.url, token)
+    caller.close()
+    return caller.head
 
 
 async def _flood(callers: list[HttpCaller], tool: str, denial: str | None, for_s: float) -> float:
@@ -182,9 +183,9 @@ async def _flood(callers: list[HttpCaller], tool: str, denial: str | None, for_s
         count = 0
         while time.perf_counter() < until:
             number = next(numbers)
-            reply: Reply = await caller.send(permit_body(number, tool))
-            check_permit(reply, number, denial=denial)
+            check_permit(await caller.send(permit_body(number, tool)), number, denial=denial)
             count += 1
+        caller.close()
         return count
 
     counts = await asyncio.gather(*(ask_on(caller) for caller in callers))

@@ -209,25 +209,23 @@ class BesideHub:
 
     async def launch(self, wish: "Wish", *, parent: "Session", workspace: str) -> "Session":
         """Raises: as `Launcher.launch`; Unavailable if no hub runs."""
-        if self._launcher is None:
-            from pml.service.launching import Launcher
-
-            agents = open_agents(self._place, hub_url=self._need_hub)
-            self._launcher = Launcher(self._desk, agents)
         self._need_hub()
-        return await self._launcher.launch(wish, parent=parent, workspace=workspace)
+        return await self._opened().launch(wish, parent=parent, workspace=workspace)
 
     async def stop(self, session_id: "SessionId", *, reason: str) -> None:
         """Raises: NotFound."""
-        from pml.core.errors import NotFound
-
-        if self._launcher is None:
-            raise NotFound(f"no agent of session `{session_id}` runs here")
-        await self._launcher.stop(session_id, reason=reason)
+        await self._opened().stop(session_id, reason=reason)
 
     async def close(self) -> None:
         if self._launcher is not None:
             await self._launcher.close()
+
+    def _opened(self) -> "Launcher":
+        if self._launcher is None:
+            from pml.service.launching import Launcher
+
+            self._launcher = Launcher(self._desk, open_agents(self._place, hub_url=self._need_hub))
+        return self._launcher
 
     def _hub_url(self) -> str | None:
         from pml.hub.presence import running_hub
@@ -248,13 +246,14 @@ def open_agents(place: Place, *, hub_url: Callable[[], str]) -> "ClaudeCode":
 
     from pml.agents.claude_code import ClaudeCode, Parts
     from pml.agents.configs import config_root
+    from pml.host.folders import absolute_only
     from pml.upstream.agents_box import AgentBox
 
     parts = Parts(
         hub_url=hub_url,
         environ=os.environ,
         configs=config_root(place.home),
-        find_claude=lambda: shutil.which("claude"),
+        find_claude=lambda: shutil.which("claude", path=absolute_only(os.environ.get("PATH", os.defpath))),
         starter=AgentBox(home=place.home, user_home=place.user_home),
     )
     return ClaudeCode(parts)

@@ -15,6 +15,7 @@ from typing import Final
 from starlette.types import ASGIApp
 
 from pml.app import Place, is_debugging, open_agents, open_desk, open_fleet, open_loader
+from pml.core.agents import Agents
 from pml.core.approvals import OwnerId, SessionId
 from pml.core.errors import NotFound, PmlError
 from pml.core.events import HubEvent, install_progress, server_changed
@@ -84,7 +85,7 @@ async def open_hub(place: Place, *, url: str, allowed: Allowed, servers: Servers
         launcher = Launcher(desk, agents, endpoint.end)
         shared.append(_Shared(desk=desk, place=place, feed=feed, launcher=launcher))
         chores = [
-            asyncio.create_task(_keep_house(desk, launcher, str(place.workspace))),
+            asyncio.create_task(_keep_house(desk, agents, launcher, str(place.workspace))),
             asyncio.create_task(_watch_servers(desk, place, feed, streams)),
             asyncio.create_task(_end_revoked(desk, endpoint)),
         ]
@@ -168,7 +169,7 @@ def _installing(session: Session, name: str, step: Progress, at: datetime) -> Hu
     )
 
 
-async def _keep_house(desk: Desk, launcher: Launcher, workspace: str) -> None:
+async def _keep_house(desk: Desk, agents: Agents, launcher: Launcher, workspace: str) -> None:
     """Notice what nobody's request would notice, for as long as the hub lives."""
     loop = asyncio.get_running_loop()
     clean_at = loop.time()
@@ -176,6 +177,7 @@ async def _keep_house(desk: Desk, launcher: Launcher, workspace: str) -> None:
         with suppress(PmlError):
             await sweep(desk)
             await launcher.stop_orphans()
+            await close_left_runs(desk, agents)
             if loop.time() >= clean_at:
                 await clean_up(desk, workspace)
                 clean_at = loop.time() + CLEAN_S

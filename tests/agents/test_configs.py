@@ -121,7 +121,7 @@ def test_an_agents_environment_is_an_allow_list() -> None:
         "AWS_PROFILE": "p",
         "CLAUDE_CONFIG_DIR": "/c",
     }
-    found = environment_of({**loosening, **ours, **passed, "PATH": "bin:/usr/bin:."})
+    found = environment_of({**loosening, **ours, **passed, "PATH": "bin:/usr/bin:."}, is_persons=True)
     day_ms = str(24 * 3600 * 1000)
     assert found == {
         **passed,
@@ -135,6 +135,12 @@ def test_an_agents_environment_is_an_allow_list() -> None:
 
 
 def test_no_proxy_is_asked_for_the_hub() -> None:
-    found = environment_of({"HTTPS_PROXY": "http://proxy", "NO_PROXY": "intra.example"})
+    found = environment_of({"HTTPS_PROXY": "http://proxy", "NO_PROXY": "intra.example"}, is_persons=True)
     assert found["NO_PROXY"] == "intra.example,127.0.0.1,localhost,::1"
     assert found["HTTPS_PROXY"] == "http://proxy"
+
+
+@promise("launch:never-wider-than-parent")
+def test_a_file_that_an_agents_prompt_mentions_is_not_read() -> None:
+    assert environment_of({}, is_persons=False)["CLAUDE_CODE_DISABLE_FILE_MENTIONS"] == "1"
+    assert "CLAUDE_CODE_DISABLE_FILE_MENTIONS" not in environment_of({}, is_persons=True)

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,12 +41,23 @@ class Desk:
         )
 
     def launch(self, *options: str, claude: tuple[str, ...], stdin: str = "") -> Ran:
-        with self.start(*options, claude=claude) as process:
+        with _ended(self.start(*options, claude=claude)) as process:
             out, err = process.communicate(stdin, timeout=TIMEOUT_S)
         return Ran(code=process.returncode, out=out, err=err)
 
 
 MakeDesk = Callable[..., Desk]
+
+
+@contextmanager
+def _ended(process: subprocess.Popen[str]) -> Generator[subprocess.Popen[str]]:
+    """Give the process, and end it where the test has not."""
+    with process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.terminate()
 
 
 @pytest.fixture
@@ -93,14 +104,12 @@ def test_without_a_hub_one_runs_here_and_another_terminal_answers(
     desk: MakeDesk, pml: Pml, workspace: Path
 ) -> None:
     made = desk(TOUCH, hub_runs=False)
-    with spawn(["approvals", "watch", "--json"]) as watching:
-        with made.start("--loopback", claude=("-p", "make it")) as launched:
+    with _ended(spawn(["approvals", "watch", "--json"])) as watching:
+        with _ended(made.start("--loopback", claude=("-p", "make it"))) as launched:
             assert watching.stdout is not None
-            asked = json.loads(watching.stdout.readline())["approval_id"]
+            asked = json.loads(watching.stdout.readline())["approval"]
             allowed = pml("approvals", "allow", asked)
             out, err = launched.communicate("", timeout=TIMEOUT_S)
-        watching.terminate()
-        watching.communicate(timeout=TIMEOUT_S)
     assert allowed.code == 0
     assert (launched.returncode, out) == (0, f"{LAST_WORD}\n"), err
     assert "no hub runs, so one runs here" in err
@@ -133,7 +142,7 @@ def test_an_interrupted_launch_ends_the_agent_and_cleans_up(
         return allow(asked)
 
     made = desk(TOUCH, answer=interrupt)
-    with made.start("--loopback", claude=("-p", "make it")) as process:
+    with _ended(made.start("--loopback", claude=("-p", "make it"))) as process:
         _, err = process.communicate("", timeout=TIMEOUT_S)
     assert process.returncode == 130, err
     [session] = [each for each in pml("sessions", "list", "--all", "--json").json["sessions"] if each["run"]]

@@ -182,10 +182,11 @@ def test_stopping_ends_the_agent_what_it_launched_and_all_their_processes(
     assert SystemProcesses().find(below) is None
 
     async def look(desk: Desk) -> None:
-        for session_id in ("a-parent", "b-child"):
-            run = await desk.store.runs.get(SessionId(session_id))
-            assert run is not None
-            assert (run.state, run.result) == (RunState.STOPPED, "stopped by a person")
+        runs = [await desk.store.runs.get(SessionId(session_id)) for session_id in ("a-parent", "b-child")]
+        assert [None if run is None else (run.state, run.result) for run in runs] == [
+            (RunState.STOPPED, "stopped by a person"),
+            (RunState.STOPPED, "the session that launched it was stopped"),
+        ]
         assert [token.revoked_at for token in await desk.store.tokens.all() if token.revoked_at is None] == []
 
     _in_store(look)

@@ -537,7 +537,7 @@ async def test_a_child_decides_nothing_not_even_for_one_below_it(office: Office,
     with pytest.raises(Forbidden):
         await respond(office.desk, family.child, record.id, allow=True)
     with pytest.raises(Forbidden):
-        await wait_for_requests(office.desk, family.child, timeout_s=0)
+        await wait_for_requests(office.desk, family.child, timeout_s=0, told=set())
 
     assert await office.stored(record) == record
     await asker.lose()
@@ -684,7 +684,7 @@ async def test_what_waits_is_listed_to_those_above_and_to_nobody_else(office: Of
 
 
 async def test_who_waits_is_woken_by_the_request(office: Office, family: Family) -> None:
-    waiting = asyncio.create_task(wait_for_requests(office.desk, family.parent, timeout_s=3600))
+    waiting = asyncio.create_task(wait_for_requests(office.desk, family.parent, timeout_s=3600, told=set()))
     await asyncio.sleep(0)
     asker = Asker(office, family.child)
     record = await asker.question()
@@ -698,7 +698,7 @@ async def test_who_waits_is_woken_by_the_request(office: Office, family: Family)
 
 async def test_nothing_comes_within_the_time(office: Office, family: Family) -> None:
     async with asyncio.timeout(BOUND_S):
-        assert await wait_for_requests(office.desk, family.parent, timeout_s=0) == []
+        assert await wait_for_requests(office.desk, family.parent, timeout_s=0, told=set()) == []
 
 
 @promise("supervise:climbs")
@@ -714,9 +714,9 @@ async def test_the_nearest_is_woken_first_and_the_next_after_a_while(office: Off
     assert (reaches_at - record.created_at).total_seconds() == CLIMB_S
 
     office.clock.advance(CLIMB_S - 1)
-    assert await wait_for_requests(office.desk, family.grandparent, timeout_s=0) == []
+    assert await wait_for_requests(office.desk, family.grandparent, timeout_s=0, told=set()) == []
     office.clock.advance(1)
-    (request,) = await wait_for_requests(office.desk, family.grandparent, timeout_s=0)
+    (request,) = await wait_for_requests(office.desk, family.grandparent, timeout_s=0, told=set())
     assert request.record == record
     await asker.lose()
 
@@ -725,7 +725,9 @@ async def test_the_nearest_is_woken_first_and_the_next_after_a_while(office: Off
 async def test_what_the_nearest_left_by_ending_climbs_at_once(office: Office, family: Family) -> None:
     asker = Asker(office, family.child)
     record = await asker.question()
-    waiting = asyncio.create_task(wait_for_requests(office.desk, family.grandparent, timeout_s=3600))
+    waiting = asyncio.create_task(
+        wait_for_requests(office.desk, family.grandparent, timeout_s=3600, told=set())
+    )
     await asyncio.sleep(0)
 
     await end_session(office.desk, family.parent)

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from pml.core.agents import MessageKind, RunState
-from pml.core.approvals import SessionId
+from pml.core.approvals import ApprovalId, SessionId
 from pml.core.errors import Forbidden, NotFound
 from pml.core.ports import Session
 from pml.service.loopback import CLIMB_S, respond
@@ -49,11 +49,11 @@ async def say(office: Office, session: Session, text: str) -> None:
 async def next_now(office: Office, session: Session, *, of: SessionId | None = None) -> Next:
     """Return what needs the session already."""
     async with asyncio.timeout(BOUND_S):
-        return await next_for(office.desk, session, of=of, timeout_s=0)
+        return await next_for(office.desk, session, of=of, timeout_s=0, told=set())
 
 
 def waiting_for_next(office: Office, session: Session) -> "asyncio.Task[Next]":
-    return asyncio.create_task(next_for(office.desk, session, of=None, timeout_s=3600))
+    return asyncio.create_task(next_for(office.desk, session, of=None, timeout_s=3600, told=set()))
 
 
 async def test_a_session_lists_what_it_launched_and_what_those_launched(
@@ -145,13 +145,17 @@ async def test_it_returns_at_once_when_nothing_runs_that_could_need_it(
     office: Office, family: Family
 ) -> None:
     async with asyncio.timeout(BOUND_S):
-        assert (await next_for(office.desk, family.stranger, of=None, timeout_s=3600)).kind is Kind.NOTHING
+        assert (
+            await next_for(office.desk, family.stranger, of=None, timeout_s=3600, told=set())
+        ).kind is Kind.NOTHING
     for session in (family.child, family.sibling):
         await move(office, session, RunState.DONE)
         assert (await next_now(office, family.parent)).kind is Kind.ENDED
 
     async with asyncio.timeout(BOUND_S):
-        assert (await next_for(office.desk, family.parent, of=None, timeout_s=3600)).kind is Kind.NOTHING
+        assert (
+            await next_for(office.desk, family.parent, of=None, timeout_s=3600, told=set())
+        ).kind is Kind.NOTHING
 
 
 async def test_who_waits_is_woken_by_a_request(office: Office, family: Family) -> None:
@@ -210,7 +214,7 @@ async def test_messages_of_a_grandchild_are_its_parents_to_hear(office: Office, 
 
 async def test_who_waits_for_a_grandchild_waits_while_it_runs(office: Office, family: Family) -> None:
     waiting = asyncio.create_task(
-        next_for(office.desk, family.grandparent, of=family.child.id, timeout_s=3600)
+        next_for(office.desk, family.grandparent, of=family.child.id, timeout_s=3600, told=set())
     )
     for _ in range(50):
         await asyncio.sleep(0)
@@ -220,3 +224,20 @@ async def test_who_waits_for_a_grandchild_waits_while_it_runs(office: Office, fa
 
     async with asyncio.timeout(BOUND_S):
         assert (await waiting).kind is Kind.NOTHING
+
+
+@promise("supervise:climbs")
+async def test_a_request_that_was_told_and_left_holds_up_nothing_else(office: Office, family: Family) -> None:
+    told: set[ApprovalId] = set()
+
+    async def now() -> Next:
+        return await next_for(office.desk, family.parent, of=None, timeout_s=0, told=told)
+
+    asker = Asker(office, family.child)
+    record = await asker.question()
+    first = await now()
+    assert [request.record.id for request in first.requests] == [record.id]
+    await move(office, family.sibling, RunState.DONE)
+    assert (await now()).kind is Kind.ENDED
+    assert (await now()).kind is Kind.REQUEST  # the time is over: it still waits
+    await asker.lose()

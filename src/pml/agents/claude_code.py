@@ -123,11 +123,13 @@ class Hearing:
         self,
         told: Told,
         *,
+        is_persons: bool = False,
         lines: Callable[[bytes], None] | None = None,
         complaints: Callable[[bytes], None] | None = None,
     ) -> None:
         self.ended: Ended | None = None
         self._told = told
+        self._is_persons = is_persons
         self._lines = lines
         self._complaints = complaints
         self._reader = StreamReader()
@@ -139,7 +141,7 @@ class Hearing:
         return await parts.starter.start(
             tuple(argv),
             cwd=cwd,
-            environment=environment_of(parts.environ),
+            environment=environment_of(parts.environ, is_persons=self._is_persons),
             own=str(own),
             heard=self._heard.put_nowait,
             complained=self._complained,

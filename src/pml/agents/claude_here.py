@@ -73,7 +73,7 @@ class ClaudeHere:
         form = self._typed.value("--output-format") or "text"
         options = headless_options(folder, order, keeps_settings=True)
         lines = self._show if form == "stream-json" else None
-        hearing = Hearing(told, lines=lines, complaints=self._complain)
+        hearing = Hearing(told, is_persons=True, lines=lines, complaints=self._complain)
         argv = (found_claude(self._parts), *options, *order.arguments)
         started = await hearing.start(self._parts, argv, cwd=order.cwd, own=folder)
         feeding = None
@@ -114,7 +114,10 @@ class ClaudeHere:
         prompt = ("--", order.prompt) if order.prompt else ()
         argv = (found_claude(self._parts), *server_options(folder), *asking, *order.arguments, *prompt)
         started = await self._parts.starter.start_here(
-            argv, cwd=order.cwd, environment=environment_of(self._parts.environ), own=str(folder)
+            argv,
+            cwd=order.cwd,
+            environment=environment_of(self._parts.environ, is_persons=True),
+            own=str(folder),
         )
         try:
             await told.started(started.process)

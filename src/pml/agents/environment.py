@@ -77,13 +77,17 @@ _PASSED_ON_WINDOWS: Final = frozenset(
 )
 
 
-def environment_of(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return all that a launched agent finds in its environment."""
+def environment_of(environ: Mapping[str, str], *, is_persons: bool) -> dict[str, str]:
+    """Return all that a launched agent finds in its environment.
+
+    A file that a prompt mentions (`@notes.md`) is read without asking: in a prompt of a person's own only.
+    """
     passed = {name: value for name, value in environ.items() if _is_passed(name)}
     if "PATH" in passed:
         passed["PATH"] = absolute_only(passed["PATH"])
     proxied = {name: _not_proxied(passed.get(name, "")) for name in ("NO_PROXY", "no_proxy")}
-    return {**passed, **proxied, **_WAITS, "ENABLE_TOOL_SEARCH": "false"}  # PML's tools are few: no search
+    prompts = {} if is_persons else {"CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1"}
+    return {**passed, **proxied, **_WAITS, **prompts, "ENABLE_TOOL_SEARCH": "false"}  # PML's tools are few
 
 
 def _not_proxied(given: str) -> str:

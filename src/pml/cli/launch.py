@@ -141,7 +141,7 @@ def _order(args: argparse.Namespace, place: "Place", typed: "Typed") -> "Order":
 
 @contextlib.asynccontextmanager
 async def _hub(place: "Place") -> AsyncGenerator[str]:
-    """Yield the URL of the hub that runs, or of one that this process is for as long."""
+    """Yield the URL of the hub that runs, or of one of this agent's own: nobody else is told of it."""
     from pml.hub.presence import running_hub
 
     running = running_hub(place.home)
@@ -159,17 +159,15 @@ async def _own_hub(place: "Place") -> AsyncGenerator[str]:
     from pml.cli.standing import servers_json
     from pml.hub.listeners import serve_hub
     from pml.hub.origins import allowed_names
-    from pml.hub.presence import Presence, sole_hub
     from pml.web.serving import listen, url_of
 
     async def servers(workspace: str) -> JsonObject:
         return await servers_json(hub.desk, replace(place, workspace=Path(workspace)))
 
-    with sole_hub(place.home) as announce, listen("127.0.0.1", 0) as listening:
+    with listen("127.0.0.1", 0) as listening:
         url, port = url_of(listening), listening.getsockname()[1]
         allowed = allowed_names("127.0.0.1", port, scheme="http")
         async with open_hub(place, url=url, allowed=allowed, servers=servers) as hub:
-            announce(Presence(url=url, pid=os.getpid(), started_at=hub.desk.clock.now()))
             serving = asyncio.ensure_future(serve_hub(hub.app, listening))
             try:
                 yield url

@@ -12,7 +12,7 @@ from pml.cli.exits import Exit
 from pml.cli.opening import opened
 from pml.cli.output import Shown, print_json, print_table, say
 from pml.cli.verbs import Verbs, run_verb
-from pml.core.agents import ENDED_RUN, Message, Outcome, Run, RunState
+from pml.core.agents import ENDED_RUN, Message, Run
 from pml.core.approvals import SessionId, State, instant
 from pml.core.errors import Conflict, Invalid, NotFound
 from pml.core.ports import ApprovalQuery, Session
@@ -138,9 +138,8 @@ def _print_messages(found: Sequence[Message], args: argparse.Namespace) -> None:
 
 
 async def _stop(args: argparse.Namespace) -> int:
-    """Mark it stopped, then end its processes: whoever runs it finds it closed."""
     from pml.app import find_place, open_agents
-    from pml.service.launching import close_run
+    from pml.service.launching import Launcher
     from pml.service.sessions import guard_person
 
     async with opened(args) as desk:
@@ -149,14 +148,7 @@ async def _stop(args: argparse.Namespace) -> int:
         if (await _launched(desk, session)).state in ENDED_RUN:
             raise Conflict(f"session {quote(session.name)} has ended already")
         agents = open_agents(find_place(args.workspace), hub_url=str)
-        for each in [session, *await desk.store.sessions.descendants(session.id)]:
-            run = await desk.store.runs.get(each.id)
-            if run is None or run.state in ENDED_RUN:
-                continue
-            outcome = Outcome(state=RunState.STOPPED, exit_code=None, result="stopped by a person")
-            await close_run(desk, agents, each, outcome)
-            if each.process is not None:
-                agents.kill(each.process)
+        await Launcher(desk, agents).stop(session.id, reason="stopped by a person")
     if args.json:
         print_json({"stopped": session.id})
     else:

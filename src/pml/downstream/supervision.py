@@ -61,6 +61,7 @@ class Supervision:
         self._gate = gate
         self._catalog = catalog
         self._launching = launching
+        self._told: set[ApprovalId] = set()  # requests that the session has been given
 
     def offered(self) -> Sequence[JsonObject]:
         """Return the tools that this session may use, as `tools/list` has them."""
@@ -192,7 +193,11 @@ class Supervision:
 
     async def _wait(self, arguments: JsonObject) -> JsonObject:
         found = await wait_for_requests(
-            self._gate.desk, self._gate.session, of=session_of(arguments), timeout_s=timeout_of(arguments)
+            self._gate.desk,
+            self._gate.session,
+            of=session_of(arguments),
+            timeout_s=timeout_of(arguments),
+            told=self._told,
         )
         return {"requests": [_request(request) for request in found]}
 
@@ -205,7 +210,11 @@ class Supervision:
 
     async def _session_wait(self, arguments: JsonObject) -> JsonObject:
         found = await next_for(
-            self._gate.desk, self._gate.session, of=session_of(arguments), timeout_s=timeout_of(arguments)
+            self._gate.desk,
+            self._gate.session,
+            of=session_of(arguments),
+            timeout_s=timeout_of(arguments),
+            told=self._told,
         )
         return _next(found)
 

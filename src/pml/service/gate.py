@@ -11,6 +11,7 @@ from pml.core.approvals import Approval, ApprovalId, Role, Subject, who_may_allo
 from pml.core.config import ModelMayApprove
 from pml.core.effective import Settings
 from pml.core.globs import covers
+from pml.core.identity import TokenRole
 from pml.core.loading import Installed, Installer, Progress, Sources, Variables
 from pml.core.manifests import launch_digest
 from pml.core.names import ToolName
@@ -150,13 +151,14 @@ def deciders(
             model = False
         case ModelMayApprove.IF_NO_FORM:
             model = not asking.has_form
-    is_child = gate.session.parent_id is not None
-    is_launched = gate.launched or gate.session.waits
+    session = gate.session
+    is_child = session.parent_id is not None or session.role is TokenRole.CHILD
+    is_launched = gate.launched or session.waits
     return who_may_allow(
         subject,
         has_form=asking.has_form and not is_child,  # a child's form may be answered by the agent above it
         model_may_approve=model and asking.has_model and not (is_child or is_launched),
-        parent_may_decide=has_deciding_parent(gate.session, settings, tool),
+        parent_may_decide=has_deciding_parent(session, settings, tool),
         verified=verified,
     )
 

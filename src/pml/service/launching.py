@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from pml.core.agents import Agents, Message, MessageKind, Order, Outcome, Run, RunState
+from pml.core.agents import ENDED_RUN, Agents, Message, MessageKind, Order, Outcome, Run, RunState
 from pml.core.approvals import Decider, SessionId
 from pml.core.errors import Conflict, Forbidden, IllegalEvent, Invalid, NotFound, PmlError
 from pml.core.globs import covers
@@ -104,13 +104,27 @@ class Launcher:
             raise
 
     async def stop(self, session_id: SessionId, *, reason: str) -> None:
-        """End the agent and all that it launched. Raises: NotFound if none of this process runs so."""
+        """End the agent and all that it launched, whichever process keeps them. Raises: NotFound."""
+        session = await session_of(self._desk, session_id)
+        if session_id not in self._running and not await self._is_kept(session_id):
+            raise NotFound(f"no agent of session `{session_id}` runs", hint="`pml sessions list`")
         for below in await self._desk.store.sessions.descendants(session_id):
-            if below.id in self._running:
-                await self._stop_one(below.id, reason="the session that launched it was stopped")
-        if session_id not in self._running:
-            raise NotFound(f"no agent of session `{session_id}` runs here", hint="`pml sessions list`")
-        await self._stop_one(session_id, reason=reason)
+            await self._stop_any(below, reason="the session that launched it was stopped")
+        await self._stop_any(session, reason=reason)
+
+    async def _is_kept(self, session_id: SessionId) -> bool:
+        run = await self._desk.store.runs.get(session_id)
+        return run is not None and run.state not in ENDED_RUN
+
+    async def _stop_any(self, session: Session, *, reason: str) -> None:
+        """End an agent; one of another process is marked first, so that its keeper finds it closed."""
+        if session.id in self._running:
+            await self._stop_one(session.id, reason=reason)
+        elif await self._is_kept(session.id):
+            outcome = Outcome(state=RunState.STOPPED, exit_code=None, result=reason)
+            await close_run(self._desk, self._agents, session, outcome)
+            if session.process is not None:
+                self._agents.kill(session.process)
 
     async def stop_orphans(self) -> int:
         """End the agents whose launching session is over: nobody supervises them any more."""

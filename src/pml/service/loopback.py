@@ -4,7 +4,7 @@
 what it leaves, or may not decide, climbs to the next. A person sees everything from the start.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -178,19 +178,36 @@ async def pending(desk: Desk, session: Session, *, of: SessionId | None = None) 
 
 
 async def wait_for_requests(
-    desk: Desk, session: Session, *, of: SessionId | None = None, timeout_s: float
+    desk: Desk,
+    session: Session,
+    *,
+    of: SessionId | None = None,
+    timeout_s: float,
+    told: set[ApprovalId],
 ) -> list[Request]:
-    """Return what waits for this session to decide, as soon as there is something; nothing after the time."""
+    """Return what waits for this session to decide, as soon as there is something that it was not told.
+
+    After the time: whatever waits.
+    """
     guard_supervisor(session)
     until = desk.clock.now() + timedelta(seconds=min(timeout_s, MAX_WAIT_S))
     with desk.store.changes.watch() as changes:
         while True:
             due, next_at = await due_requests(desk, session, of=of)
             now = desk.clock.now()
-            if due or now >= until:
+            if fresh := untold(due, told):
+                return fresh
+            if now >= until:
                 return due
             ends = min(until, next_at or until)
             await changes.wait(min(RECHECK_S, max(0.0, (ends - now).total_seconds())))
+
+
+def untold(requests: Sequence[Request], told: set[ApprovalId]) -> list[Request]:
+    """Return those that were not told before; from now on they were."""
+    fresh = [request for request in requests if request.record.id not in told]
+    told.update(request.record.id for request in fresh)
+    return fresh
 
 
 async def due_requests(

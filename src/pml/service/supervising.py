@@ -7,12 +7,12 @@ from enum import StrEnum
 from typing import Final
 
 from pml.core.agents import ENDED_RUN, Message, Run
-from pml.core.approvals import SessionId
+from pml.core.approvals import ApprovalId, SessionId
 from pml.core.errors import NotFound
 from pml.core.ports import Session
 from pml.service.approvals import RECHECK_S
 from pml.service.desk import Desk
-from pml.service.loopback import MAX_WAIT_S, Request, due_requests, guard_supervisor, pending
+from pml.service.loopback import MAX_WAIT_S, Request, due_requests, guard_supervisor, pending, untold
 
 WAITING: Final = "waiting_for_approval"
 _ALL_TOLD: Final = 2**62  # its end too
@@ -72,9 +72,12 @@ async def child_of(desk: Desk, session: Session, session_id: SessionId) -> Child
     raise NotFound(f"no session `{session_id}` that this one started", hint="`session_list` shows them")
 
 
-async def next_for(desk: Desk, session: Session, *, of: SessionId | None, timeout_s: float) -> Next:
+async def next_for(
+    desk: Desk, session: Session, *, of: SessionId | None, timeout_s: float, told: set[ApprovalId]
+) -> Next:
     """Return the next thing that needs the session: a request, a message or an end; each message once.
 
+    A request that was `told` before is left to whoever it climbs to, and told again when the time is over.
     Returns at once if nothing runs that could need it. Raises: Forbidden, NotFound.
     """
     guard_supervisor(session)
@@ -84,8 +87,8 @@ async def next_for(desk: Desk, session: Session, *, of: SessionId | None, timeou
     with desk.store.changes.watch() as changes:
         while True:
             requests, climbs_at = await due_requests(desk, session, of=of)
-            if requests:
-                return Next(kind=Kind.REQUEST, requests=requests)
+            if fresh := untold(requests, told):
+                return Next(kind=Kind.REQUEST, requests=fresh)
             below = [each for each in await children_of(desk, session) if of in (None, each.session.id)]
             for each in below:
                 is_own = each.session.parent_id == session.id  # what others say is their parents' to hear
@@ -93,7 +96,9 @@ async def next_for(desk: Desk, session: Session, *, of: SessionId | None, timeou
                     return news
             now = desk.clock.now()
             running = any(each.run.state not in ENDED_RUN for each in below)
-            if now >= until or not (running or climbs_at):
+            if now >= until and requests:
+                return Next(kind=Kind.REQUEST, requests=requests)
+            if now >= until or not (running or climbs_at or requests):
                 return Next(kind=Kind.NOTHING)
             ends = min(until, climbs_at or until)
             await changes.wait(min(RECHECK_S, max(0.0, (ends - now).total_seconds())))
