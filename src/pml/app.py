@@ -212,6 +212,10 @@ class BesideHub:
         self._need_hub()
         return await self._opened().launch(wish, parent=parent, workspace=workspace)
 
+    async def check(self, wish: "Wish", *, parent: "Session", workspace: str) -> None:
+        """Raises: as `Launcher.check`."""
+        await self._opened().check(wish, parent=parent, workspace=workspace)
+
     async def stop(self, session_id: "SessionId", *, reason: str) -> None:
         """Raises: NotFound."""
         await self._opened().stop(session_id, reason=reason)

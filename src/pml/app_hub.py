@@ -29,6 +29,7 @@ from pml.downstream.eras import Era
 from pml.downstream.gateway import Gateway
 from pml.downstream.http import McpEndpoint
 from pml.downstream.relay import Relay
+from pml.downstream.supervision import permit_again
 from pml.hub.app import hub_app
 from pml.hub.events import EventStreams
 from pml.hub.metrics import Gauges
@@ -81,7 +82,9 @@ async def open_hub(place: Place, *, url: str, allowed: Allowed, servers: Servers
         async def must_resume(session_id: SessionId) -> bool:
             return (await session_of(desk, session_id)).waits
 
-        endpoint = McpEndpoint(open_gateway, must_resume=must_resume, debug=is_debugging())
+        endpoint = McpEndpoint(
+            open_gateway, must_resume=must_resume, again=permit_again, debug=is_debugging()
+        )
         launcher = Launcher(desk, agents, endpoint.end)
         shared.append(_Shared(desk=desk, place=place, feed=feed, launcher=launcher))
         chores = [
@@ -150,12 +153,13 @@ async def _open_gateway(
         desk, place, fleet, warn=lambda line: relay.logged("pml", {"level": "warning", "data": line})
     )
     stack.push_async_callback(stop_installs, loader)
+    run = await desk.store.runs.get(session.id)
     gate = Gate(
         desk=desk,
         session=session,
         servers=fleet,
         loader=loader,
-        launched=await desk.store.runs.get(session.id) is not None,
+        is_held=run is not None and run.order.is_held,
         told=lambda name, step: hub.feed.publish(_installing(session, name, step, desk.clock.now())),
     )
     gateway = Gateway(gate, connection, relay, hub.launcher)

@@ -25,7 +25,7 @@ async def main(place: dict[str, str], words: list[str]) -> int:
         starter=AgentBox(home=Path(place["pml_home"]), user_home=Path(place["home"])),
     )
     agents = ClaudeHere(parts, typed, show=_print, complain=_print, given=given_pieces())
-    order = Order(prompt=typed.prompt or "", cwd=place["workspace"], arguments=typed.arguments)
+    order = Order(prompt=typed.prompt or "", cwd=place["workspace"], arguments=typed.arguments, is_here=True)
     outcome = await agents.run(order, session_id=SESSION, token=TOKEN, told=Heard())
     return outcome.exit_code or 0
 

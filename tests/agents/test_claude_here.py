@@ -41,7 +41,7 @@ async def _run(
     agents = ClaudeHere(
         made.parts(), typed, show=shown.extend, complain=complained.extend, given=given or _nothing()
     )
-    order = made.order(typed.prompt or "", arguments=typed.arguments, loopback=loopback)
+    order = made.order(typed.prompt or "", arguments=typed.arguments, loopback=loopback, is_here=True)
     outcome = await agents.run(order, session_id=SESSION, token=TOKEN, told=made.heard)
     return bytes(shown), bytes(complained), outcome
 

@@ -45,7 +45,6 @@ ALL = [
     "session.started",
     "approval.requested",
     "approval.allowed",
-    "approval.executing",
     "approval.completed",
     "session.started",
     "approval.requested",

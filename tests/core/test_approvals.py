@@ -20,6 +20,7 @@ from pml.core.approvals import (
     Cancelled,
     Claimed,
     Completed,
+    Delivered,
     Denied,
     Event,
     Expired,
@@ -73,6 +74,7 @@ SAMPLES: Final[dict[type[Event], Callable[[Approval], Event]]] = {
     Abandoned: lambda _: Abandoned(at=later(1)),
     Attached: lambda _: Attached(at=later(1), owner=OTHER_OWNER),
     Claimed: claim,
+    Delivered: lambda record: Delivered(at=NOW, owner=OWNER, digest=record.run_digest),
     Completed: lambda _: Completed(at=later(1)),
     Failed: lambda _: Failed(at=later(1), message="the server failed"),
     Lost: lambda _: Lost(at=later(1)),
@@ -114,7 +116,7 @@ def test_the_table_is_the_design() -> None:
     moves = {(before, after) for (before, _), after in TRANSITIONS.items() if before is not after}
     assert {before: {after for b, after in moves if b is before} for before, _ in moves} == {
         State.PENDING: {State.ALLOWED, State.DENIED, State.EXPIRED, State.CANCELLED},
-        State.ALLOWED: {State.EXECUTING, State.EXPIRED, State.CANCELLED},
+        State.ALLOWED: {State.EXECUTING, State.COMPLETED, State.EXPIRED, State.CANCELLED},
         State.EXECUTING: {State.COMPLETED, State.FAILED, State.UNKNOWN, State.CANCELLED},
     }
     assert LIVE | ENDED == set(State)
@@ -274,8 +276,9 @@ def test_a_claim_names_exactly_what_was_allowed() -> None:
         "",
     ]
     for digest in others:
-        with pytest.raises(Changed):
-            advance(allowed, Claimed(at=NOW, owner=OWNER, digest=digest))
+        for taking in (Claimed, Delivered):
+            with pytest.raises(Changed):
+                advance(allowed, taking(at=NOW, owner=OWNER, digest=digest))
     assert advance(allowed, Claimed(at=NOW, owner=OWNER, digest=record.digest)).status is State.EXECUTING
 
 
@@ -374,6 +377,7 @@ def _events(draw: st.DrawFn) -> Event:
         Abandoned(at=at),
         Attached(at=at, owner=owner),
         Claimed(at=at, owner=owner, digest=digest),
+        Delivered(at=at, owner=owner, digest=digest),
         Completed(at=at),
         Failed(at=at, message="failed"),
         Lost(at=at),
@@ -399,7 +403,7 @@ def test_no_sequence_of_events_leaves_the_table(events: list[Event], deciders: f
         assert record.resolved_at in (None, after.resolved_at)
         assert (after.ended_at is None) == (after.status in LIVE)
         if after.owner != record.owner:
-            assert isinstance(event, Claimed) or record.abandoned_at is not None
+            assert isinstance(event, Claimed | Delivered) or record.abandoned_at is not None
         if record.decided_by is not None:
             assert (after.decided_by, after.scope, after.updated_input) == (
                 record.decided_by,
@@ -418,7 +422,7 @@ def test_no_sequence_of_events_claims_twice_or_without_a_decision(events: list[E
             after = advance(record, event)
         except PmlError:
             continue
-        if isinstance(event, Claimed):
+        if isinstance(event, Claimed | Delivered):
             claims += 1
             assert record.decided_by is not None
             assert event.digest == record.run_digest

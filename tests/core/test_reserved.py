@@ -1,5 +1,7 @@
 """Which calls name PML itself, so that only a person decides them."""
 
+import posixpath
+
 import pytest
 
 from pml.core.reserved import is_reserved
@@ -9,8 +11,18 @@ from tests.promises import promise
 HOME = "/srv/vault"
 
 
+class LinkedPaths:
+    """A file system in which `/work/shop/notes` is a link into the home."""
+
+    home = "/home/ana"
+
+    def real(self, path: str) -> str:
+        plain = posixpath.normpath(path)
+        return plain.replace("/work/shop/notes", HOME, 1)
+
+
 def reserved(tool: str, arguments: JsonObject) -> bool:
-    return is_reserved(tool, arguments, home=HOME)
+    return is_reserved(tool, arguments, home=HOME, cwd="/work/shop", paths=LinkedPaths())
 
 
 @promise("reserved:person-only")
@@ -75,7 +87,7 @@ def test_a_path_into_the_home_is_reserved_for_whatever_tool(path: str) -> None:
     ],
 )
 def test_what_names_it_in_text_or_not_at_all_is_not_reserved(tool: str, arguments: JsonObject) -> None:
-    assert not is_reserved(tool, arguments, home=HOME)
+    assert not reserved(tool, arguments)
 
 
 def test_arguments_as_deep_as_they_may_be_are_looked_through() -> None:
@@ -84,3 +96,12 @@ def test_arguments_as_deep_as_they_may_be_are_looked_through() -> None:
         deep = {"x": [deep]}
 
     assert reserved("shell:run", deep)
+
+
+@promise("reserved:person-only")
+@pytest.mark.parametrize(
+    "path", ["../../srv/vault/config.json", "notes/config.json", "/work/shop/notes", "x/../notes/a"]
+)
+def test_a_path_is_judged_by_where_it_leads(path: str) -> None:
+    assert reserved("Edit", {"file_path": path})
+    assert not reserved("Edit", {"file_path": "plans/config.json"})

@@ -572,7 +572,7 @@ async def test_a_call_that_can_be_made_again_goes_on_after_a_restart_under_its_o
     knock = client.post(READING)
     await knock.until(lambda: len(knock.events) == 1)
     (exchange,) = http_visit(web).sessions[client.id].origin.running.values()
-    exchange.again = {"name": READ, "arguments": {"path": "again"}}
+    exchange.again = "again"
     exchange.notify("notifications/x", {})
     await knock.until(lambda: len(knock.events) == 2)
     await knock.vanish()
@@ -585,21 +585,6 @@ async def test_a_call_that_can_be_made_again_goes_on_after_a_restart_under_its_o
     assert resumed.messages[-1]["id"] == 7
     assert [said["arguments"] for said in web.servers.calls] == [{"path": "a"}, {"path": "again"}]
     assert text_of(await client.post(READING).result()) == "done"
-
-
-async def test_what_is_too_long_for_a_header_is_not_made_again(web: Web, no_moment: None) -> None:
-    waiting(web)
-    client = await web.shake_hands()
-    knock = client.post(READING)
-    await knock.until(lambda: len(knock.events) == 1)
-    (exchange,) = http_visit(web).sessions[client.id].origin.running.values()
-    exchange.again = {"name": READ, "arguments": {"path": "a" * http_visits.AGAIN_BYTES}}
-    exchange.notify("notifications/x", {})
-    await knock.until(lambda: len(knock.events) == 2)
-    await knock.vanish()
-    web.restart()
-    resumed = await client.get(last_event_id=knock.events[-1][0]).done()
-    assert resumed.messages[0]["error"]["message"].startswith("the connection was lost")
 
 
 @pytest.mark.parametrize("event", ["x", "WyIx", "bm9uZQ", "W10", "é"])

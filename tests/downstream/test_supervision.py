@@ -49,7 +49,7 @@ class Seat(Party):
         self.relay = Relay(self.connection, self.session.workspace)
         self.servers.on_changed = self.relay.changed
         gate = Gate(
-            desk=self.office.desk, session=self.session, servers=self.servers, launched=self.session.waits
+            desk=self.office.desk, session=self.session, servers=self.servers, is_held=self.session.waits
         )
         self._gateway = Gateway(gate, self.connection, self.relay, self._launcher)
         return self._gateway

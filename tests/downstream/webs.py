@@ -154,6 +154,10 @@ class Knock:
         self._stirred.set()
 
 
+def _read_again(path: str) -> JsonObject:
+    return {"name": "files__read", "arguments": {"path": path}}
+
+
 class Web(Behind):
     """The endpoint, and whoever knocks."""
 
@@ -163,7 +167,7 @@ class Web(Behind):
         self.closed: list[Identity] = []
         self.relays: list[Relay] = []
         self.left = asyncio.Event()  # a gateway was closed
-        self.endpoint = McpEndpoint(self._open, debug=True)
+        self.endpoint = McpEndpoint(self._open, again=_read_again, debug=True)
         self._killed: list[McpEndpoint] = []
         self._knocks: list[Knock] = []
 
@@ -219,7 +223,7 @@ class Web(Behind):
     def restart(self) -> None:
         """Let another process serve from now on, so to speak, which knows nothing of this one."""
         self._killed.append(self.endpoint)
-        self.endpoint = McpEndpoint(self._open, debug=True)
+        self.endpoint = McpEndpoint(self._open, again=_read_again, debug=True)
 
     async def close(self) -> None:
         for endpoint in (*self._killed, self.endpoint):

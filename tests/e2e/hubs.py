@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -22,9 +23,11 @@ from tests.commands import Ran
 from tests.e2e.claude import binary
 from tests.e2e.installed import bare_environment
 from tests.e2e.messages_api import MessagesApi, Use, scripted
+from tests.tools import need
 
 STATE_S: Final = 40.0  # only ever reached by what never happens
 LOOK_EVERY_S: Final = 0.05
+READING_S: Final = 1.0  # after which a client that asked reads its stream, also on a busy machine
 PERMIT: Final = "mcp__plexus__loopback_permit"
 T = TypeVar("T")
 
@@ -68,6 +71,11 @@ class Agent:
 
     def kill(self) -> None:
         self._process.kill()
+
+    def child(self, command: str) -> int:
+        """Return the process that it started with that command line."""
+        words = [need("pgrep"), "-P", str(self._process.pid), "-f", command]
+        return int(subprocess.run(words, capture_output=True, text=True, timeout=STATE_S).stdout)
 
     def close(self) -> None:
         """End it, if the test did not come to its end."""
@@ -253,6 +261,22 @@ class Room:
     def questions(self, count: int) -> list[dict[str, Any]]:
         """Return what waits, once there is so much of it."""
         return until(lambda: found if len(found := self.pending()) >= count else None, f"{count} questions")
+
+    def waited(self, count: int = 1) -> list[dict[str, Any]]:
+        """Return what waits, once every client has surely begun to read the answer that does not come.
+
+        Nothing shows that from outside. Until then, some milliseconds, a hub that dies costs it the call.
+        """
+        self.questions(count)
+
+        def old() -> list[dict[str, Any]] | None:
+            since = datetime.now(UTC) - timedelta(seconds=READING_S)
+            found = self.pending()
+            return (
+                found if all(datetime.fromisoformat(each["created_at"]) < since for each in found) else None
+            )
+
+        return until(old, f"{count} questions have waited")
 
     def asked(self) -> list[dict[str, Any]]:
         """All that was ever asked in this room, oldest first."""

@@ -208,12 +208,36 @@ def test_when_a_person_stops_the_parent_its_children_end(room: Room) -> None:
 
 @promise("launch:ends-whole")
 def test_when_a_connected_parent_is_killed_its_children_end(room: Room) -> None:
-    prepare_errand(room, "killed")
-    with room.connected("do the killed-task", room.over_stdio(), *OWN_TOOLS) as agent:
+    prepare_errand(room, "client")
+    with room.connected("do the client-task", room.over_stdio(), *OWN_TOOLS) as agent:
         room.question()
         child = room.session("errand")
         agent.kill()
         room.assert_over(child, state="stopped")
+
+
+@promise("launch:ends-whole")
+def test_when_the_gateway_of_a_connected_parent_is_killed_its_children_end(room: Room) -> None:
+    prepare_errand(room, "gateway")
+    with room.connected("do the gateway-task", room.over_stdio(), *OWN_TOOLS) as agent:
+        room.question()
+        child = room.session("errand")
+        os.kill(agent.child("pml stdio"), signal.SIGKILL)
+        room.assert_over(child, state="failed")
+    assert room.hub.configs() == []
+
+
+@promise("launch:ends-whole")
+def test_when_the_token_of_a_connected_parent_is_revoked_its_children_end(room: Room) -> None:
+    prepare_errand(room, "revoked")
+    token = room.hub.token("session", cwd=room.path)
+    with room.connected("do the revoked-task", room.over_http(token), *OWN_TOOLS) as agent:
+        room.question()
+        child = room.session("errand")
+        ran = room.pml("token", "revoke", token.split("_")[1])
+        assert ran.code == 0, ran.err
+        room.assert_over(child, state="stopped")
+        agent.kill()
 
 
 def prepare_errand(room: Room, word: str) -> None:

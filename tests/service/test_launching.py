@@ -156,16 +156,6 @@ async def test_an_agent_without_loopback_does_not_wait(yard: Yard, top: Session)
 
 
 @promise("launch:never-wider-than-parent")
-async def test_one_that_is_asked_launches_none_that_is_not(yard: Yard, top: Session) -> None:
-    asked = await join(yard.office, "asked", parent=top, role=TokenRole.SESSION, waits=True)
-
-    with pytest.raises(Forbidden):
-        await yard.launcher.launch(Wish(prompt="x", loopback=False), parent=asked, workspace=asked.workspace)
-
-    assert yard.agents.ran == {}
-
-
-@promise("launch:never-wider-than-parent")
 @pytest.mark.parametrize(
     ("own", "wished", "gets"),
     [

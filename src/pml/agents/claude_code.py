@@ -63,8 +63,7 @@ class ClaudeCode:
         folder = Path(self.config_folder(session_id))
         claude = found_claude(self.parts)
         try:
-            settings = ASKING if order.loopback else None
-            write_config(folder, config_files(self.parts.hub_url(), token, settings))
+            write_config(folder, config_files(self.parts.hub_url(), token, ASKING))
             argv = (claude, *headless_options(folder, order), *tools_options(order.tools))
             hearing = Hearing(told)
             started = await hearing.start(self.parts, argv, cwd=order.cwd, own=folder)
@@ -106,12 +105,12 @@ def server_options(folder: Path) -> tuple[str, ...]:
     return ("--mcp-config", str(folder / "mcp.json"), "--strict-mcp-config")
 
 
-def headless_options(folder: Path, order: Order, *, keeps_settings: bool = False) -> tuple[str, ...]:
-    """Return the options of a run without a screen; `keeps_settings`: without loopback, its user's count."""
+def headless_options(folder: Path, order: Order) -> tuple[str, ...]:
+    """Return the options of a run without a screen; one that is not held has its user's own settings."""
     printing = ("-p", "--output-format", "stream-json", "--verbose", *server_options(folder))
     model = () if order.model is None else (f"--model={order.model}",)
-    if not order.loopback:
-        return (*printing, *(() if keeps_settings else NO_SETTINGS), *model)
+    if not order.is_held:
+        return (*printing, *model)
     asking = ("--permission-prompt-tool", PERMIT, "--settings", str(folder / "settings.json"))
     return (*printing, *asking, *NO_SETTINGS, "--permission-mode", "default", *model)
 

@@ -63,7 +63,7 @@ class ClaudeHere:
         url = self._parts.hub_url()
         asking = ASKING if self._typed.is_headless else hub_hook(url, token)
         try:
-            write_config(folder, config_files(url, token, asking if order.loopback else None))
+            write_config(folder, config_files(url, token, asking if order.is_held else None))
             run = self._headless if self._typed.is_headless else self._interactive
             return await run(folder, order, told)
         finally:
@@ -71,7 +71,7 @@ class ClaudeHere:
 
     async def _headless(self, folder: Path, order: Order, told: Told) -> Outcome:
         form = self._typed.value("--output-format") or "text"
-        options = headless_options(folder, order, keeps_settings=True)
+        options = headless_options(folder, order)
         lines = self._show if form == "stream-json" else None
         hearing = Hearing(told, is_persons=True, lines=lines, complaints=self._complain)
         argv = (found_claude(self._parts), *options, *order.arguments)
@@ -110,7 +110,8 @@ class ClaudeHere:
             return None
 
     async def _interactive(self, folder: Path, order: Order, told: Told) -> Outcome:
-        asking = ("--settings", str(folder / "settings.json"), *NO_SETTINGS) if order.loopback else ()
+        settings = ("--settings", str(folder / "settings.json"), *NO_SETTINGS, "--permission-mode", "default")
+        asking = settings if order.is_held else ()
         prompt = ("--", order.prompt) if order.prompt else ()
         argv = (found_claude(self._parts), *server_options(folder), *asking, *order.arguments, *prompt)
         started = await self._parts.starter.start_here(

@@ -136,6 +136,7 @@ def _order(args: argparse.Namespace, place: "Place", typed: "Typed") -> "Order":
         loopback=args.loopback,
         may_launch=args.may_launch,
         arguments=typed.arguments,
+        is_here=True,
     )
 
 

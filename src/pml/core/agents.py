@@ -44,6 +44,12 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     loopback: bool = True
     may_launch: bool = False
     arguments: tuple[str, ...] = ()  # of the client's own command line: a person's, never an agent's
+    is_here: bool = False  # at the terminal of the person who launched it
+
+    @property
+    def is_held(self) -> bool:
+        """Whether PML answers for all that it uses; a person may leave it to the client at their terminal."""
+        return self.loopback or not self.is_here
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):

@@ -204,6 +204,13 @@ class Claimed(Event, frozen=True, kw_only=True):
     digest: str
 
 
+class Delivered(Event, frozen=True, kw_only=True):
+    """The answer was given to whoever runs the call itself: that is claim and completion in one."""
+
+    owner: OwnerId
+    digest: str
+
+
 class Completed(Event, frozen=True, kw_only=True):
     pass
 
@@ -224,6 +231,7 @@ TRANSITIONS: Final[Mapping[tuple[State, type[Event]], State]] = {
     (State.PENDING, Abandoned): State.PENDING,
     (State.PENDING, Attached): State.PENDING,
     (State.ALLOWED, Claimed): State.EXECUTING,
+    (State.ALLOWED, Delivered): State.COMPLETED,
     (State.ALLOWED, Expired): State.EXPIRED,
     (State.ALLOWED, Cancelled): State.CANCELLED,
     (State.ALLOWED, Abandoned): State.ALLOWED,
@@ -310,7 +318,7 @@ def _changes(record: Approval, event: Event) -> dict[str, object]:
             return {"abandoned_at": event.at}
         case Attached() if record.abandoned_at is None:
             return {}
-        case Attached() | Claimed():
+        case Attached() | Claimed() | Delivered():
             return {"owner": event.owner, "abandoned_at": None}
         case Failed():
             return {"reason": event.message}
@@ -329,7 +337,7 @@ def _guard(record: Approval, event: Event) -> None:
             _guard_digest(record.digest, event.digest)
             if event.by.kind is DeciderKind.PARENT and Role.PARENT not in record.deciders:
                 raise MayNotDecide(f"{event.by} may not decide approval `{record.id}`")
-        case Claimed():
+        case Claimed() | Delivered():
             _guard_time(record, event.at)
             _guard_digest(record.run_digest, event.digest)
         case Expired() if event.at < record.expires_at:
@@ -374,7 +382,7 @@ def _refusal(record: Approval, event: Event) -> PmlError:
         return _expired(record)
     if isinstance(event, Allowed | Denied):
         return AlreadyDecided(f"approval `{record.id}` is already {told(record)}")
-    if isinstance(event, Claimed) and record.status in _USED:
+    if isinstance(event, Claimed | Delivered) and record.status in _USED:
         return AlreadyClaimed(f"approval `{record.id}` was used before: {told(record)}")
     return IllegalEvent(f"approval `{record.id}` is {told(record)}; it cannot become {what}")
 

@@ -19,6 +19,7 @@ from pml.core.approvals import (
     Cancelled,
     Claimed,
     Decider,
+    Delivered,
     Denied,
     Event,
     Failed,
@@ -316,7 +317,7 @@ def _detail(record: Approval, event: Event | None) -> JsonObject:
             return detail | _message(event.message)
         case Denied():
             return {"digest": event.digest} | _message(event.message)
-        case Claimed():
+        case Claimed() | Delivered():
             return {"digest": event.digest}
         case Cancelled():
             return {"reason": event.reason}

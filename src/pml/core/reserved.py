@@ -1,4 +1,4 @@
-"""Calls that name PML itself: a command with the word `pml`, a path into PML_HOME. A person decides those.
+"""Calls that name PML itself: a command with the word `pml`, a path that leads into PML_HOME. A person's.
 
 An agent that could run them unasked could answer its own questions. What hides the name from this look (a
 variable, an encoding) is beyond it; containment is there for that.
@@ -6,8 +6,11 @@ variable, an encoding) is beyond it; containment is there for that.
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Final
 
+from pml.core.matchers import Paths
+from pml.core.readings import path_readings
 from pml.core.rules import runs_code
 from pml.core.values import Json, JsonObject
 
@@ -18,8 +21,27 @@ _NAME: Final = re.compile(r"(?<![a-z0-9])pml(?![a-z0-9])")
 _FOLDER: Final = re.compile(r"(?:^|[/\\])\.pml(?:[/\\]|$)")
 
 
-def is_reserved(tool: str, arguments: JsonObject, *, home: str) -> bool:
+def is_reserved(tool: str, arguments: JsonObject, *, home: str, cwd: str | None, paths: Paths) -> bool:
     """Tell whether the call is one that only a person decides; `home` is PML_HOME."""
+    return _names_pml(tool, arguments, home) or _leads_into(home, arguments, cwd, paths)
+
+
+def _leads_into(home: str, arguments: JsonObject, cwd: str | None, paths: Paths) -> bool:
+    """Tell whether a text is a path that really leads into `home`, however it is written."""
+    inside: str | None = None
+    for text in _texts(arguments):
+        if "/" not in text and ".." not in text:  # a bare name in `cwd`: that would be PML_HOME itself
+            continue
+        for path in path_readings(text, cwd=cwd, home=paths.home):
+            with suppress(OSError, ValueError):
+                inside = inside or paths.real(home)
+                real = paths.real(path)
+                if real == inside or real.startswith(inside.rstrip("/") + "/"):
+                    return True
+    return False
+
+
+def _names_pml(tool: str, arguments: JsonObject, home: str) -> bool:
     is_code: bool | None = None
     home = _plain(home)
     for text in _texts(arguments):

@@ -16,7 +16,7 @@ from pml.service.approvals import wait
 from pml.service.gate import Gate
 
 FORM_S: Final = 50.0  # clients give a request up after 60 s; then the model must know how to go on
-TICK_S: Final = 5.0  # some clients abort a call that is silent for long
+TICK_S: Final = 10.0  # some clients abort a call that is silent for a minute
 
 Spawn = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
 

@@ -116,7 +116,7 @@ class Exchange:
         self.gathering = gathering
         self.closed = False  # answered or cancelled: nothing more is said about it
         self.task: asyncio.Task[None] | None = None
-        self.again: JsonObject | None = None  # params of a call that goes on from here, after a restart
+        self.again: str | None = None  # what a call that goes on from here after a restart needs: an id
         self._last: float | None = None
         self._shift: float = 0
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pml.core.approvals import SessionId
 from pml.core.errors import PmlError
 from pml.core.identity import Identity, TokenId, TokenRole
+from pml.core.values import JsonObject
 from pml.downstream.connection import SERVER_ERROR, Connection, Origin, RpcError, error_line
 from pml.downstream.door import Answering
 from pml.downstream.eras import ASSUMED, METHOD_NOT_FOUND, MODERN, Era, legacy_era
@@ -67,15 +68,18 @@ class McpEndpoint:
         open_gateway: OpenGateway,
         *,
         must_resume: Callable[[SessionId], Awaitable[bool]] | None = None,
+        again: Callable[[str], JsonObject] | None = None,
         debug: bool,
     ) -> None:
         """`open_gateway` is called at the first request of a token's session that needs it.
 
         Sessions that `must_resume` are spoken to in the legacy era only: in the modern one a call that is
-        cut off, as by a restart, is lost.
+        cut off, as by a restart, is lost. `again` makes the call that goes on with what was being answered
+        from what its exchange was told to leave (`Exchange.again`).
         """
         self._open_gateway = open_gateway
         self._must_resume = must_resume
+        self._again = again
         self._debug = debug
         self._visits: dict[SessionId, Visit] = {}
         self._streams: dict[Stream, TokenId] = {}  # that are read now, and by whom
@@ -264,11 +268,12 @@ class McpEndpoint:
             await self._run(stream, caller, at_once=True)
             session.settle(stream)
             return
-        if session is None and event.again is not None and SESSION in headers:
+        goes_on = self._again is not None and event.again is not None and event.request is not None
+        if session is None and goes_on and SESSION in headers:
             era = Era(version=headers.get(VERSION, ASSUMED), client="resumed", capabilities={})
             session = visit.shake_hands(era, id=headers[SESSION])
-        if session is not None and event.again is not None and event.request is not None:
-            again = Request(event.request, "tools/call", event.again)
+        if session is not None and self._again and event.again is not None and event.request is not None:
+            again = Request(event.request, "tools/call", self._again(event.again))
             await self._answer_legacy(visit, session, again, caller, at_once=True)
             return
         if event.request is None:

@@ -9,7 +9,7 @@ import base64
 import secrets
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import AsyncExitStack, contextmanager
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -22,7 +22,6 @@ from pml.downstream.streams import Place, Stream
 IDLE_S: Final = 600.0  # a client that is gone leaves no trace but silence; one that is back opens anew
 MAX_IN_FLIGHT: Final = 16_384  # every one may wait for a person, and waiting costs little
 MAX_SESSIONS: Final = 256  # handshakes of one token; the oldest that nobody uses makes room
-AGAIN_BYTES: Final = 4096  # it travels with every event and comes back in a header
 KEPT_BYTES: Final = 4 * 1024 * 1024  # of answers that were sent, should they not have arrived
 
 OpenGateway = Callable[[Connection, Era, AsyncExitStack], Awaitable[Answering]]
@@ -34,7 +33,7 @@ class Event(msgspec.Struct, frozen=True, array_like=True):
     stream: str
     number: int
     request: Id | None = None
-    again: dict[str, Any] | None = None
+    again: str | None = None
 
 
 class Session:
@@ -95,10 +94,7 @@ class Session:
     def _place(self, name: str, request: Id | None) -> Place:
         def event(number: int) -> bytes:
             running = None if request is None else self.origin.running.get(request)
-            again = None if running is None else running.again
-            if again is not None and len(msgspec.json.encode(again)) > AGAIN_BYTES:
-                again = None
-            return event_id(Event(name, number, request, None if again is None else dict(again)))
+            return event_id(Event(name, number, request, None if running is None else running.again))
 
         is_primed = self.origin.era is not None and self.origin.era.version in RESUMABLE
         return Place(name, event, lambda: self._forget(name), is_primed=is_primed)

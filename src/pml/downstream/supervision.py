@@ -42,7 +42,13 @@ from pml.service.supervising import Child, Kind, Next, child_of, children_of, ne
 
 SERVER: Final = "plexus"  # what PML calls itself in the configuration of the agents that it launches
 LAUNCH: Final = ToolName(namespace="pml", action="session_launch")
+_READ_S: Final = 0.05
 _NEXT: Final = "`session_wait` returns the next thing that needs you: a request, a message, or its end"
+
+
+def permit_again(approval_id: str) -> JsonObject:
+    """Return the call that goes on with a question that waited when PML ended."""
+    return {"name": "loopback_permit", "arguments": {"approval_id": approval_id}}
 
 
 class Launching(Protocol):
@@ -50,6 +56,8 @@ class Launching(Protocol):
 
     @property
     def is_on(self) -> bool: ...
+
+    async def check(self, wish: Wish, *, parent: Session, workspace: str) -> None: ...
 
     async def launch(self, wish: Wish, *, parent: Session, workspace: str) -> Session: ...
 
@@ -75,6 +83,12 @@ class Supervision:
         action = name.replace(".", "_")
         return ToolName(namespace="pml", action=action) if self._launching.is_on and action in NAMES else None
 
+    async def check_launch(self, arguments: JsonObject) -> None:
+        """Refuse what could not be launched, before anybody is asked. Raises: as `Launcher.check`."""
+        check_names("session_launch", arguments)
+        session = self._gate.session
+        await self._launching.check(read_wish(arguments), parent=session, workspace=session.workspace)
+
     async def answer(self, attempt: Attempt, exchange: Exchange) -> JsonObject:
         """Return the result of one of these tools; what is refused is told as an error result."""
         action, arguments = attempt.tool.action, attempt.arguments
@@ -85,14 +99,7 @@ class Supervision:
             async with _ticking(exchange):
                 return _structured(await self._answers()[action](arguments))
         except PmlError as exc:
-            refused = error_json(exc)
-            hint = f"\n{exc.hint}" if exc.hint else ""
-            text = f"{exc.message}{hint}"
-            return {
-                "content": [{"type": "text", "text": text}],
-                "structuredContent": refused,
-                "isError": True,
-            }
+            return refused(exc)
 
     def _answers(self) -> "Mapping[str, Callable[[JsonObject], _Answer]]":
         return {
@@ -131,7 +138,7 @@ class Supervision:
                 await self._asked_before(text_of(arguments, "approval_id")), exchange
             )
         tool, input = text_of(arguments, "tool_name"), object_of(arguments, "input")
-        if session.waits and tool.startswith(prefix := f"mcp__{SERVER}__"):
+        if self._gate.is_held and tool.startswith(prefix := f"mcp__{SERVER}__"):
             return await self._own(tool, tool.removeprefix(prefix), input)
         async with _ticking(exchange):
             return await permit(
@@ -140,7 +147,9 @@ class Supervision:
                 tool_name=tool,
                 input=input,
                 tool_use_id=text_of(arguments, "tool_use_id", default=""),
+                may_ask=session.waits or not self._gate.is_held,
                 on_asked=lambda record: _tell_asked(exchange, record),
+                heard=lambda: _is_read(exchange),
             )
 
     async def _asked_before(self, approval_id: str) -> JsonObject:
@@ -233,9 +242,15 @@ class Supervision:
 _Answer = Coroutine[Any, Any, JsonObject]
 
 
+async def _is_read(exchange: Exchange) -> None:
+    """Return once somebody reads the answer: one whose client is cut off leaves it to who comes back."""
+    while exchange.sink.gone:  # noqa: ASYNC110 - a stream has no event for it, and this is rare
+        await asyncio.sleep(_READ_S)
+
+
 def _tell_asked(exchange: Exchange, record: Approval) -> None:
     """Tell the client that its call waits, and how to find it again after a restart."""
-    exchange.again = {"name": "loopback_permit", "arguments": {"approval_id": record.id}}
+    exchange.again = record.id
     exchange.progress("waiting for approval")
 
 
@@ -253,6 +268,16 @@ async def _ticking(exchange: Exchange) -> AsyncGenerator[None]:
         yield
     finally:
         ticks.cancel()
+
+
+def refused(error: PmlError) -> JsonObject:
+    """Return the result that tells why nothing was done."""
+    text = error.message if error.hint is None else f"{error.message}\n{error.hint}"
+    return {
+        "content": [{"type": "text", "text": text}],
+        "structuredContent": error_json(error),
+        "isError": True,
+    }
 
 
 def _structured(result: JsonObject) -> JsonObject:

@@ -26,7 +26,7 @@ from pml.downstream.offering import CONTINUE, discovery
 from pml.downstream.relay import CANCELLED, PARKED_S, Relay, Work, server_error
 from pml.downstream.results import approval_result, refusal_result
 from pml.downstream.seals import Seals
-from pml.downstream.supervision import LAUNCH, Supervision
+from pml.downstream.supervision import LAUNCH, Supervision, refused
 from pml.service.approvals import get
 from pml.service.calls import admit_own, call_tool, refuse_denied_own
 from pml.service.gate import Attempt, Gate, Paused
@@ -222,10 +222,13 @@ class ToolCalls:
         """Use a tool by which sessions ask, answer and launch; of these only a launch is asked about."""
         if self._supervision is None:
             raise NotFound(f"no tool `{attempt.tool}`: no hub runs", hint="`pml serve` starts one")
+        await refuse_denied_own(self._gate, attempt)
         if attempt.tool == LAUNCH:
+            try:
+                await self._supervision.check_launch(attempt.arguments)
+            except PmlError as exc:
+                return refused(exc)
             attempt = await admit_own(self._gate, attempt, asker, settled)
-        else:
-            await refuse_denied_own(self._gate, attempt)
         return await self._supervision.answer(attempt, exchange)
 
     async def _work(

@@ -23,7 +23,7 @@ async def _answer(visit: Visit) -> Mapping[str, Json]:
     tool, input, tool_use_id = _read(visit.json)
     session = await session_of(visit.desk, visit.session_id)
     if session.waits and tool.startswith(_OWN):
-        return {}
+        return _decision("allow", "PML judges it itself, and asks")
     said = await permit(
         visit.desk,
         session,

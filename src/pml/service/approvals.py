@@ -21,6 +21,7 @@ from pml.core.approvals import (
     Completed,
     Decider,
     DeciderKind,
+    Delivered,
     Denied,
     Event,
     Expired,
@@ -38,7 +39,6 @@ from pml.core.errors import Changed, Conflict, Forbidden, Invalid, MayNotDecide,
 from pml.core.names import parse_tool
 from pml.core.ports import ApprovalQuery, Session
 from pml.core.reserved import WHY as WHY_RESERVED
-from pml.core.reserved import is_reserved
 from pml.core.rules import Call, VerdictKind, rule_text
 from pml.core.values import JsonObject, check
 from pml.service.desk import Desk
@@ -46,6 +46,7 @@ from pml.service.policy import (
     current_policy,
     judge_in_session,
     refuse_denied,
+    reserves,
 )
 from pml.service.remembering import Remembered, apply_memory, memory_of
 from pml.service.sessions import descends_from, session_of
@@ -181,7 +182,7 @@ async def decide(desk: Desk, approval_id: ApprovalId, decision: Decision) -> Dec
     if record.status is State.PENDING and now >= record.expires_at:
         record = await expire(desk, record)
     await _guard_parent(desk, decision.by, session)
-    _guard_reserved(desk, record, decision)
+    _guard_reserved(desk, session, record, decision)
     if not decision.allow:
         event = Denied(at=now, by=decision.by, digest=decision.digest, message=decision.message)
         return Decided(record=await desk.store.approvals.advance(approval_id, event))
@@ -241,6 +242,32 @@ async def refuse_denied_waiting(desk: Desk, workspace: str) -> tuple[Approval, .
             with contextlib.suppress(*_NOT_OURS):
                 refused.append((await decide(desk, record.id, decision)).record)
     return tuple(refused)
+
+
+async def deliver(desk: Desk, approval_id: ApprovalId, question: Question) -> Approval:
+    """Give the answer, once, to whoever runs the call itself; judged again where that one works.
+
+    Raises: as `claim`.
+    """
+    record = await get(desk, approval_id)
+    if record.status is State.ALLOWED and desk.clock.now() >= record.expires_at:
+        record = await expire(desk, record)
+    digest = digest_call(
+        record.tool_name,
+        record.run_input,
+        definition=question.definition,
+        artefact=question.artefact,
+    )
+    try:
+        call = _call(record, question.session, record.updated_input, cwd=question.cwd)
+        refuse_denied(await judge_in_session(desk, question.session, call), record.tool_name)
+        event = Delivered(at=desk.clock.now(), owner=desk.owners.me, digest=digest)
+        return await desk.store.approvals.advance(approval_id, event)
+    except (ToolDenied, Changed) as exc:
+        if record.status is State.ALLOWED:
+            with contextlib.suppress(Conflict, NotFound):
+                await cancel(desk, approval_id, reason=exc.message)
+        raise
 
 
 async def claim(
@@ -352,22 +379,28 @@ async def _check_same_file(desk: Desk, session: Session, record: Approval) -> No
         )
 
 
-def _call(record: Approval, session: Session, updated_input: JsonObject | None = None) -> Call:
+def _call(
+    record: Approval,
+    session: Session,
+    updated_input: JsonObject | None = None,
+    *,
+    cwd: str | None = None,
+) -> Call:
     return Call(
         tool=record.tool_name,
         arguments=record.call_input if updated_input is None else updated_input,
-        cwd=session.workspace,
+        cwd=session.workspace if cwd is None else cwd,
         definition=record.definition,
         artefact=record.artefact,
     )
 
 
-def _guard_reserved(desk: Desk, record: Approval, decision: Decision) -> None:
+def _guard_reserved(desk: Desk, session: Session, record: Approval, decision: Decision) -> None:
     """Raise MayNotDecide if anybody but a person edits the call into one that names PML itself."""
     edited = decision.updated_input
     if edited is None or decision.by.kind is DeciderKind.PERSON:
         return
-    if is_reserved(record.tool_name, edited, home=desk.home):
+    if reserves(desk, session.workspace, _call(record, session, edited)):
         raise MayNotDecide(f"{decision.by} may not edit approval `{record.id}` so: {WHY_RESERVED}")
 
 

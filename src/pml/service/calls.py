@@ -267,7 +267,7 @@ def _must_ask(gate: Gate, policy: Policy, judged: Judged, attempt: Attempt) -> b
     """Tell whether PML asks: for what a rule names, and for the unlisted whenever nobody else can."""
     if judged.kind is not VerdictKind.UNLISTED:
         return judged.kind is not VerdictKind.ALLOW
-    is_asked_here = gate.session.waits or policy.settings.approval.unlisted is Unlisted.EVERY_CALL
+    is_asked_here = gate.is_held or policy.settings.approval.unlisted is Unlisted.EVERY_CALL
     return not attempt.offered or is_asked_here
 
 
@@ -277,7 +277,7 @@ def _must_ask_own(gate: Gate, judged: Judged, attempt: Attempt) -> bool:
     if is_launch and gate.session.role is not TokenRole.SESSION:
         return False  # whatever anybody said, a child's launch is refused
     is_unlisted = judged.kind is VerdictKind.UNLISTED
-    return judged.kind is VerdictKind.ASK or (is_launch and is_unlisted and gate.session.waits)
+    return judged.kind is VerdictKind.ASK or (is_launch and is_unlisted and gate.is_held)
 
 
 def _why_allowed(judged: Judged) -> str:

@@ -5,18 +5,18 @@ Delivering the answer is claim and completion: it is given out once, for exactly
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from pml.core.approvals import Abandoned, Approval, MatchedRule, Role, State
 from pml.core.audit import call_judged
-from pml.core.errors import AlreadyClaimed, Conflict, NotFound, PmlError, ToolDenied
+from pml.core.errors import AlreadyClaimed, Conflict, NotFound, PmlError
 from pml.core.ports import Workflow
 from pml.core.rules import Call, VerdictKind
 from pml.core.values import JsonObject
 from pml.service.answers import earlier, untold_denial, was_denied, withdraw
-from pml.service.approvals import Question, ask, cancel, claim, finish, wait
+from pml.service.approvals import Question, ask, deliver, wait
 from pml.service.desk import Desk
 from pml.service.policy import Judged, current_policy, judge, kept_rule, matched_rule, refuse_denied, why
 from pml.service.trusting import apply_trust, trust_question
@@ -45,17 +45,19 @@ async def seek_consent(
     wait_s: float | None,
     on_asked: Callable[[Approval], None],
     may_return: bool = False,
+    heard: Callable[[], Awaitable[None]] | None = None,
 ) -> Consent:
     """Judge the call and, if need be, ask; wait `wait_s` for the answer (None: until it expires).
 
     `on_asked` gets each approval once it is stored, before the wait. `may_return`: an asker who is lost has
-    a while to come back with the same `tool_use_id`, and is then told what was decided meanwhile.
+    a while to come back with the same `tool_use_id`, and is then told what was decided meanwhile. `heard`
+    returns once somebody hears the answer: one that is given to nobody would be used up for nothing.
 
     An answer that is not waited for can be collected by asking the same again until it expires.
     Raises: ToolDenied, TooManyPending, and what `claim` raises when the decision no longer holds.
     """
     judged = await _judge(desk, question)
-    ask_so = _Asking(desk=desk, wait_s=wait_s, on_asked=on_asked, may_return=may_return)
+    ask_so = _Asking(desk=desk, wait_s=wait_s, on_asked=on_asked, may_return=may_return, heard=heard)
     if judged.needs_trust:
         trust = await _settle_trust(ask_so, question, judged)
         if trust is not None and trust.status is State.PENDING:
@@ -75,9 +77,13 @@ async def seek_consent(
     if record is None:
         record = await _answer(ask_so, question, matched_rule(judged))
     if record.status not in _NOT_GRANTED:  # also what another asker has used: claiming it refuses
-        await _judge_answer(desk, question, record)
-        record = await asyncio.shield(_deliver(desk, question, record))  # half of it would never end
+        record = await deliver(desk, record.id, question)
     return Consent(judged=judged, record=record, arguments=record.run_input)
+
+
+async def is_allowed(desk: Desk, question: Question) -> bool:
+    """Tell whether a rule or grant allows the call. Raises: ToolDenied."""
+    return (await _judge(desk, question)).kind is VerdictKind.ALLOW
 
 
 async def _judge(desk: Desk, question: Question) -> Judged:
@@ -95,26 +101,6 @@ async def _judge(desk: Desk, question: Question) -> Judged:
         await _record_verdict(desk, question, judged)
     refuse_denied(judged, question.tool)
     return judged
-
-
-async def _judge_answer(desk: Desk, question: Question, record: Approval) -> None:
-    """Judge what would run from the folder that the asker works in; `claim` knows only the workspace.
-
-    Raises: ToolDenied.
-    """
-    try:
-        await _judge(desk, replace(question, arguments=record.run_input))
-    except ToolDenied as exc:
-        if record.status is State.ALLOWED:
-            with contextlib.suppress(Conflict, NotFound):
-                await cancel(desk, record.id, reason=exc.message)
-        raise
-
-
-async def _deliver(desk: Desk, question: Question, record: Approval) -> Approval:
-    """Use the answer up: giving it out is claim and completion. Raises: what `claim` raises."""
-    await claim(desk, record.id, definition=question.definition, artefact=question.artefact)
-    return await finish(desk, record.id)
 
 
 async def _record_verdict(desk: Desk, question: Question, judged: Judged) -> None:
@@ -137,6 +123,7 @@ class _Asking:
     wait_s: float | None
     on_asked: Callable[[Approval], None]
     may_return: bool
+    heard: Callable[[], Awaitable[None]] | None
 
 
 async def _settle_trust(asking: _Asking, question: Question, judged: Judged) -> Approval | None:
@@ -160,9 +147,8 @@ async def _use_up(desk: Desk, question: Question) -> Approval | None:
     """
     for record in await earlier(desk, question, State.ALLOWED):
         if not desk.owners.alive(record.owner):
-            await _judge_answer(desk, question, record)
             with contextlib.suppress(Conflict, NotFound):
-                return await asyncio.shield(_deliver(desk, question, record))
+                return await deliver(desk, record.id, question)
     return None
 
 
@@ -173,6 +159,8 @@ async def _answer(asking: _Asking, question: Question, because: MatchedRule | No
         record = await asyncio.shield(asked)  # interrupted half-way, nobody would know what was stored
         asking.on_asked(record)
         record = await wait(desk, record.id, timeout_s=asking.wait_s)
+        if asking.heard is not None:
+            await asking.heard()
     except asyncio.CancelledError:
         with contextlib.suppress(PmlError):
             await _leave(asking, await asked)

@@ -58,7 +58,7 @@ class Gate:
     session: Session
     servers: Servers
     loader: Loader | None = None
-    launched: bool = False  # by PML: its model confirms nothing
+    is_held: bool = False  # launched by PML, which asks for all it uses; its model confirms nothing
     told: Callable[[str, Progress], None] | None = None  # hears how the install of a server goes
     # Caches: launches by server name, definitions found equal to their pins, the policy of this loop turn.
     launches: dict[str, Launch] = field(default_factory=dict[str, Launch])
@@ -153,11 +153,10 @@ def deciders(
             model = not asking.has_form
     session = gate.session
     is_child = session.parent_id is not None or session.role is TokenRole.CHILD
-    is_launched = gate.launched or session.waits
     return who_may_allow(
         subject,
         has_form=asking.has_form and not is_child,  # a child's form may be answered by the agent above it
-        model_may_approve=model and asking.has_model and not (is_child or is_launched),
+        model_may_approve=model and asking.has_model and not (is_child or gate.is_held),
         parent_may_decide=has_deciding_parent(session, settings, tool),
         verified=verified,
     )

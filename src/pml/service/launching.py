@@ -7,6 +7,7 @@ ends with the session that launched it.
 import asyncio
 import contextlib
 import posixpath
+import re
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -33,6 +34,7 @@ MAX_RUNS: Final = 32  # that run at once in all
 MAX_PROMPT: Final = 100_000
 MAX_MESSAGE: Final = 20_000  # of one message that is kept
 _TTL_S: Final = (1, 24 * 3600)
+_MODEL: Final = re.compile(r"[A-Za-z0-9._:/@\[\]-]{1,200}")
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +71,7 @@ class Launcher:
         self, wish: Wish, *, parent: Session | None, workspace: str, by: Decider | None = None
     ) -> Session:
         """Start an agent and return its session. Raises: Forbidden, Invalid, Conflict, Unavailable."""
-        _check_wish(wish)
+        await self.check(wish, parent=parent, workspace=workspace)
         order = Order(
             prompt=wish.prompt,
             cwd=_cwd(self._desk, wish.cwd, workspace),
@@ -86,6 +88,13 @@ class Launcher:
             )
             await self._begin(session, order, token)
         return session
+
+    async def check(self, wish: Wish, *, parent: Session | None, workspace: str) -> None:
+        """Refuse what could not be launched, before anybody is asked. Raises: as `launch`."""
+        _check_wish(wish)
+        _cwd(self._desk, wish.cwd, workspace)
+        if parent is not None:
+            await _guard_launch(self._desk, wish, parent)
 
     async def run_here(
         self, order: Order, *, name: str | None, workspace: str, ttl_s: int | None, by: Decider
@@ -305,7 +314,7 @@ def _check_wish(wish: Wish) -> None:
         raise Invalid(f"`prompt` needs 1 to {MAX_PROMPT:,} characters")
     if wish.name is not None and (len(wish.name) > MAX_NAME or has_hidden(wish.name)):
         raise Invalid(f"`name` has at most {MAX_NAME} characters, all of which can be seen")
-    if wish.model is not None and (not wish.model or wish.model.startswith("-")):
+    if wish.model is not None and (wish.model.startswith("-") or not _MODEL.fullmatch(wish.model)):
         raise Invalid(f"`model` {quote(wish.model)} is no name of a model")
     low, high = _TTL_S
     if wish.ttl_s is not None and not low <= wish.ttl_s <= high:
@@ -317,11 +326,6 @@ async def _guard_launch(desk: Desk, wish: Wish, parent: Session) -> None:
     guard_supervisor(parent)
     if (await session_of(desk, parent.id)).ended_at is not None:
         raise Conflict(f"session `{parent.name}` has ended, so nobody would supervise its child")
-    if parent.waits and not wish.loopback:
-        raise Forbidden(
-            "this session asks for what no rule allows, so its child must ask too",
-            hint="leave `loopback_enabled` out",
-        )
     depth, above = 1, parent.parent_id
     while above is not None and depth <= MAX_DEPTH:
         session = await desk.store.sessions.get(above)

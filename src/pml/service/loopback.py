@@ -4,7 +4,7 @@
 what it leaves, or may not decide, climbs to the next. A person sees everything from the start.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -28,7 +28,7 @@ from pml.core.names import parse_tool
 from pml.core.ports import ApprovalQuery, Session
 from pml.core.values import JsonObject
 from pml.service.approvals import RECHECK_S, Decided, Decision, Question, decide
-from pml.service.consent import Consent, seek_consent
+from pml.service.consent import Consent, is_allowed, seek_consent
 from pml.service.desk import Desk
 from pml.service.gate import has_deciding_parent
 from pml.service.policy import current_policy
@@ -37,6 +37,7 @@ from pml.service.settling import refusal
 CLIMB_S: Final = 30.0  # how long the nearest session above has a request for itself
 MAX_WAIT_S: Final = 3600.0
 _ALL: Final = 1000
+_MAY_NOT_ASK: Final = "No rule allows it, and this session was launched so that it may not ask"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,14 +66,21 @@ async def permit(
     input: JsonObject,
     tool_use_id: str,
     on_asked: Callable[[Approval], None],
+    may_ask: bool = True,
+    heard: Callable[[], Awaitable[None]] | None = None,
 ) -> Permit:
     """Return whether the agent's client may run the tool: by rule at once, else when somebody has decided.
 
-    Doubt is a no: whatever goes wrong is told as a denial.
+    Doubt is a no: whatever goes wrong is told as a denial, and so is what no rule allows where nobody may be
+    asked. `heard` returns once somebody is there to hear the answer.
     """
     try:
         question = await _question(desk, session, tool_name, input, tool_use_id)
-        consent = await seek_consent(desk, question, wait_s=None, on_asked=on_asked, may_return=True)
+        if not may_ask and not await is_allowed(desk, question):
+            return Permit(allow=False, input=input, message=_MAY_NOT_ASK)
+        consent = await seek_consent(
+            desk, question, wait_s=None, on_asked=on_asked, may_return=True, heard=heard
+        )
     except ToolDenied as exc:
         return _denied(tool_name, input, exc)
     except PmlError as exc:

@@ -99,7 +99,7 @@ async def judge(desk: Desk, policy: Policy, call: Call, *, session: Session | No
         return Judged(kind=VerdictKind.DENY, verdict=verdict)
     if session is not None and session.tools is not None and not _is_given(session.tools, call.tool):
         return Judged(kind=VerdictKind.DENY, verdict=verdict, not_given=True)
-    if is_reserved(call.tool, call.arguments, home=desk.home):
+    if reserves(desk, policy.workspace, call):
         return Judged(kind=VerdictKind.ASK, verdict=verdict, broken=policy.broken, reserved=True)
     if policy.broken:
         return Judged(kind=VerdictKind.ASK, verdict=verdict, broken=policy.broken)
@@ -113,6 +113,12 @@ async def judge(desk: Desk, policy: Policy, call: Call, *, session: Session | No
     would = None if policy.untrusted is None else policy.rules_if_trusted.judge(call, now=now)
     helps = would is not None and would.kind is VerdictKind.ALLOW
     return Judged(kind=verdict.kind, verdict=verdict, if_trusted=would.rule if would and helps else None)
+
+
+def reserves(desk: Desk, workspace: str, call: Call) -> bool:
+    """Tell whether the call names PML itself."""
+    paths = desk.configs.of(workspace).paths
+    return is_reserved(call.tool, call.arguments, home=desk.home, cwd=call.cwd, paths=paths)
 
 
 async def judge_in_session(desk: Desk, session: Session, call: Call) -> Judged:

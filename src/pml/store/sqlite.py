@@ -17,6 +17,7 @@ from pml.core.approvals import (
     Attached,
     Claimed,
     Decider,
+    Delivered,
     Denied,
     Event,
     Expired,
@@ -123,7 +124,9 @@ class _Approvals(Part):
                     pass
             return after
 
-        return await self._writer.write(operation, durable=isinstance(event, Allowed | Denied | Claimed))
+        return await self._writer.write(
+            operation, durable=isinstance(event, Allowed | Claimed | Delivered | Denied)
+        )
 
     async def get(self, approval_id: ApprovalId) -> Approval | None:
         rows = self._read.run("approval", (approval_id,))
