@@ -57,7 +57,7 @@ class Hook:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, **env},
+            env={**os.environ, "CLAUDECODE": "1", **env},
         )
         assert self.client.stdin is not None
         self.client.stdin.write(given)
@@ -271,3 +271,10 @@ def test_a_project_that_sets_variables_for_hooks_changes_neither_its_home_nor_it
     (workspace / "msgspec.py").write_text("raise SystemExit(0)")
     env = {"PML_HOME": str(tmp_path / "other"), "PYTHONPATH": str(workspace)}
     assert answered(asks(), env=env)["permissionDecision"] == "deny"
+
+
+def test_whoever_tries_it_by_hand_is_not_taken_for_an_agent(pml: Pml) -> None:
+    with hooked(asks(), env={"CLAUDECODE": ""}) as hook:
+        assert pml("approvals", "allow", hook.until_asked()).code == 0
+        assert hook.end()[1]["permissionDecision"] == "allow"
+        assert json.loads(pml("sessions", "list", "--json").out)["sessions"] == []

@@ -91,8 +91,12 @@ def answer_json(asked: Asked, said: Permit) -> JsonObject:
     return {"hookSpecificOutput": answer}
 
 
-async def session_for(desk: Desk, asked: Asked, *, principal: str, workspace: str) -> Session:
+async def session_for(
+    desk: Desk, asked: Asked, *, principal: str, workspace: str, is_tried: bool
+) -> Session:
     """Return the session of the nearest agent above this process; where there is none, a new one.
+
+    `is_tried`: no client started this, but a person who tries it out: whatever is above is no agent.
 
     An agent may hold several: that of its own project comes first, then the oldest, which no command of the
     agent can have brought about.
@@ -103,7 +107,7 @@ async def session_for(desk: Desk, asked: Asked, *, principal: str, workspace: st
         nearest = min(above.index(process) for process, _ in held)
         sessions = (session for process, session in held if above.index(process) == nearest)
         return min(sessions, key=lambda each: (each.workspace != workspace, each.started_at, each.id))
-    client = desk.processes.client()
+    client = above[0] if is_tried else desk.processes.client()
     return await start_session(
         desk,
         session_id=_session_id(asked, client),
@@ -111,7 +115,7 @@ async def session_for(desk: Desk, asked: Asked, *, principal: str, workspace: st
         principal=principal,
         workspace=workspace,
         process=client,
-        is_agent=True,
+        is_agent=not is_tried,
     )
 
 

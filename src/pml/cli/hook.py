@@ -108,7 +108,13 @@ async def _answer(place: "Place", asked: "Asked", limit_s: float) -> "JsonObject
     async with open_desk(place) as desk:
         client = desk.processes.client()
         workspace = str(place.workspace)
-        session = await session_for(desk, asked, principal=principal(place), workspace=workspace)
+        session = await session_for(
+            desk,
+            asked,
+            principal=principal(place),
+            workspace=workspace,
+            is_tried=not os.environ.get("CLAUDECODE"),
+        )
         return await answer(
             desk,
             session,
