@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pytest
 
+from pml.downstream.asking import TICK_S
 from tests.e2e.hubs import PERMIT, Agent, Hub, Room, bash, hub_running, is_running, plexus, until
 from tests.e2e.messages_api import Conversation, Said, Turn, Use
 from tests.promises import promise
@@ -20,8 +21,8 @@ from tests.promises import promise
 MANY: Final = 30  # turns: more than any of these conversations has
 OWN_TOOLS: Final = ("--allowedTools", "mcp__plexus")  # the client's own question is not what is tested
 LAUNCH: Final = "pml:session_launch"
-TICK_S: Final = 5.0  # how often a call that waits tells its client so
 CHECKED_S: Final = 30.0  # how often the client looks for calls that have been silent for too long
+SHORTEST_S: Final = 1.0  # of the limits that the client knows
 
 Request = Mapping[str, Any]
 
@@ -76,9 +77,9 @@ def clients(hub: Hub) -> "Generator[Clients]":
 
 
 class Clients:
-    """Two clients that ask, and give up calls that are silent: one sooner than it is told anything."""
+    """Two clients that ask, and give up calls that are silent: one sooner than it is told that it waits."""
 
-    LIMITS_S: Final = {"patient": TICK_S + 3, "hasty": TICK_S / 2}
+    LIMITS_S: Final = {"patient": TICK_S + 3, "hasty": SHORTEST_S}
 
     def __init__(self, room: Room, stack: ExitStack) -> None:
         self.room = room
