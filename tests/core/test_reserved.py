@@ -18,7 +18,7 @@ class LinkedPaths:
 
     def real(self, path: str) -> str:
         plain = posixpath.normpath(path)
-        return plain.replace("/work/shop/notes", HOME, 1)
+        return HOME if plain == "/work/shop/notes" else plain.replace("/work/shop/notes/", f"{HOME}/", 1)
 
 
 def reserved(tool: str, arguments: JsonObject) -> bool:
@@ -105,3 +105,11 @@ def test_arguments_as_deep_as_they_may_be_are_looked_through() -> None:
 def test_a_path_is_judged_by_where_it_leads(path: str) -> None:
     assert reserved("Edit", {"file_path": path})
     assert not reserved("Edit", {"file_path": "plans/config.json"})
+
+
+@promise("reserved:person-only")
+@pytest.mark.parametrize("odd", ["{a}", "*", "$x", "%41", "a`b", "x:y", "~x", "[ab]"])
+def test_a_path_that_could_mean_much_is_also_taken_as_it_is_written(odd: str) -> None:
+    assert reserved("Edit", {"file_path": f"{odd}/../../../srv/vault/config.json"})
+    assert reserved("Edit", {"file_path": "notes"})
+    assert not reserved("say", {"text": "notes"})

@@ -750,4 +750,4 @@ def http_visit(web: Web) -> Any:
 
 
 def open_streams(web: Web) -> int:
-    return len(vars(web.endpoint)["_streams"])
+    return len(vars(web.endpoint)["_readers"])

@@ -18,6 +18,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from pml.agents.configs import config_root, folder_of
+from pml.core.approvals import SessionId
 from tests.agents.launching import offline
 from tests.commands import Ran
 from tests.e2e.claude import binary
@@ -166,10 +168,10 @@ class Hub:
         path.write_text(text)
         return path
 
-    def configs(self) -> list[str]:
-        """The configuration files of agents that are there."""
-        place = Path(self.environment["PML_HOME"]) / "run" / "agents"
-        return [path.name for path in place.rglob("*") if path.is_file()]
+    def config_of(self, session_id: str) -> list[str]:
+        """The configuration files of the agent of that session which are there."""
+        folder = folder_of(config_root(Path(self.environment["PML_HOME"])), SessionId(session_id))
+        return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
     def room(self) -> "Room":
         """Return a workspace that nobody has used."""
@@ -296,6 +298,7 @@ class Room:
         until(lambda: not is_running(session["pid"]), "its process ends")
         assert [each["status"] for each in self.asked() if each["session"] == session["id"]] == ["cancelled"]
         assert not self.hub.has_live_token(session["id"])
+        assert self.hub.config_of(session["id"]) == []
         assert self.marks() == []
 
     def allow(self, asked: Mapping[str, Any], *options: str) -> None:

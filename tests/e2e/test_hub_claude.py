@@ -91,7 +91,7 @@ def next_question(room: Room, *before: Mapping[str, Any]) -> dict[str, Any]:
     return asked
 
 
-@promise("launch:settings-shut-out")
+@promise("launch:settings-do-not-bypass")
 def test_settings_and_hooks_that_let_everything_run_do_not_go_round_the_question(room: Room) -> None:
     room.hub.api.also("eager-task", bash("touch a.mark"))
     allowing = {"permissions": {"allow": ["Bash", "Bash(touch:*)"], "defaultMode": "bypassPermissions"}}
@@ -114,7 +114,7 @@ def test_settings_and_hooks_that_let_everything_run_do_not_go_round_the_question
     assert room.marks() == []
 
 
-@promise("launch:every-tool-judged")
+@promise("rules:deny-wins")
 def test_a_deny_holds_for_what_the_client_takes_to_be_harmless(room: Room) -> None:
     room.settle({"permissions": {"deny": ["Bash", "Read"], "allow": [], "ask": []}})
     (room.path / "note.txt").write_text("the words of the note")
@@ -130,7 +130,7 @@ def test_a_deny_holds_for_what_the_client_takes_to_be_harmless(room: Room) -> No
     assert room.asked() == []
 
 
-@promise("hub:killed-loses-no-wait")
+@promise("permit:same-tool-use-attaches")
 @pytest.mark.parametrize("end", [Hub.kill, Hub.stop])
 def test_a_hub_that_is_ended_and_started_again_costs_no_question_and_no_answer(
     room: Room, end: Callable[[Hub], None]
@@ -152,6 +152,7 @@ def test_a_hub_that_is_ended_and_started_again_costs_no_question_and_no_answer(
     assert [each["id"] for each in room.asked()] == [each["id"] for each in asked.values()]
 
 
+@promise("launch:own-tools-asked-once")
 def test_a_tool_of_a_server_is_asked_for_once_by_the_gateway_and_runs_when_it_is_allowed(
     room: Room, tmp_path: Path
 ) -> None:
@@ -185,7 +186,7 @@ def test_a_tool_of_a_server_is_asked_for_once_by_the_gateway_and_runs_when_it_is
     assert "Ada" in notes.read_text()
 
 
-@promise("hub:killed-loses-no-wait")
+@promise("permit:same-tool-use-attaches")
 def test_a_tool_that_waits_when_the_hub_is_killed_is_called_again_and_not_asked_for_again(
     room: Room, tmp_path: Path
 ) -> None:
@@ -206,7 +207,7 @@ def test_a_tool_that_waits_when_the_hub_is_killed_is_called_again_and_not_asked_
     assert [each["id"] for each in room.asked()] == [asked["id"]]
 
 
-@promise("launch:ends-whole")
+@promise("launch:config-private-and-removed")
 def test_an_agent_of_a_hub_that_is_killed_ends_when_it_is_started_again(room: Room) -> None:
     room.hub.api.also("hubs-task", bash("touch a.mark"))
     order = {"prompt": "do the hubs-task", "name": "hubs", "workspace": str(room.path)}
@@ -214,22 +215,20 @@ def test_an_agent_of_a_hub_that_is_killed_ends_when_it_is_started_again(room: Ro
     room.question()
     session = room.session("hubs")
     room.hub.kill()
-    assert room.hub.configs() != []
+    assert room.hub.config_of(session["id"]) != []
     room.hub.start()
     room.assert_over(session, state="failed")
-    assert room.hub.configs() == []
 
 
-@promise("launch:ends-whole")
+@promise("launch:config-private-and-removed")
 def test_an_agent_that_is_killed_leaves_no_question_no_token_and_no_configuration(room: Room) -> None:
     room.hub.api.also("mortal-task", bash("touch a.mark"))
     with room.launched("do the mortal-task", "--name", "mortal") as agent:
         room.question()
         session = room.session("mortal")
         assert session["state"] == "waiting_for_approval"
-        assert sorted(room.hub.configs()) == ["mcp.json", "settings.json"]
+        assert room.hub.config_of(session["id"]) == ["mcp.json", "settings.json"]
         os.kill(session["pid"], signal.SIGKILL)
         ran = agent.finish()
     assert ran.code == 128 + signal.SIGKILL
     room.assert_over(session, state="failed")
-    assert room.hub.configs() == []

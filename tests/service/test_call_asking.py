@@ -1,7 +1,9 @@
 """Calls that ask: nothing runs before the answer, and one answer is one run of exactly what was allowed."""
 
 import asyncio
+import dataclasses
 
+import msgspec
 import pytest
 
 from pml.core.approvals import LIVE, Approval, Role, Scope, State, Subject
@@ -16,6 +18,7 @@ from pml.core.errors import (
     TooManyPending,
     Unavailable,
 )
+from pml.core.identity import TokenRole
 from pml.core.values import JsonObject
 from pml.service.approvals import cancel, pending, wait
 from pml.service.gate import Paused
@@ -356,3 +359,17 @@ async def test_at_most_twenty_questions_of_a_session_wait(house: Gatehouse) -> N
         await house.call(arguments={"text": "one more"}, offered=False)
 
     assert len(await pending(house.office.desk)) == 20
+
+
+@promise("agent:nothing-unapproved")
+@pytest.mark.parametrize("has_form", [True, False])
+@pytest.mark.parametrize("role", [TokenRole.SESSION, TokenRole.CHILD])
+@pytest.mark.parametrize("is_held", [True, False])
+async def test_neither_form_nor_model_of_a_child_or_of_a_launched_agent_decides(
+    house: Gatehouse, has_form: bool, role: TokenRole, is_held: bool
+) -> None:
+    session = msgspec.structs.replace(house.session, role=role)
+    house.gate = dataclasses.replace(house.gate, session=session, is_held=is_held)
+    paused = await house.pause(asking=FakeAsking(has_form=has_form))
+    alone = role is TokenRole.CHILD or is_held
+    assert (paused.record.deciders == {Role.PERSON}) is alone

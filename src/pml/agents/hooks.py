@@ -91,9 +91,7 @@ def answer_json(asked: Asked, said: Permit) -> JsonObject:
     return {"hookSpecificOutput": answer}
 
 
-async def session_for(
-    desk: Desk, asked: Asked, *, principal: str, workspace: str, is_tried: bool
-) -> Session:
+async def session_for(desk: Desk, asked: Asked, *, principal: str, workspace: str, is_tried: bool) -> Session:
     """Return the session of the nearest agent above this process; where there is none, a new one.
 
     `is_tried`: no client started this, but a person who tries it out: whatever is above is no agent.

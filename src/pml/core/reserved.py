@@ -4,13 +4,15 @@ An agent that could run them unasked could answer its own questions. What hides 
 variable, an encoding) is beyond it; containment is there for that.
 """
 
+import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
+from pml.core.arguments import names_location
 from pml.core.matchers import Paths
-from pml.core.readings import path_readings
+from pml.core.readings import MAX_PATH_CHARS, path_readings
 from pml.core.rules import runs_code
 from pml.core.values import Json, JsonObject
 
@@ -29,16 +31,29 @@ def is_reserved(tool: str, arguments: JsonObject, *, home: str, cwd: str | None,
 def _leads_into(home: str, arguments: JsonObject, cwd: str | None, paths: Paths) -> bool:
     """Tell whether a text is a path that really leads into `home`, however it is written."""
     inside: str | None = None
-    for text in _texts(arguments):
-        if "/" not in text and ".." not in text:  # a bare name in `cwd`: that would be PML_HOME itself
+    for name, text in _named_texts("", arguments):
+        is_path = "/" in text or "\\" in text or names_location(name)  # also a bare name may be a link
+        if not is_path or len(text) > MAX_PATH_CHARS:
             continue
-        for path in path_readings(text, cwd=cwd, home=paths.home):
+        for path in _places(text, cwd, paths.home):
             with suppress(OSError, ValueError):
                 inside = inside or paths.real(home)
                 real = paths.real(path)
                 if real == inside or real.startswith(inside.rstrip("/") + "/"):
                     return True
     return False
+
+
+def _places(text: str, cwd: str | None, home: str) -> Iterator[str]:
+    """Yield every place that the text can stand for: as it is written, tidied, and by its readings.
+
+    Where there is no telling what a tool makes of it, some take it as it is written.
+    """
+    yield from path_readings(text, cwd=cwd, home=home)
+    written = text if text.startswith("/") or cwd is None else posixpath.join(cwd, text)
+    if written.startswith("/"):
+        yield written
+        yield posixpath.normpath(written)
 
 
 def _names_pml(tool: str, arguments: JsonObject, home: str) -> bool:
@@ -59,6 +74,18 @@ def _plain(text: str) -> str:
     """Return the text as a shell and the system would read its words and paths, in one case."""
     plain = text.replace("\\\n", "").translate(_SPLITTING).lower()
     return _SLASHES.sub("/", plain) if "//" in plain or "/./" in plain else plain
+
+
+def _named_texts(name: str, value: Json) -> Iterator[tuple[str, str]]:
+    """Yield every text in `value` with the name of the member that it stands in."""
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for inner_name, inner in value.items():
+            yield from _named_texts(inner_name, inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _named_texts(name, inner)
 
 
 def _texts(value: Json) -> Iterator[str]:

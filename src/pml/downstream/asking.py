@@ -65,7 +65,7 @@ class Asker:
     ) -> None:
         self.unanswered: str | None = None
         self._desk = gate.desk
-        self._waits = gate.session.waits
+        self._gate = gate
         self._connection = connection
         self._exchange = exchange
         self.era = era
@@ -74,7 +74,7 @@ class Asker:
 
     @property
     def has_form(self) -> bool:
-        return self.era.has_form and not self._waits
+        return self.era.has_form and not self._gate.is_held
 
     @property
     def has_model(self) -> bool:
@@ -85,7 +85,7 @@ class Asker:
 
         Raises: FormNeeded on a modern connection.
         """
-        if self._waits:
+        if self._gate.session.waits:
             return await self._wait_for_others(record)
         counts = self.has_form and Role.FORM in record.deciders
         if not counts or record.id == self.unanswered:

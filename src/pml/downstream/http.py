@@ -51,7 +51,7 @@ OpenGateway = Callable[[Identity, Connection, Era, AsyncExitStack], Awaitable[An
 Headers = Mapping[str, str]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Caller:
     """Whoever made one HTTP request, and the way to them."""
 
@@ -82,7 +82,7 @@ class McpEndpoint:
         self._again = again
         self._debug = debug
         self._visits: dict[SessionId, Visit] = {}
-        self._streams: dict[Stream, TokenId] = {}  # that are read now, and by whom
+        self._readers: dict[Caller, Stream] = {}  # who reads which stream now
         self._beating: asyncio.Task[None] | None = None
         self._is_closed = False
 
@@ -114,11 +114,14 @@ class McpEndpoint:
 
     async def end_dead(self, counts: Callable[[TokenId], Awaitable[bool]]) -> None:
         """End what is open for tokens that count no longer."""
-        for token_id in set(self._streams.values()):
+        for token_id in {caller.identity.token_id for caller in self._readers}:
             if await counts(token_id):
                 continue
-            for stream in [each for each, whose in self._streams.items() if whose == token_id]:
+            for stream in self._read_by(token_id):
                 stream.end()
+
+    def _read_by(self, token_id: TokenId) -> set[Stream]:
+        return {stream for who, stream in self._readers.items() if who.identity.token_id == token_id}
 
     async def end(self, session_id: SessionId) -> None:
         """End what the session is doing here: its requests are cancelled, its gateway closed."""
@@ -156,7 +159,7 @@ class McpEndpoint:
         """Keep streams alive on their way, and close what nobody has used for long."""
         while True:
             await asyncio.sleep(BEAT_S)
-            for stream in list(self._streams):
+            for stream in set(self._readers.values()):
                 stream.beat()
             for session_id in [id for id, visit in self._visits.items() if visit.is_idle]:
                 with suppress(PmlError, OSError):  # what cannot be closed well is gone all the same
@@ -286,11 +289,11 @@ class McpEndpoint:
         await reply(caller.send, 200, b"")
 
     async def _run(self, stream: Stream, caller: Caller, *, at_once: bool = False) -> None:
-        self._streams[stream] = caller.identity.token_id
+        self._readers[caller] = stream
         try:
             await stream.run(caller.receive, caller.send, at_once=at_once)
         finally:
-            self._streams.pop(stream, None)
+            del self._readers[caller]
 
 
 def _is_answered(message: Message | Batch) -> bool:

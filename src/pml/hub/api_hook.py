@@ -7,12 +7,13 @@ that PML writes for it say so.
 from collections.abc import Mapping
 from typing import Final
 
-from pml.core.errors import Invalid
+from pml.core.errors import Forbidden, Invalid
 from pml.core.identity import TokenRole
 from pml.core.values import Json, JsonObject
 from pml.hub.visits import Route, Visit
 from pml.service.loopback import Permit, permit
 from pml.service.sessions import session_of
+from pml.service.tokens import is_live_token
 
 AGENTS: Final = frozenset({TokenRole.SESSION, TokenRole.CHILD})
 EVENT: Final = "PreToolUse"
@@ -32,6 +33,8 @@ async def _answer(visit: Visit) -> Mapping[str, Json]:
         tool_use_id=tool_use_id,
         on_asked=lambda _: None,
     )
+    if not await is_live_token(visit.desk, visit.identity.token_id):
+        raise Forbidden("the token counts no longer")  # it was revoked while the question waited
     return _told(said, input)
 
 

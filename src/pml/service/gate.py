@@ -153,10 +153,11 @@ def deciders(
             model = not asking.has_form
     session = gate.session
     is_child = session.parent_id is not None or session.role is TokenRole.CHILD
+    nobody = is_child or gate.is_held  # its form may be answered by the agent above it, or by its own code
     return who_may_allow(
         subject,
-        has_form=asking.has_form and not is_child,  # a child's form may be answered by the agent above it
-        model_may_approve=model and asking.has_model and not (is_child or gate.is_held),
+        has_form=asking.has_form and not nobody,
+        model_may_approve=model and asking.has_model and not nobody,
         parent_may_decide=has_deciding_parent(session, settings, tool),
         verified=verified,
     )
