@@ -12,17 +12,17 @@ HOME = "/srv/vault"
 
 
 class LinkedPaths:
-    """A file system in which `/work/shop/notes` is a link into the home."""
+    """A file system in which `/repo/shop/notes` is a link into the home."""
 
     home = "/home/ana"
 
     def real(self, path: str) -> str:
         plain = posixpath.normpath(path)
-        return HOME if plain == "/work/shop/notes" else plain.replace("/work/shop/notes/", f"{HOME}/", 1)
+        return HOME if plain == "/repo/shop/notes" else plain.replace("/repo/shop/notes/", f"{HOME}/", 1)
 
 
 def reserved(tool: str, arguments: JsonObject) -> bool:
-    return is_reserved(tool, arguments, home=HOME, cwd="/work/shop", paths=LinkedPaths())
+    return is_reserved(tool, arguments, home=HOME, cwd="/repo/shop", paths=LinkedPaths())
 
 
 @promise("reserved:person-only")
@@ -100,7 +100,7 @@ def test_arguments_as_deep_as_they_may_be_are_looked_through() -> None:
 
 @promise("reserved:person-only")
 @pytest.mark.parametrize(
-    "path", ["../../srv/vault/config.json", "notes/config.json", "/work/shop/notes", "x/../notes/a"]
+    "path", ["../../srv/vault/config.json", "notes/config.json", "/repo/shop/notes", "x/../notes/a"]
 )
 def test_a_path_is_judged_by_where_it_leads(path: str) -> None:
     assert reserved("Edit", {"file_path": path})
