@@ -59,6 +59,7 @@ class OpenHub:
     app: ASGIApp
     desk: Desk
     launcher: Launcher
+    stop: Callable[[], None]  # ends what would go on for ever: whoever follows events
 
 
 @asynccontextmanager
@@ -110,7 +111,7 @@ async def open_hub(place: Place, *, url: str, allowed: Allowed, servers: Servers
             started_at=desk.clock.now(),
             complain=_complain,
         )
-        yield OpenHub(app=app, desk=desk, launcher=launcher)
+        yield OpenHub(app=app, desk=desk, launcher=launcher, stop=feed.close)
 
 
 async def _register(desk: Desk, place: Place, stack: AsyncExitStack) -> None:

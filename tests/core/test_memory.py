@@ -66,3 +66,17 @@ def test_a_literal_entry_matches_its_own_call_and_no_other(arguments: JsonObject
     assert verdict(entry, "t:act", arguments) is VerdictKind.ALLOW
     if others != arguments:
         assert verdict(entry, "t:act", others) is VerdictKind.UNLISTED
+
+
+@promise("always:only-what-was-shown")
+def test_what_bash_says_of_itself_is_not_remembered_and_all_that_changes_what_runs_is() -> None:
+    entry = always_entry("Bash", {"command": "make", "description": "builds it"})
+    assert entry == {"tool": "Bash", "args": {"command": {"is": "make"}}, "exact": True}
+
+    def judged(**arguments: Json) -> VerdictKind:
+        return verdict(entry, "Bash", arguments)
+
+    assert judged(command="make", description="builds it again") is VerdictKind.ALLOW
+    assert judged(command="make") is VerdictKind.ALLOW
+    assert judged(command="make", dangerouslyDisableSandbox=True) is VerdictKind.UNLISTED
+    assert judged(command="make install", description="builds it") is VerdictKind.UNLISTED

@@ -62,6 +62,16 @@ async def test_a_decision_counts_only_for_what_was_shown(rig: HubRig) -> None:
     assert (again.status, "already allowed by person" in again.json["error"]["message"]) == (409, True)
 
 
+@promise("hub:decide-needs-digest")
+async def test_a_digest_counts_with_its_prefix_and_without(rig: HubRig) -> None:
+    asked, other = await rig.ask(KID, n=1), await rig.ask(KID, n=2)
+    assert (await rig.decide(asked, digest=other.digest.removeprefix("sha256:"))).status == 409
+    for cut in ("", "sha256:", asked.digest[:-1], f"sha256:{asked.digest}"):
+        assert (await rig.decide(asked, digest=cut)).status == 409
+    assert await rig.status(asked) == "pending"
+    assert (await rig.decide(asked, digest=asked.digest.removeprefix("sha256:"))).status == 200
+
+
 async def test_a_decision_can_edit_remember_and_release(rig: HubRig) -> None:
     asked, covered = await rig.ask(KID, n=1), await rig.ask(KID, n=2)
     got = await rig.decide(asked, scope="session", message="go on", release=[covered.id])
@@ -102,6 +112,41 @@ async def test_a_decision_that_is_not_understood_decides_nothing(rig: HubRig, mo
     got = await rig.decide(asked, **more)
     assert (got.status, got.json["error"]["code"]) == (400, "invalid")
     assert await rig.status(asked) == "pending"
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"input": {}}, "there is no `input` here"),
+        ({"`a\n`": 1}, "there is no `\\x60a\\n\\x60` here"),
+        ({"scope": "forever"}, "`scope` must be once, session or always"),
+        ({"scope": 1}, "`scope` must be once, session or always"),
+        ({"allow": "yes"}, "`allow` must be true or false"),
+        ({"message": 7}, "`message` must be a text or null"),
+        ({"updated_input": [1]}, "`updated_input` must be an object or null"),
+        ({"release": "x"}, "`release` must be a list of texts"),
+    ],
+)
+async def test_what_does_not_fit_is_told_with_what_there_is(
+    rig: HubRig, more: dict[str, Any], message: str
+) -> None:
+    asked = await rig.ask()
+    there = "there are: allow, digest, scope, literal, message, updated_input, release"
+    error = (await rig.decide(asked, **more)).json["error"]
+    hint = there if message.startswith("there is no") else None
+    assert (error["message"], error["hint"]) == (f"the body: {message}", hint)
+    item = {"id": asked.id, "allow": True, "digest": asked.digest, **more}
+    got = await rig.send("POST", "/api/approvals/decisions", json={"decisions": [item]})
+    assert got.json["results"][0]["error"]["message"] == f"the decision: {message}"
+    assert await rig.status(asked) == "pending"
+
+
+async def test_what_is_missing_is_told(rig: HubRig) -> None:
+    asked = await rig.ask()
+    error = (await rig.send("POST", f"/api/approvals/{asked.id}/decision", json={})).json["error"]
+    assert error["message"] == "the body: `allow` and `digest` must be given"
+    batch = await rig.send("POST", "/api/approvals/decisions", json={"decisions": [1]})
+    assert batch.json["error"]["message"] == "the body: `decisions` must be a list of objects"
 
 
 @pytest.mark.parametrize(

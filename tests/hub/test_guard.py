@@ -18,7 +18,7 @@ from tests.builders import PERSON
 from tests.hub.hubs import BASE, KID, PORT, TOP, HubRig
 from tests.promises import promise
 
-PATHS = ("/health", "/metrics", "/mcp", "/events", "/api/approvals", "/nowhere")
+PATHS = ("/", "/health", "/metrics", "/mcp", "/events", "/api/approvals", "/nowhere")
 
 
 @promise("hub:host-and-origin")
@@ -244,7 +244,7 @@ async def test_half_an_answer_never_looks_whole(rig: HubRig) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        *("/", "/api", "/api/", "/api/nothing", "/api/approvals/", "//api/approvals", "/API/approvals"),
+        *("/api", "/api/", "/api/nothing", "/api/approvals/", "//api/approvals", "/API/approvals"),
         *("/mcp/", "/mcp/a", "/events/", "/health/", "/api/approvals/x/y/z"),
     ],
 )
@@ -266,6 +266,30 @@ async def test_health_tells_everybody_that_it_is_a_hub_and_nothing_secret(rig: H
     got = await rig.send("GET", "/health", None)
     assert set(got.json) == {"status", "name", "version", "started_at"}
     assert (got.json["status"], got.json["name"]) == ("ok", "pml")
+
+
+async def test_the_root_tells_everybody_where_to_go_on_and_nothing_secret(rig: HubRig) -> None:
+    await rig.ask()
+    answers = [await rig.send("GET", "/", role) for role in (None, *TokenRole)]
+    assert {(answer.status, answer.text) for answer in answers} == {
+        (200, "PML's hub. Answer what waits with `pml approvals list`; the API is in docs/hub.md.\n")
+    }
+    assert answers[0].headers["content-type"] == "text/plain; charset=utf-8"
+    assert (await rig.send("POST", "/", None)).status == 405
+
+
+@promise("hub:token-required")
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("//", "/%2f", "/.", "/?/health", "/index.html", "/health/", "//health", "/health/../api/approvals"),
+        *("/api", "/api/approvals", "/mcp", "/events", "/metrics"),
+    ],
+)
+async def test_only_the_root_and_health_are_open(rig: HubRig, path: str) -> None:
+    got = await rig.send("GET", path, None)
+    assert got.status == (200 if path == "/?/health" else 401)
+    assert path == "/?/health" or got.json["error"]["message"] == "no token that counts was sent"
 
 
 async def test_a_token_appears_in_no_answer_and_in_no_log(rig: HubRig) -> None:

@@ -19,6 +19,7 @@ UNKNOWN: Final = "00000000-0000-4000-8000-00000000ffff"
 ROLES: Final = (None, TokenRole.PERSON, TokenRole.SESSION, TokenRole.CHILD)
 # what each of ROLES is answered; the ids in the paths are those of the session's own child
 TABLE: Final[dict[str, tuple[int, int, int, int]]] = {
+    "GET /": (200, 200, 200, 200),
     "GET /health": (200, 200, 200, 200),
     "GET /metrics": (401, 200, 403, 403),
     "POST /mcp": (401, 200, 200, 200),

@@ -104,7 +104,7 @@ async def test_a_question_whose_asker_died_is_cancelled_after_a_while_and_not_be
     office.clock.advance(1)
     assert await sweep(office.desk) == Swept(cancelled=1)
     stored = await office.stored(of_dead)
-    assert (stored.status, stored.reason) == (State.CANCELLED, "the asking process ended")
+    assert (stored.status, stored.reason) == (State.CANCELLED, "whoever asked did not come back")
     assert await office.stored(of_sibling) == of_sibling
 
 
@@ -290,3 +290,15 @@ async def test_a_clock_set_forward_expires_what_is_due_then_and_nothing_that_run
     office.clock.set(NOW)
     assert await sweep(office.desk) == Swept()
     assert await office.stored(asked_then) == asked_then
+
+
+async def test_a_session_of_a_token_ends_with_the_session_it_belongs_to(office: Office) -> None:
+    parent = await office.session(SessionId("parent"))
+    await office.session(SessionId("child"), parent_id=parent.id)
+    await office.session(SessionId("grandchild"), parent_id=SessionId("child"))
+
+    assert (await sweep(office.desk)).sessions_ended == 0
+    await end_session(office.desk, parent)
+    assert (await sweep(office.desk)).sessions_ended == 1
+    assert (await sweep(office.desk)).sessions_ended == 1
+    assert await office.desk.store.sessions.live() == []

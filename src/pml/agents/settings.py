@@ -23,7 +23,6 @@ EVENT: Final = "PreToolUse"
 TIMEOUT_S: Final = 3600  # longer than a question lives, unless its user gives it more time than an hour
 SINCE: Final = (2, 1, 295)  # the first version that knows `onFailure`
 _NEW: Final = "{}\n"
-_MODE: Final = 0o600
 _HOOKS: Final = ("hooks", EVENT)
 
 
@@ -66,15 +65,47 @@ def write_settings(path: Path, text: str, *, was: str | None) -> None:
 
     def unchanged() -> None:
         if read_settings(path) != was:
-            raise Unavailable(f"{visible(str(path))} has just been changed", hint="try again")
+            raise _changed(path)
 
     try:
         target = path.resolve()  # a link stays one
         target.parent.mkdir(parents=True, exist_ok=True)
-        mode = stat.S_IMODE(os.stat(target).st_mode) if target.exists() else _MODE
+        mode = stat.S_IMODE(os.stat(target).st_mode) if target.exists() else _usual_mode()
         replace_file(target, text.encode(), mode=mode, last_check=unchanged)
     except OSError as exc:
         raise _unavailable(path, exc) from exc
+
+
+def _usual_mode() -> int:
+    """Return what the umask leaves a new file: no secret is in these, and some are shared."""
+    mask = os.umask(0o077)  # it can only be read by setting it
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def remove_settings(path: Path, *, was: str) -> None:
+    """Remove the file if it still has the text `was`; of a link only what it leads to is emptied.
+
+    Raises: Unavailable.
+    """
+    if path.is_symlink():
+        write_settings(path, _NEW, was=was)
+        return
+    if read_settings(path) != was:
+        raise _changed(path)
+    try:
+        path.unlink()
+    except OSError as exc:
+        raise _unavailable(path, exc) from exc
+
+
+def is_empty(text: str, path: Path) -> bool:
+    """Tell whether nothing is set. Raises: ConfigInvalid."""
+    return not _object(text, path).value
+
+
+def _changed(path: Path) -> Unavailable:
+    return Unavailable(f"{visible(str(path))} has just been changed", hint="try again")
 
 
 def _unavailable(path: Path, error: OSError) -> Unavailable:
@@ -89,11 +120,16 @@ def with_hook(text: str | None, entry: JsonObject, path: Path) -> str:
     """
     if text is not None and _entries(text, path) == [entry]:
         return text
-    return append_item(without_hook(text or _NEW, path), _HOOKS, entry, path=str(path))
+    return append_item(_without_entries(text or _NEW, path), _HOOKS, entry, path=str(path))
 
 
 def without_hook(text: str, path: Path) -> str:
-    """Return the settings without any hook of PML's. Raises: ConfigInvalid."""
+    """Return the settings without any hook of PML's, nor a list that held no other. Raises: ConfigInvalid."""
+    left = _without_entries(text, path)
+    return text if left == text else _without_empty(left, _HOOKS, path)
+
+
+def _without_entries(text: str, path: Path) -> str:
     listed = _listed(text, path)
     for index in reversed(range(len(listed))):
         if _is_ours(listed[index]):
@@ -145,7 +181,7 @@ def with_server(text: str | None, name: str, server: JsonObject, path: Path) -> 
     text = text or _NEW
     if _servers(text, path).get(name) == server:
         return text
-    text = without_server(text, name, path)
+    text = _without_entry(text, name, path)
     root = _object(text, path)
     node = root.members.get("mcpServers")
     if node is None:
@@ -154,10 +190,32 @@ def with_server(text: str | None, name: str, server: JsonObject, path: Path) -> 
 
 
 def without_server(text: str, name: str, path: Path) -> str:
-    """Return the MCP configuration without the server of that name. Raises: ConfigInvalid."""
+    """Return the MCP configuration without the server of that name, nor an empty list of servers.
+
+    Raises: ConfigInvalid.
+    """
+    left = _without_entry(text, name, path)
+    return text if left == text else _without_empty(left, ("mcpServers",), path)
+
+
+def _without_entry(text: str, name: str, path: Path) -> str:
     node = _object(text, path).members.get("mcpServers")
-    if node is None or name not in node.members:
-        return text
+    return text if node is None or name not in node.members else _without_member(text, node, name)
+
+
+def _without_empty(text: str, pointer: Sequence[str], path: Path) -> str:
+    """Return the text without the container at `pointer`, and those around it, as far as they are empty."""
+    for depth in range(len(pointer) - 1, -1, -1):
+        parent = _object(text, path)
+        for key in pointer[:depth]:
+            parent = parent.members[key]
+        if parent.members[pointer[depth]].value:
+            break
+        text = _without_member(text, parent, pointer[depth])
+    return text
+
+
+def _without_member(text: str, node: Node, name: str) -> str:
     names = list(node.members)
     at = names.index(name)
     start, end = node.keys[name].start, node.members[name].end

@@ -3,19 +3,22 @@
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from pml.cli.approving import ask, configure_ask, configure_decide, decide_each, workspace_of
+from pml.cli.approving import ask, configure_ask, configure_decide, decide_each
 from pml.cli.cards import print_card, print_lines, short
 from pml.cli.exits import Exit
 from pml.cli.opening import opened
 from pml.cli.output import print_json, say
+from pml.cli.sessions import find_session
 from pml.cli.verbs import Verbs, page_size, run_verb
 from pml.cli.watching import watch
-from pml.core.approvals import SessionId, State
-from pml.core.ports import ApprovalQuery
+from pml.core.approvals import Approval, SessionId, State
+from pml.core.errors import NotFound
+from pml.core.ports import ApprovalQuery, Session
+from pml.core.values import Json
 from pml.core.wire import approval_json
 
 if TYPE_CHECKING:
-    pass
+    from pml.service.desk import Desk
 
 EXAMPLES = """examples:
   pml approvals list                       what waits for an answer
@@ -54,7 +57,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "list", "list what waits for an answer in any workspace, oldest first", list_approvals, epilog=_LIST
     )
     listing.add_argument("--all", action="store_true", help="also what is decided, expired or cancelled")
-    listing.add_argument("--session", metavar="ID", help="only of this session")
+    listing.add_argument(
+        "--session", metavar="ID", help="only of this session: its name, its id, or the start of that"
+    )
     listing.add_argument("--limit", type=page_size, default=100, metavar="N", help="at most N (default: 100)")
     listing.add_argument("--after", metavar="ID", help="only those after this approval: the next page")
     showing = verbs.add("show", "show one approval, whole", show_approval, epilog=_SHOW)
@@ -75,28 +80,41 @@ run = run_verb
 
 async def list_approvals(args: argparse.Namespace) -> int:
     from pml.service.approvals import find
+    from pml.service.sessions import session_of
 
     async with opened(args) as desk:
+        session_id = await _session_id(desk, args.session) if args.session else None
         after = await find(desk, args.after) if args.after else None
         query = ApprovalQuery(
             states=None if args.all else frozenset({State.PENDING}),
-            session_id=SessionId(args.session) if args.session else None,
+            session_id=session_id,
             after=None if after is None else (after.created_at, after.id),
             limit=args.limit,
         )
         found = await desk.store.approvals.page(query)
-        workspaces = {str(record.session_id): await workspace_of(desk, record) for record in found}
+        sessions = {each: await session_of(desk, each) for each in {record.session_id for record in found}}
         now = desk.clock.now()
     if args.json:
-        shapes = [approval_json(record) | {"workspace": workspaces[record.session_id]} for record in found]
-        print_json({"approvals": shapes})
+        print_json({"approvals": [_listed_json(record, sessions[record.session_id]) for record in found]})
     elif not found:
         say("nothing here yet" if args.all else "nothing waits for an answer")
     else:
-        print_lines(found, workspaces, now=now)
+        print_lines(found, sessions, now=now)
         if len(found) == args.limit:
             say(f"there may be more: --after {short(found[-1].id)}")
     return Exit.OK
+
+
+async def _session_id(desk: "Desk", given: str) -> SessionId:
+    """Return the session that is meant; one that has not begun has asked for nothing. Raises: Invalid."""
+    try:
+        return (await find_session(desk, given)).id
+    except NotFound:
+        return SessionId(given)
+
+
+def _listed_json(record: Approval, session: Session) -> dict[str, Json]:
+    return approval_json(record) | {"workspace": session.workspace, "session_name": session.name}
 
 
 async def show_approval(args: argparse.Namespace) -> int:
@@ -111,6 +129,11 @@ async def show_approval(args: argparse.Namespace) -> int:
         print_json(shown.json())
     else:
         print_card(
-            shown.record, workspace=shown.workspace, now=now, always=shown.always, covered=shown.covered
+            shown.record,
+            workspace=shown.workspace,
+            session_name=shown.session_name,
+            now=now,
+            always=shown.always,
+            covered=shown.covered,
         )
     return Exit.OK

@@ -76,18 +76,17 @@ async def ask(args: argparse.Namespace) -> int:
 
         def announce(record: Approval) -> None:
             if args.wait and record.status is State.PENDING and not args.json:
-                print_card(record, workspace=session.workspace, now=desk.clock.now(), to_stderr=True)
+                print_card(
+                    record,
+                    workspace=session.workspace,
+                    session_name=session.name,
+                    now=desk.clock.now(),
+                    to_stderr=True,
+                )
                 complain("\nwaiting for an answer from another terminal; Ctrl-C withdraws the question")
 
         consent = await seek_consent(desk, question, wait_s=None if args.wait else 0, on_asked=announce)
     return _tell_consent(consent, as_json=args.json)
-
-
-async def workspace_of(desk: "Desk", record: Approval) -> str:
-    """Return the workspace whose agent or script asks."""
-    from pml.service.sessions import session_of
-
-    return (await session_of(desk, record.session_id)).workspace
 
 
 _ANSWERS: dict[State, tuple[str, Exit]] = {

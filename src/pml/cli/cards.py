@@ -5,7 +5,8 @@ from datetime import datetime
 from typing import Final
 
 from pml.cli.output import console, count
-from pml.core.approvals import Approval, DeciderKind, State, Subject, instant, told
+from pml.core.approvals import Approval, DeciderKind, SessionId, State, Subject, instant, told
+from pml.core.ports import Session
 from pml.core.telling import asked_facts, why_asked
 from pml.core.text import visible, visible_json
 from pml.core.values import Json
@@ -17,6 +18,13 @@ GLIMPSE: Final = 100
 
 def short(approval_id: str) -> str:
     return approval_id[:SHORT_ID]
+
+
+def session_title(session_id: str, name: str | None) -> str:
+    """Return a session as people know it: its name, with the start of its id where that is another."""
+    if name is None or name == session_id:
+        return visible(session_id)
+    return f"{visible(name)} ({visible(short(session_id))})"
 
 
 def left(record: Approval, now: datetime) -> str:
@@ -47,6 +55,7 @@ def print_card(
     record: Approval,
     *,
     workspace: str,
+    session_name: str | None = None,
     now: datetime,
     always: Json = None,
     covered: Sequence[Approval] = (),
@@ -63,7 +72,8 @@ def print_card(
     waits = record.status is State.PENDING
     title = Text(visible(headline(record) if waits else record.tool_name), style="bold")
     out.print(title.append(f"  {left(record, now)}", style="not bold dim"))
-    facts = [("why", why_asked(record)), *asked_facts(record), *_about(record, workspace), *_outcome(record)]
+    facts = [("why", why_asked(record)), *asked_facts(record), *_about(record, workspace, session_name)]
+    facts += _outcome(record)
     if waits:
         facts += _memory(record, workspace, always, covered)
     for name, value in facts:
@@ -76,10 +86,10 @@ def print_card(
         out.print(Text(f"  pml approvals deny {short(record.id)} --message 'why not'"))
 
 
-def _about(record: Approval, workspace: str) -> list[tuple[str, str]]:
+def _about(record: Approval, workspace: str, session_name: str | None) -> list[tuple[str, str]]:
     return [
         ("workspace", visible(workspace)),
-        ("session", visible(record.session_id)),
+        ("session", session_title(record.session_id, session_name)),
         ("asked", instant(record.created_at)),
         ("may allow", ", ".join(sorted(record.deciders))),
         ("id", record.id),
@@ -113,7 +123,7 @@ def _memory(
     return facts
 
 
-def print_lines(records: Sequence[Approval], workspaces: Mapping[str, str], *, now: datetime) -> None:
+def print_lines(records: Sequence[Approval], sessions: Mapping[SessionId, Session], *, now: datetime) -> None:
     """Print for each approval what and how long, as much of the input as fits, and where it comes from."""
     from rich.text import Text
 
@@ -124,8 +134,9 @@ def print_lines(records: Sequence[Approval], workspaces: Mapping[str, str], *, n
         line.append(f"{visible(record.tool_name):<{widest}}  ", style="bold not cyan")
         out.print(line.append(left(record, now), style="not bold not cyan"))
         out.print(Text(f"          {_glimpse(record)}", style="dim"))
-        place = visible(workspaces.get(record.session_id, ""))
-        out.print(Text(f"          {place} · {visible(record.session_id)}", style="dim"))
+        session = sessions[record.session_id]
+        place = f"{visible(session.workspace)} · {session_title(session.id, session.name)}"
+        out.print(Text(f"          {place}", style="dim"))
 
 
 def _glimpse(record: Approval) -> str:

@@ -27,13 +27,15 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 5  # of a long list; the hint names the command that shows all
 
-# what servers and their packages leave there has the modes that they chose; a closed home covers it
+# what servers and their packages leave there has the modes that they chose; a closed home covers it, as it
+# does the sockets, whose modes are those of the umask
 _OF_SERVERS: Final = frozenset({"state", "servers", "cache"})
 _OTHER_HOME: Final = "set PML_HOME to a directory that this user can write"
 
 
 class Status(StrEnum):
     OK = "ok"
+    ABSENT = "absent"  # not there, and need not be
     WARN = "warn"
     FAIL = "fail"
 
@@ -170,7 +172,8 @@ def check_home(home: Path) -> Iterator[Check]:
         else:
             yield Check(name="home", status=Status.OK, message=f"{shown}, only for this user")
         skipped = frozenset[str]() if is_open else _OF_SERVERS
-        open_files = [path for path in _files(home, but=skipped) if too_open(path)]
+        found = [path for path in _files(home, but=skipped) if is_open or not path.is_socket()]
+        open_files = [path for path in found if too_open(path)]
     except OSError as exc:
         yield Check(name="home", status=Status.FAIL, message=f"{shown}: {exc.strerror}", hint=_OTHER_HOME)
         return

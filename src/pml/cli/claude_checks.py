@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _GET_IT: Final = "npm install -g @anthropic-ai/claude-code"
 _SET_UP: Final = "`pml init --claude-code` sets it up; `--print` shows how"
+_ANEW: Final = "`pml init --claude-code` writes it anew"
 _READY_S: Final = 30.0  # a hub is there within a second
 _STEERING: Final = (
     "PML_",
@@ -44,7 +45,7 @@ def check_client() -> tuple[str | None, Check]:
     if claude is None:
         return None, Check(
             name="claude",
-            status=Status.OK,
+            status=Status.ABSENT,
             message="not found; needed to launch and hook Claude Code",
             hint=_GET_IT,
         )
@@ -68,7 +69,7 @@ def check_set_up(place: "Place") -> Iterator[Check]:
     """Yield whether the client's settings hold the hook and the server, and what in them goes round PML."""
     from pml.cli.claude_init import mcp_files, settings_files
 
-    hooks, servers = 0, 0
+    hooks = 0
     for path in settings_files(place):
         try:
             found, warnings = _look_at_settings(path)
@@ -77,11 +78,48 @@ def check_set_up(place: "Place") -> Iterator[Check]:
             continue
         hooks += found
         yield from warnings
-    for path in mcp_files(place):
-        servers += _has_server(path, place)
-    for name, count, what in (("claude hook", hooks, "tools"), ("claude server", servers, "MCP servers")):
-        message = "set up" if count else f"not set up here: Claude Code's {what} do not ask PML"
-        yield Check(name=name, status=Status.OK, message=message, hint=None if count else _SET_UP)
+    yield Check(name="claude hook", status=Status.OK, message="set up") if hooks else _absent("hook", "tools")
+    servers = [(path, server) for path in mcp_files(place) for server in _servers_in(path, place)]
+    if not servers:
+        yield _absent("server", "MCP servers")
+    for path, server in servers:
+        yield _check_server(path, server)
+
+
+def _absent(what: str, whose: str) -> Check:
+    message = f"not set up here: Claude Code's {whose} do not ask PML"
+    return Check(name=f"claude {what}", status=Status.ABSENT, message=message, hint=_SET_UP)
+
+
+def _check_server(path: Path, server: JsonObject) -> Check:
+    """Tell whether a configured gateway can be started and is this PML; it is not run: a project names it."""
+    shown, command = visible(str(path)), server.get("command")
+    if not isinstance(command, str):  # a hub, by its URL
+        return Check(name="claude server", status=Status.OK, message="set up")
+    found = shutil.which(command)
+    if found is None:
+        return Check(
+            name="claude server",
+            status=Status.FAIL,
+            message=f"{shown} starts `{visible(command)}`, which is not there: no tool behind PML is offered",
+            hint=_ANEW,
+        )
+    words = server.get("args")
+    if not _is_this_pml(found, words if isinstance(words, list | tuple) else ()):
+        message = f"{shown} starts `{visible(found)}`, which is not this PML"
+        return Check(name="claude server", status=Status.WARN, message=message, hint=_ANEW)
+    return Check(name="claude server", status=Status.OK, message="set up")
+
+
+def _is_this_pml(found: str, words: Sequence[Json]) -> bool:
+    """Tell whether a program is this Python with PML as its module, or the script beside it or that runs."""
+    python, started = Path(sys.executable), Path(found)
+    if "-m" in words:
+        at = words.index("-m")
+        beside = os.path.isdir(python.parent) and os.path.samefile(started.parent, python.parent)
+        return beside and started.name.startswith("python") and words[at + 1 : at + 2] == ["pml"]
+    scripts = (shutil.which("pml", path=str(python.parent)), shutil.which(sys.argv[0]))
+    return started.stem == "pml" and any(each and os.path.samefile(started, each) for each in scripts)
 
 
 def _look_at_settings(path: Path) -> tuple[int, list[Check]]:
@@ -99,7 +137,7 @@ def _look_at_settings(path: Path) -> tuple[int, list[Check]]:
             name="claude hook",
             status=Status.FAIL,
             message=f"{shown} starts `{visible(program)}`, which is not there: every tool is blocked",
-            hint="`pml init --claude-code` writes it anew",
+            hint=_ANEW,
         )
         for program in gone
     ]
@@ -117,24 +155,26 @@ def _look_at_settings(path: Path) -> tuple[int, list[Check]]:
     return len(commands), checks
 
 
-def _has_server(path: Path, place: "Place") -> bool:
-    """Tell whether an MCP configuration gives the client PML's gateway here; one that is broken does not."""
+def _servers_in(path: Path, place: "Place") -> list[JsonObject]:
+    """Return PML's gateway as an MCP configuration gives it to the client here; a broken one has none."""
     from pml.agents.hooks import SERVER
     from pml.agents.settings import read_settings, server_in
 
     try:
         text = read_settings(path)
         if text is None:
-            return False
-        return server_in(text, SERVER, path) is not None or _is_local(text, str(place.workspace), SERVER)
+            return []
+        found = (server_in(text, SERVER, path), _local_server(text, str(place.workspace), SERVER))
+        return [server for server in found if server is not None]
     except PmlError:
-        return False
+        return []
 
 
-def _is_local(text: str, workspace: str, name: str) -> bool:
-    """Tell whether the client keeps the server for this one folder."""
+def _local_server(text: str, workspace: str, name: str) -> JsonObject | None:
+    """Return the server that the client keeps for this one folder."""
     projects = _object(_object(json.loads(text)).get("projects"))
-    return name in _object(_object(projects.get(workspace)).get("mcpServers"))
+    servers = _object(_object(projects.get(workspace)).get("mcpServers"))
+    return _object(servers[name]) if name in servers else None
 
 
 def _object(value: Json) -> JsonObject:

@@ -8,7 +8,6 @@ import argparse
 import difflib
 import os
 import shlex
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +19,9 @@ from pml.agents.settings import (
     hook_command,
     hook_entry,
     hook_settings,
+    is_empty,
     read_settings,
+    remove_settings,
     with_hook,
     with_server,
     without_hook,
@@ -43,7 +44,7 @@ _UNLISTED: Final = {"approval": {"unlisted": "every_call"}}
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One file before and after; the same text where nothing has to change."""
+    """One file before and after, None where there is no file; the same where nothing has to change."""
 
     path: Path
     before: str | None
@@ -60,7 +61,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     where = group.add_mutually_exclusive_group()
     where.add_argument("--user", action="store_true", help="for all projects of this user")
     where.add_argument("--project", action="store_true", help="for this workspace (default)")
-    where.add_argument("--print", action="store_true", help="write nothing, show what would be written")
+    group.add_argument("--print", action="store_true", help="write nothing, show what would be written")
     group.add_argument("--remove", action="store_true", help="take out what it has put in")
 
 
@@ -70,15 +71,14 @@ def run(args: argparse.Namespace, place: "Place") -> int:
     changes = _changes(place, command, for_user=args.user, remove=args.remove)
     if not args.print:
         for change in changes:
-            if change.is_one and change.after is not None:
-                write_settings(change.path, change.after, was=change.before)
+            _write(change)
     if args.json:
         print_json(_shape(changes, command, place, written=not args.print))
         return Exit.OK
     for change in changes:
-        _show(change, written=not args.print)
+        _show(change, written=not args.print, remove=args.remove)
     if not args.remove:
-        _tell(place, for_user=args.user)
+        _tell(place, for_user=args.user, changed=any(change.is_one for change in changes))
     elif args.user:
         say(f"then: claude mcp remove --scope user {SERVER}")
     return Exit.OK
@@ -88,7 +88,7 @@ def _changes(place: "Place", command: Sequence[str], *, for_user: bool, remove: 
     settings = _user_settings(place) if for_user else _project_settings(place)
     text = read_settings(settings)
     if remove:
-        after = None if text is None else without_hook(text, settings)
+        after = None if text is None else _unless_empty(text, without_hook(text, settings), settings)
     else:
         after = with_hook(text, hook_entry(command), settings)
     changes = [Change(path=settings, before=text, after=after)]
@@ -96,17 +96,28 @@ def _changes(place: "Place", command: Sequence[str], *, for_user: bool, remove: 
         path = place.workspace / ".mcp.json"
         text = read_settings(path)
         if remove:
-            after = None if text is None else without_server(text, SERVER, path)
+            after = None if text is None else _unless_empty(text, without_server(text, SERVER, path), path)
         else:
             after = with_server(text, SERVER, _server(), path)
         changes.append(Change(path=path, before=text, after=after))
     return changes
 
 
+def _unless_empty(before: str, after: str, path: Path) -> str | None:
+    """Return the text, or None where taking PML's out has left nothing: then PML made the file."""
+    return None if after != before and is_empty(after, path) else after
+
+
+def _write(change: Change) -> None:
+    """Raises: Unavailable."""
+    if change.after is not None and change.is_one:
+        write_settings(change.path, change.after, was=change.before)
+    elif change.after is None and change.before is not None:
+        remove_settings(change.path, was=change.before)
+
+
 def _server() -> JsonObject:
-    """Return the gateway as other people of the project can start it too, if that is possible."""
-    if shutil.which("pml") is not None:
-        return {"command": "pml", "args": ["stdio"]}
+    """Return the gateway as this PML, wherever the client's PATH leads."""
     return {"command": sys.executable, "args": ["-I", "-m", "pml", "stdio"]}
 
 
@@ -157,12 +168,12 @@ def _shape(changes: Sequence[Change], command: Sequence[str], place: "Place", *,
     }
 
 
-def _show(change: Change, *, written: bool) -> None:
+def _show(change: Change, *, written: bool, remove: bool) -> None:
     path = visible(str(change.path))
     if not change.is_one:
-        say(f"{path} stays as it is")
+        say(f"nothing of PML's in {path}" if remove else f"{path} stays as it is")
         return
-    verb = "created" if change.before is None else "changed"
+    verb = "created" if change.before is None else "removed" if change.after is None else "changed"
     say(f"{verb} {path}" if written else f"{path} would be {verb}")
     before, after = (change.before or "").splitlines(), (change.after or "").splitlines()
     for line in difflib.unified_diff(before, after, lineterm="", n=1):
@@ -170,17 +181,19 @@ def _show(change: Change, *, written: bool) -> None:
             say(f"  {visible(line)}")
 
 
-def _tell(place: "Place", *, for_user: bool) -> None:
+def _tell(place: "Place", *, for_user: bool, changed: bool) -> None:
+    if for_user:
+        say("\nthe gateway, with Claude Code's own command:")
+        say(f"  {shlex.join(_server_command())}")
+    if not changed:
+        return
     rules = " ".join(_READING)
     say("")
-    if for_user:
-        say("the gateway, with Claude Code's own command:")
-        say(f"  {shlex.join(_server_command())}")
     say("from its next start Claude Code asks PML before every tool that no rule names: `pml approvals list`")
     say("  what only reads, if you like:")
     say(f"    for tool in {rules}; do pml rules allow $tool; done")
-    say("  without a screen (`claude -p`), where the permission tool is asked:")
-    say(f"    {_HEADLESS}")
+    say("  `claude -p` asks too, but shows nothing while it waits;")
+    say(f"    `{_HEADLESS}` also shuts out the project's own settings")
     say("so as not to be asked twice for the tools behind PML, by Claude Code and by PML:")
     say(f'    "permissions": {{"allow": ["{ALLOWED}"]}} in the settings of Claude Code, and')
     say(f"    {visible_json(_UNLISTED, indent=None)} in {visible(str(place.home / 'config.json'))},")

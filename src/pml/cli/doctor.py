@@ -41,11 +41,16 @@ Code is found, it is run for some seconds against a model of ours, to prove that
 
 examples:
   pml doctor
-  pml doctor --json | jq '.checks[] | select(.status != "ok")'
+  pml doctor --json | jq '.checks[] | select(.status == "warn" or .status == "fail")'
 
 exit codes: 0 nothing fails, 1 something does"""
 
-_MARKS: Final = {Status.OK: ("✓", "green"), Status.WARN: ("!", "yellow"), Status.FAIL: ("✗", "bold red")}
+_MARKS: Final = {
+    Status.OK: ("✓", "green"),
+    Status.ABSENT: ("-", "dim"),
+    Status.WARN: ("!", "yellow"),
+    Status.FAIL: ("✗", "bold red"),
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -143,7 +148,7 @@ def _print(checks: list[Check]) -> None:
     for check in checks:
         mark, style = _MARKS[check.status]
         line = Text(f"{mark} ", style=style).append(f"{check.name:<{width}}  ", style="not bold default")
-        loud = style if check.status is not Status.OK else "not bold default"
+        loud = style if check.status in (Status.WARN, Status.FAIL) else "not bold default"
         out.print(line.append(check.message, style=loud))
         if check.hint is not None:
             out.print(Text(f"  {'':<{width}}  → {check.hint}", style="dim"))

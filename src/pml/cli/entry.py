@@ -1,18 +1,28 @@
 """The `pml` script. A client that starts `pml stdio` waits for its first answer, so that command is run at
-once, without what reads every other command line.
+once, without what reads every other command line. Ctrl-C ends it without a traceback, also while it starts.
 """
 
 import io
 import sys
-from typing import Any, cast
+from typing import Any, Final, cast
+
+_INTERRUPTED: Final = 130  # as in `pml.cli.exits`, which may be what was being imported
+_BLOCK: Final = 2  # of a hook: any other code can let the tool run
 
 
 def entry() -> None:
     """Run the command line of this process and exit with its code."""
+    try:
+        _run(sys.argv[1:])
+    except KeyboardInterrupt:
+        print("pml: interrupted", file=sys.stderr)
+        sys.exit(_BLOCK if sys.argv[1:2] == ["hook"] else _INTERRUPTED)
+
+
+def _run(words: list[str]) -> None:
     stream: object = sys.stdout
     if isinstance(stream, io.TextIOWrapper):  # what a terminal cannot show must not end a command
         cast("io.TextIOWrapper[Any]", stream).reconfigure(errors="backslashreplace")
-    words = sys.argv[1:]
     if words == ["stdio"]:
         from pml.cli.stdio import serve
 

@@ -1,4 +1,4 @@
-"""`pml hook`: the rules and the inbox before every tool of an interactive Claude Code.
+"""`pml hook`: the rules and the inbox before every tool of Claude Code.
 
 On standard input is what the client asks, on standard output the answer and nothing else. Whatever is in
 doubt ends with exit code 2, which blocks the tool: any other code, or text that is no answer, lets it run.

@@ -19,7 +19,7 @@ examples:
   pml init --workspace ~/src/shop      somewhere else
   pml init --claude-code               let Claude Code ask PML in this workspace
   pml init --claude-code --user        and in every project
-  pml init --claude-code --print       only show what that would write"""
+  pml init --claude-code --print       only show what that would write, also with --user or --remove"""
 
 NEXT_STEPS = """
 next:

@@ -169,7 +169,7 @@ async def _own_hub(place: "Place") -> AsyncGenerator[str]:
         url, port = url_of(listening), listening.getsockname()[1]
         allowed = allowed_names("127.0.0.1", port, scheme="http")
         async with open_hub(place, url=url, allowed=allowed, servers=servers) as hub:
-            serving = asyncio.ensure_future(serve_hub(hub.app, listening))
+            serving = asyncio.ensure_future(serve_hub(hub.app, listening, on_stop=hub.stop))
             try:
                 yield url
             finally:

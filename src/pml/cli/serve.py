@@ -90,7 +90,7 @@ async def _serve(args: argparse.Namespace) -> int:
         async with open_hub(place, url=url, allowed=allowed, servers=servers) as hub:
             announce(Presence(url=url, pid=os.getpid(), started_at=hub.desk.clock.now()))
             _tell(url, args, home=str(place.home))
-            await serve_hub(hub.app, listening, tls=tls)
+            await serve_hub(hub.app, listening, on_stop=hub.stop, tls=tls)
     return Exit.OK
 
 

@@ -68,7 +68,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     messages.add_argument("--follow", action="store_true", help="go on until it ends")
     stopping = verbs.add("stop", "end a launched agent and all that it launched", _stop)
     for parser in (showing, messages, stopping):
-        parser.add_argument("id", metavar="ID", help="an id, or the start of one")
+        parser.add_argument("id", metavar="ID", help="its name, its id, or the start of that")
 
 
 run = run_verb
@@ -90,7 +90,7 @@ async def _list(args: argparse.Namespace) -> int:
 
 async def _show(args: argparse.Namespace) -> int:
     async with opened(args) as desk:
-        found = await _standing(desk, await _find(desk, args.id))
+        found = await _standing(desk, await find_session(desk, args.id))
         now = desk.clock.now()
     if args.json:
         print_json(found.as_json())
@@ -111,7 +111,7 @@ async def _show(args: argparse.Namespace) -> int:
 
 async def _messages(args: argparse.Namespace) -> int:
     async with opened(args) as desk:
-        session = await _find(desk, args.id)
+        session = await find_session(desk, args.id)
         await _launched(desk, session)
         seen, told = 0, list[Message]()
         with desk.store.changes.watch() as changes:
@@ -144,7 +144,7 @@ async def _stop(args: argparse.Namespace) -> int:
 
     async with opened(args) as desk:
         await guard_person(desk)
-        session = await _find(desk, args.id)
+        session = await find_session(desk, args.id)
         if (await _launched(desk, session)).state in ENDED_RUN:
             raise Conflict(f"session {quote(session.name)} has ended already")
         agents = open_agents(find_place(args.workspace), hub_url=str)
@@ -165,17 +165,27 @@ async def _all_sessions(desk: "Desk") -> list[Session]:
     return found
 
 
-async def _find(desk: "Desk", start: str) -> Session:
-    """Return the session whose id begins so. Raises: NotFound, Invalid if several do."""
-    exact = await desk.store.sessions.get(SessionId(start))
+async def find_session(desk: "Desk", given: str) -> Session:
+    """Return the session with this id, this name or this start of its id.
+
+    Of those with the name, the living come first. A name that is the start of another's id tells nobody
+    which is meant, and agents choose names. Raises: NotFound, Invalid if several are meant.
+    """
+    exact = await desk.store.sessions.get(SessionId(given))
     if exact is not None:
         return exact
-    found = [session for session in await _all_sessions(desk) if start and session.id.startswith(start)]
+    sessions = await _all_sessions(desk)
+    named = [session for session in sessions if given and session.name == given]
+    named = [session for session in named if session.ended_at is None] or named
+    begun = [session for session in sessions if given and session.id.startswith(given)]
+    found = {session.id: session for session in [*named, *begun]}
     if not found:
-        raise NotFound(f"no session {quote(start)}", hint="`pml sessions list --all` shows them")
+        raise NotFound(f"no session {quote(given)}", hint="`pml sessions list --all` shows them")
     if len(found) > 1:
-        raise Invalid(f"{len(found)} sessions begin with {quote(start)}", hint="give more of the id")
-    return found[0]
+        raise Invalid(
+            f"{len(found)} sessions are named {quote(given)} or begin with it", hint="give more of the id"
+        )
+    return next(iter(found.values()))
 
 
 async def _launched(desk: "Desk", session: Session) -> Run:

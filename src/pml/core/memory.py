@@ -7,7 +7,7 @@ from typing import Final
 
 from pml.core.errors import Invalid
 from pml.core.names import parse_tool
-from pml.core.rules import runs_code
+from pml.core.rules import runs_code, without_words
 from pml.core.values import Json, JsonObject
 
 META_TOOLS: Final = frozenset({"pml:call", "pml:discover"})  # they only carry other calls
@@ -31,7 +31,7 @@ def always_entry(tool: str, arguments: JsonObject, *, literal: bool = False) -> 
         return tool
     return {
         "tool": tool,
-        "args": {_key(name): {"is": value} for name, value in arguments.items()},
+        "args": {_key(name): {"is": value} for name, value in without_words(tool, arguments).items()},
         "exact": True,
     }
 

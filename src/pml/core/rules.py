@@ -215,7 +215,8 @@ def names_tool(rule: Rule, tool: str) -> bool:
 def meets_arguments(rule: Rule, arguments: JsonObject, scene: Scene) -> bool:
     """Say whether `arguments` are what the rule's `args` ask for."""
     reach = reach_of(rule.effect)
-    if rule.exact and not arguments.keys() <= {matcher.segments[0] for matcher in rule.args}:
+    given = without_words(rule.tool, arguments).keys()
+    if rule.exact and not given <= {matcher.segments[0] for matcher in rule.args}:
         return False
     return all(matcher.matches(arguments, reach=reach, scene=scene) for matcher in rule.args)
 
@@ -228,6 +229,13 @@ def reach_of(effect: Effect) -> Reach:
 def runs_code(tool: str, arguments: JsonObject) -> bool:
     """Say whether the call runs commands or code, so that only its exact arguments may be remembered."""
     return tool in ("Bash", "pml:execute") or holds_code(arguments)
+
+
+def without_words(tool: str, arguments: JsonObject) -> JsonObject:
+    """Return the arguments that change what runs: `Bash` also says, in other words each time, what it does."""
+    if tool != "Bash":
+        return arguments
+    return {name: value for name, value in arguments.items() if name != "description"}
 
 
 def _is_constant(rule: Rule) -> bool:

@@ -75,10 +75,10 @@ def approval_json(record: Approval) -> dict[str, Json]:
 
 
 def shown_json(
-    record: Approval, *, workspace: str, always: Json, covers: Sequence[Approval]
+    record: Approval, *, workspace: str, session_name: str, always: Json, covers: Sequence[Approval]
 ) -> dict[str, Json]:
     """An approval as `show` has it: with what "always" would write, and what it covers of the waiting."""
-    more: dict[str, Json] = {"workspace": workspace, "always": always}
+    more: dict[str, Json] = {"workspace": workspace, "session_name": session_name, "always": always}
     return approval_json(record) | more | {"covers": [other.id for other in covers]}
 
 
@@ -124,7 +124,7 @@ def link_json(link: Link) -> dict[str, Json]:
         "seq": link.seq,
         "chain": link.chain,
         "n": link.n,
-        "at": entry.at.isoformat(),
+        "at": instant(entry.at),
         "kind": entry.kind,
         "approval": entry.approval_id,
         "session": entry.session_id,
@@ -187,7 +187,7 @@ def _run_json(run: Run) -> dict[str, Json]:
         "allowed_tools": run.order.tools,
         "may_launch": run.order.may_launch,
         "turns": run.turns,
-        "cost_usd": run.cost_usd,
+        "cost_usd": round(run.cost_usd, 6),
         "result": run.result,
         "exit_code": run.exit_code,
         "ended_at": _instant(run.ended_at),

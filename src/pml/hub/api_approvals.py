@@ -13,7 +13,8 @@ from pml.core.errors import Invalid, NotFound, PmlError
 from pml.core.ports import ApprovalQuery
 from pml.core.values import Json
 from pml.core.wire import approval_json, error_json, shown_json
-from pml.hub.visits import DECIDERS, Route, Visit, read_approval_id, read_shape
+from pml.hub.api_bodies import read_shape
+from pml.hub.visits import DECIDERS, Route, Visit, read_approval_id
 from pml.service.approvals import Decision, decide
 from pml.service.previews import preview
 from pml.service.sessions import session_of
@@ -67,7 +68,7 @@ async def show_approval(visit: Visit) -> Mapping[str, Json]:
     if visit.is_person:
         return (await preview(visit.desk, record, by=visit.by)).json()
     session = await session_of(visit.desk, record.session_id)
-    return shown_json(record, workspace=session.workspace, always=None, covers=())
+    return shown_json(record, workspace=session.workspace, session_name=session.name, always=None, covers=())
 
 
 async def decide_one(visit: Visit) -> Mapping[str, Json]:
@@ -99,7 +100,7 @@ async def _decide(visit: Visit, approval_id: ApprovalId, body: DecisionBody) -> 
     record = await _find(visit, approval_id)
     decision = Decision(
         by=visit.by,
-        digest=body.digest,
+        digest=f"sha256:{body.digest.removeprefix('sha256:')}",  # people copy it with and without
         allow=body.allow,
         scope=body.scope,
         literal=body.literal,

@@ -1,10 +1,11 @@
 """The hub as one application: which path is whose, all of it behind the guard."""
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pml import __version__
@@ -12,7 +13,7 @@ from pml.core.approvals import instant
 from pml.core.errors import Forbidden
 from pml.core.identity import TokenRole
 from pml.hub.api import Api
-from pml.hub.guard import MCP_PATH, OPEN_PATH, ROUTE, BodyLimits, Complain, Guard
+from pml.hub.guard import MCP_PATH, OPEN_PATH, ROOT_PATH, ROUTE, BodyLimits, Complain, Guard
 from pml.hub.metrics import CONTENT_TYPE, Gauges, Metrics
 from pml.hub.origins import Allowed
 from pml.hub.visits import Hub, Servers
@@ -24,6 +25,7 @@ from pml.web.visitors import identity_of
 EVENTS_PATH: Final = "/events"
 METRICS_PATH: Final = "/metrics"
 NAME: Final = "pml"  # how a hub is told from whatever else may listen on its port
+GREETING: Final = "PML's hub. Answer what waits with `pml approvals list`; the API is in docs/hub.md.\n"
 
 
 def hub_app(
@@ -44,6 +46,7 @@ def hub_app(
     metrics = Metrics(desk, gauges, started_at=started_at)
     api = Api(Hub(desk=desk, launcher=launcher, servers=servers, workspace=workspace))
     paths = {
+        ROOT_PATH: _only_get(_greet),
         OPEN_PATH: _only_get(_Health(started_at)),
         METRICS_PATH: _only_get(_Numbers(metrics)),
         MCP_PATH: mcp,
@@ -57,6 +60,10 @@ def hub_app(
         await (found or api)(scope, receive, send)
 
     return Guard(dispatch, desk=desk, allowed=allowed, seen=metrics.seen, complain=complain, limits=limits)
+
+
+async def _greet(request: Request) -> Response:
+    return PlainTextResponse(GREETING)
 
 
 class _Health:
@@ -80,7 +87,7 @@ class _Numbers:
         return Response(await self._metrics.text(), headers={"content-type": CONTENT_TYPE})
 
 
-def _only_get(answer: "_Health | _Numbers") -> ASGIApp:
+def _only_get(answer: Callable[[Request], Awaitable[Response]]) -> ASGIApp:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] in ("GET", "HEAD"):
             response = await answer(Request(scope, receive))

@@ -23,7 +23,9 @@ from pml.service.tokens import identify_bearer
 from pml.web.answers import SECURITY_HEADERS, error_answer, refusal
 from pml.web.visitors import set_identity
 
-OPEN_PATH: Final = "/health"  # all that is answered without a token
+ROOT_PATH: Final = "/"
+OPEN_PATH: Final = "/health"
+OPEN_PATHS: Final = frozenset({ROOT_PATH, OPEN_PATH})  # all that is answered without a token
 MCP_PATH: Final = "/mcp"
 ROUTE: Final = "pml.route"  # in a scope: the path of the table that answers, without any value
 _HEADERS: Final = {**SECURITY_HEADERS, "cache-control": "no-store"}
@@ -77,7 +79,7 @@ class Guard:
 
     async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
         """Let the application answer; or return why not."""
-        if scope["path"] == OPEN_PATH:
+        if scope["path"] in OPEN_PATHS:
             await self._app(scope, receive, send)
             return None
         identity = await self._identify(scope)
@@ -189,7 +191,7 @@ def _no_token() -> Response:
     """The same for no token, a wrong one, and one that counts no longer: nobody learns which it was."""
     return refusal(
         401,
-        "a token is required",
+        "no token that counts was sent",
         hint="send `Authorization: Bearer TOKEN`; `pml token create` makes one",
         headers={"www-authenticate": 'Bearer realm="pml"'},
     )

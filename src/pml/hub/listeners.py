@@ -6,7 +6,7 @@ import http.client
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -49,10 +49,12 @@ def listen_as_hub(host: str, port: int) -> socket.socket:
         ) from exc
 
 
-async def serve_hub(app: ASGIApp, listening: socket.socket, *, tls: Tls | None = None) -> None:
+async def serve_hub(
+    app: ASGIApp, listening: socket.socket, *, on_stop: Callable[[], None], tls: Tls | None = None
+) -> None:
     """Serve until cancelled, with the patience that waiting for people takes."""
     allow_many_files()
-    await serve(app, listening, limits=LIMITS, tls=tls)
+    await serve(app, listening, limits=LIMITS, tls=tls, on_stop=on_stop)
 
 
 def is_hub(host: str, port: int) -> bool:

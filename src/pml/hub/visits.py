@@ -4,15 +4,13 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, TypeAlias, TypeVar
-
-import msgspec
+from typing import Final, TypeAlias
 
 from pml.core.approvals import ApprovalId, Channel, Decider, DeciderKind, SessionId
 from pml.core.errors import Invalid
 from pml.core.identity import Identity, TokenRole
-from pml.core.text import quote
 from pml.core.values import Json, JsonObject, loads_object
+from pml.hub.api_bodies import Shape, read_shape
 from pml.service.desk import Desk
 from pml.service.launching import Launcher
 from pml.service.tokens import token_principal
@@ -23,7 +21,6 @@ MAX_PAGE: Final = 1000
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _FLAGS: Final = {"": True, "1": True, "true": True, "0": False, "false": False}
 
-Shape = TypeVar("Shape")
 Servers: TypeAlias = Callable[[str], Awaitable[JsonObject]]  # of a workspace: as `pml servers list --json`
 
 
@@ -128,21 +125,8 @@ class Route:
     waits: bool = False
 
 
-def read_shape(given: Json, shape: type[Shape], *, what: str) -> Shape:
-    """Return `given` as `shape`, which names every member that there may be. Raises: Invalid."""
-    try:
-        return msgspec.convert(given, shape)
-    except msgspec.ValidationError as exc:
-        raise Invalid(f"{what}: {_plain(exc)}") from exc
-
-
 def read_approval_id(text: str) -> ApprovalId:
     """Raises: Invalid."""
     if _UUID.fullmatch(text.lower()) is None:
         raise Invalid("that is no id of an approval", hint="give the whole id, as lists have it")
     return ApprovalId(text.lower())
-
-
-def _plain(exc: Any) -> str:
-    message = str(exc)
-    return quote(message) if "\n" in message else message[0].lower() + message[1:]

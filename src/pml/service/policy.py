@@ -19,8 +19,18 @@ from pml.core.memory import META_TOOLS, SUPERVISING
 from pml.core.ports import Grant, Loaded, Session
 from pml.core.reserved import WHY as WHY_RESERVED
 from pml.core.reserved import is_reserved
-from pml.core.rules import Call, Effect, Rule, RuleSet, Verdict, VerdictKind, rule_text, runs_code
-from pml.core.values import canonical
+from pml.core.rules import (
+    Call,
+    Effect,
+    Rule,
+    RuleSet,
+    Verdict,
+    VerdictKind,
+    rule_text,
+    runs_code,
+    without_words,
+)
+from pml.core.values import JsonObject, canonical
 from pml.service.desk import Desk
 
 _NOT_GIVEN = "it is not among the tools that this session was given"
@@ -213,4 +223,9 @@ def covers(grant: Grant, call: Call) -> bool:
         return False
     if grant.digest is None:
         return not runs_code(call.tool, call.arguments)
-    return grant.digest == digest_call(call.tool, call.arguments)
+    return grant.digest == remembered_digest(call.tool, call.arguments)
+
+
+def remembered_digest(tool: str, arguments: JsonObject) -> str:
+    """Return the digest by which a call with exactly these arguments is known again."""
+    return digest_call(tool, without_words(tool, arguments))

@@ -18,11 +18,18 @@ class Preview:
 
     record: Approval
     workspace: str
+    session_name: str
     always: Json = None
     covered: tuple[Approval, ...] = ()
 
     def json(self) -> dict[str, Json]:
-        return shown_json(self.record, workspace=self.workspace, always=self.always, covers=self.covered)
+        return shown_json(
+            self.record,
+            workspace=self.workspace,
+            session_name=self.session_name,
+            always=self.always,
+            covers=self.covered,
+        )
 
 
 async def preview(desk: Desk, record: Approval, *, by: Decider) -> Preview:
@@ -30,10 +37,16 @@ async def preview(desk: Desk, record: Approval, *, by: Decider) -> Preview:
     session = await session_of(desk, record.session_id)
     always = _always(record)
     if always is None:
-        return Preview(record=record, workspace=session.workspace)
+        return Preview(record=record, workspace=session.workspace, session_name=session.name)
     memory = memory_of(desk, record, session, by, Scope.ALWAYS, arguments=record.tool_input, literal=False)
     covered = [] if memory is None else await covered_by(desk, memory, all_pending(desk))
-    return Preview(record=record, workspace=session.workspace, always=always, covered=tuple(covered))
+    return Preview(
+        record=record,
+        workspace=session.workspace,
+        session_name=session.name,
+        always=always,
+        covered=tuple(covered),
+    )
 
 
 def _always(record: Approval) -> Json:

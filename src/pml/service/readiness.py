@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 from pml.core.approvals import Approval
-from pml.core.digest import digest_call
 from pml.core.errors import EnvMissing, NotApproved, NotFound, PmlError, ServerFailed, Unavailable
 from pml.core.loading import Found, Told
 from pml.core.manifests import Manifest
@@ -16,7 +15,7 @@ from pml.core.rules import VerdictKind, runs_code
 from pml.core.text import quote
 from pml.service.gate import Asking, Attempt, Gate, Launch, Loader, find_launch
 from pml.service.loading import coverage, find, in_use, load_server, loaded_launch
-from pml.service.policy import Judged, Policy
+from pml.service.policy import Judged, Policy, remembered_digest
 from pml.service.proving import start_proven
 from pml.service.settling import settle_trust
 
@@ -99,7 +98,7 @@ async def is_covered(
         id=gate.desk.ids.new(),
         session_id=gate.session.id,
         tool=tool,
-        digest=digest_call(tool, attempt.arguments) if exact else None,
+        digest=remembered_digest(tool, attempt.arguments) if exact else None,
         definition=manifest.definitions.get(attempt.tool.action),
         artefact=launch.digest,
         approval_id=record.id,

@@ -13,14 +13,13 @@ from typing import Final
 
 from pml.core.approvals import Approval, Channel, Decider, DeciderKind, Scope, Subject
 from pml.core.config import FileKind
-from pml.core.digest import digest_call
 from pml.core.errors import Invalid, NotFound, PmlError
 from pml.core.memory import always_entry, check_rememberable
 from pml.core.ports import Grant, Intent, Session, Trust
 from pml.core.rules import Call, Effect, RuleSet, VerdictKind, parse_entry, runs_code
 from pml.core.values import Json, JsonObject
 from pml.service.desk import Desk
-from pml.service.policy import covers, current_policy
+from pml.service.policy import covers, current_policy, remembered_digest
 
 INTENT_S: Final = 24 * 3600
 _TRUST_S: Final = 10.0  # the store's own bound on a busy database, and then some
@@ -77,7 +76,7 @@ def memory_of(
         id=desk.ids.new(),
         session_id=record.session_id,
         tool=record.tool_name,
-        digest=digest_call(record.tool_name, arguments) if exact else None,
+        digest=remembered_digest(record.tool_name, arguments) if exact else None,
         definition=record.definition,
         artefact=record.artefact,
         approval_id=record.id,

@@ -69,10 +69,13 @@ async def end_session(desk: Desk, session: Session) -> int:
 
 
 async def _end_sessions(desk: Desk) -> tuple[int, int]:
-    """A session ends with its process."""
+    """A session ends with its process; one that has none, but a token, with the session that it belongs to."""
     ended = cancelled = 0
-    for session in await desk.store.sessions.live():
-        if session.process is not None and not desk.processes.running(session.process):
+    live = await desk.store.sessions.live()
+    alive = {session.id for session in live}
+    for session in live:
+        is_left = session.process is None and session.parent_id is not None and session.parent_id not in alive
+        if is_left or (session.process is not None and not desk.processes.running(session.process)):
             cancelled += await end_session(desk, session)
             ended += 1
     return ended, cancelled
@@ -100,7 +103,7 @@ async def _end_due(desk: Desk) -> tuple[int, int]:
     while due := await desk.store.approvals.due(now=desk.clock.now(), limit=_AT_ONCE):
         for record in due:
             if _is_left(desk, record):
-                event = Cancelled(at=desk.clock.now(), reason="the asking process ended")
+                event = Cancelled(at=desk.clock.now(), reason="whoever asked did not come back")
                 cancelled += await _try(desk, record.id, event)
             else:
                 expired += (await expire(desk, record)).status is State.EXPIRED

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final
@@ -47,9 +48,16 @@ def url_of(listening: socket.socket, *, scheme: str = "http") -> str:
 
 
 async def serve(
-    app: ASGIApp, listening: socket.socket, *, limits: Limits | None = None, tls: Tls | None = None
+    app: ASGIApp,
+    listening: socket.socket,
+    *,
+    limits: Limits | None = None,
+    tls: Tls | None = None,
+    on_stop: Callable[[], None] | None = None,
 ) -> None:
     """Serve until cancelled; what is being answered is answered to its end, within bounds.
+
+    `on_stop` ends what would go on for ever.
 
     Raises: Unavailable if the certificate cannot be used.
     """
@@ -79,6 +87,8 @@ async def serve(
     try:
         await asyncio.shield(serving)
     finally:
+        if on_stop is not None:
+            on_stop()
         server.should_exit = True
         await serving
 
