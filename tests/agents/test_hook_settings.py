@@ -1,6 +1,7 @@
 """Claude Code's settings files: PML's entries go in and come out, and not a byte else changes."""
 
 import json
+import os
 import shlex
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from pml.agents.settings import (
     hook_entry,
     hook_settings,
     read_settings,
+    remove_settings,
     server_in,
     with_hook,
     with_server,
@@ -65,6 +67,18 @@ def test_a_hook_of_an_older_set_up_is_replaced() -> None:
     assert newer == with_hook(OTHERS, ENTRY, PATH)
 
 
+@pytest.mark.parametrize(
+    "text", ['{"a": 1}', '{"a": 1, "hooks": {"Stop": []}}', '{"hooks": {"Stop": [7]}, "a": 1}']
+)
+def test_no_empty_list_stays_where_pml_was_alone_in_it(text: str) -> None:
+    assert json.loads(without_hook(with_hook(text, ENTRY, PATH), PATH)) == json.loads(text)
+
+
+@pytest.mark.parametrize("text", ['{"hooks": {"PreToolUse": []}}', '{"hooks": {}}', '{"mcpServers": {}}'])
+def test_an_empty_list_in_which_pml_was_not_stays(text: str) -> None:
+    assert (without_hook(text, PATH), without_server(text, "pml", PATH)) == (text, text)
+
+
 def test_a_new_file_holds_nothing_but_the_hook() -> None:
     assert json.loads(with_hook(None, ENTRY, PATH)) == hook_settings(COMMAND)
 
@@ -86,7 +100,9 @@ def test_the_server_goes_in_once_and_comes_out_again(text: str | None) -> None:
     assert now == {**was, "mcpServers": {**was.get("mcpServers", {}), "pml": SERVER}}
     assert with_server(once, "pml", SERVER, PATH) == once
     assert server_in(once, "pml", PATH) == SERVER
-    assert json.loads(without_server(once, "pml", PATH)) == {"mcpServers": {}, **was}
+    assert json.loads(without_server(once, "pml", PATH)) == {
+        key: value for key, value in was.items() if value
+    }
 
 
 def test_another_server_of_that_name_is_replaced_wherever_it_stands() -> None:
@@ -120,6 +136,26 @@ def test_a_file_keeps_its_mode_and_its_place_behind_a_link(tmp_path: Path) -> No
     write_settings(link, '{"a": 1}', was="{}")
     assert link.is_symlink()
     assert (real.read_text(), real.stat().st_mode & 0o777) == ('{"a": 1}', 0o640)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are those of POSIX")
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_a_new_file_has_the_mode_that_the_umask_leaves_it(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        write_settings(tmp_path / "new.json", "{}", was=None)
+        assert os.umask(mask) == mask
+    finally:
+        os.umask(before)
+    assert (tmp_path / "new.json").stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+def test_a_file_that_somebody_else_has_changed_meanwhile_is_not_removed(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text('{"theirs": true}')
+    with pytest.raises(Unavailable):
+        remove_settings(path, was="{}")
+    assert path.read_text() == '{"theirs": true}'
 
 
 def test_a_file_that_somebody_else_has_changed_meanwhile_is_not_written(tmp_path: Path) -> None:

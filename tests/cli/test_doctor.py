@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,21 @@ def test_what_servers_left_in_a_home_that_is_closed_is_nobody_elses_to_read(pml:
     pml_home.chmod(0o755)
     (status, _), (_, message) = found(pml, "home", code=1)
     assert (status, "state/deep" in message or "cache/deep" in message) == ("fail", True)
+
+
+def test_the_sockets_of_a_hub_that_runs_are_covered_by_a_home_that_is_closed(
+    pml: Pml, pml_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pml("init")
+    (pml_home / "run").mkdir(mode=0o700, exist_ok=True)
+    monkeypatch.chdir(pml_home / "run")  # a socket's whole path may be too long
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("hub.sock")
+        Path("hub.sock").chmod(0o755)
+        monkeypatch.chdir(pml_home.parent)
+        assert one(pml, "home") == ("ok", f"{pml_home}, only for this user")
+        pml_home.chmod(0o755)
+        assert ("warn", "others may read run/hub.sock") in found(pml, "home", code=1)
 
 
 def test_a_home_that_is_read_only_is_told_as_such(

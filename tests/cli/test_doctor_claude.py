@@ -43,7 +43,7 @@ def test_without_claude_code_it_says_how_to_get_it(pml: Pml, monkeypatch: pytest
     monkeypatch.setenv("PATH", "")
     ran = pml("doctor", "--json")
     [check] = [each for each in ran.json["checks"] if each["name"] == "claude"]
-    assert (ran.code, check["status"], "npm install" in check["hint"]) == (0, "ok", True)
+    assert (ran.code, check["status"], "npm install" in check["hint"]) == (0, "absent", True)
 
 
 def test_the_version_is_told_and_one_that_lets_tools_run_when_a_hook_fails_is_a_warning(
@@ -61,7 +61,9 @@ def test_the_version_is_told_and_one_that_lets_tools_run_when_a_hook_fails_is_a_
 @pytest.mark.usefixtures("claude")
 def test_what_init_writes_is_found_again(pml: Pml) -> None:
     for name in ("claude hook", "claude server"):
-        assert said(pml, name)[0][1].startswith("not set up")
+        [(status, message)] = said(pml, name)
+        assert (status, message.startswith("not set up")) == ("absent", True)
+    assert "- claude hook" in pml("doctor", "--quick").out
     pml("init", "--claude-code")
     for name in ("claude hook", "claude server"):
         assert said(pml, name) == [("ok", "set up")]
@@ -93,6 +95,54 @@ def test_a_hook_whose_program_is_gone_fails(pml: Pml, workspace: Path) -> None:
     assert ("fail", True) in [
         (status, "/nowhere/python" in text) for status, text in said(pml, "claude hook")
     ]
+
+
+def script(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / "pml"
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.usefixtures("claude")
+@pytest.mark.parametrize(
+    ("server", "status", "told"),
+    [
+        ({"command": "/nowhere/pml", "args": ["stdio"]}, "fail", "/nowhere/pml"),
+        ({"command": "no-such-pml", "args": ["stdio"]}, "fail", "no-such-pml"),
+        ({"command": "{tmp}/other/pml", "args": ["stdio"]}, "warn", "not this PML"),
+        ({"command": "/bin/sh", "args": ["-m", "pml", "stdio"]}, "warn", "not this PML"),
+        ({"command": "{tmp}/venv/python", "args": ["-m", "http.server"]}, "warn", "not this PML"),
+        ({"command": "{tmp}/venv/python", "args": 7}, "warn", "not this PML"),
+        ({"command": "{tmp}/venv/python", "args": ["-I", "-m", "pml", "stdio"]}, "ok", "set up"),
+        ({"command": "{tmp}/venv/pml", "args": ["stdio"]}, "ok", "set up"),
+        ({"command": "{tmp}/link/pml", "args": ["stdio"]}, "ok", "set up"),
+        ({"type": "http", "url": "http://127.0.0.1:1/mcp"}, "ok", "set up"),
+    ],
+)
+def test_a_gateway_that_is_not_there_or_is_another_pml_is_told_and_not_run(
+    pml: Pml,
+    workspace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    server: Mapping[str, Any],
+    status: str,
+    told: str,
+) -> None:
+    python = tmp_path / "venv" / "python"
+    ours = script(tmp_path / "venv")
+    ours.with_name("python").write_text("")
+    python.chmod(0o755)
+    script(tmp_path / "other").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link" / "pml").symlink_to(ours)
+    monkeypatch.setattr("sys.executable", str(python))
+    text = json.dumps({"mcpServers": {"pml": server}}).replace("{tmp}", str(tmp_path))
+    (workspace / ".mcp.json").write_text(text)
+    [(found, message)] = said(pml, "claude server")
+    assert (found, told in message) == (status, True)
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.usefixtures("claude")

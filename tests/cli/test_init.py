@@ -1,6 +1,7 @@
 """`pml init --claude-code`: what it writes into Claude Code's settings, and that it shows all of it."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,15 @@ def hook_of(settings: Path) -> Any:
     return hook
 
 
-def test_a_project_gets_the_hook_for_this_machine_and_the_gateway_for_everybody(
+def test_a_project_gets_the_hook_and_the_gateway_and_both_are_this_pml_whatever_the_path_leads_to(
     pml: Pml, workspace: Path, pml_home: Path
 ) -> None:
     ran = pml("init", "--claude-code")
     assert ran.code == 0
     hook = hook_of(workspace / ".claude" / "settings.local.json")
     assert (hook["onFailure"], str(pml_home) in hook["command"]) == ("block", True)
-    assert read(workspace / ".mcp.json")["mcpServers"]["pml"]["args"][-1] == "stdio"
+    server = read(workspace / ".mcp.json")["mcpServers"]["pml"]
+    assert [server["command"], *server["args"]] == [sys.executable, "-I", "-m", "pml", "stdio"]
     for shown in (
         "+",
         "onFailure",
@@ -45,7 +47,7 @@ def test_a_user_gets_the_hook_and_the_command_that_adds_the_gateway(
 ) -> None:
     ran = pml("init", "--claude-code", "--user")
     assert hook_of(home / ".claude" / "settings.json")["onFailure"] == "block"
-    assert "claude mcp add --scope user pml -- " in ran.out
+    assert f"claude mcp add --scope user pml -- {sys.executable} -I -m pml stdio" in ran.out
     assert list(workspace.iterdir()) == []
 
 
@@ -57,9 +59,33 @@ def test_a_second_time_changes_nothing_and_removing_leaves_the_rest(pml: Pml, ho
     once = settings.read_text()
     again = pml("init", "--claude-code", "--user", "--json").json
     assert (again["files"][0]["changed"], settings.read_text()) == (False, once)
+    said = pml("init", "--claude-code", "--user").out
+    assert ("stays as it is" in said, "claude mcp add" in said, "claude -p" in said) == (True, True, False)
     removed = pml("init", "--claude-code", "--user", "--remove")
     assert removed.code == 0
-    assert read(settings) == {"model": "opus", "hooks": {"Stop": [], "PreToolUse": []}}
+    assert read(settings) == {"model": "opus", "hooks": {"Stop": []}}
+    assert f"nothing of PML's in {settings}" in pml("init", "--claude-code", "--user", "--remove").out
+
+
+def test_removing_takes_away_the_files_that_it_made_and_no_others(pml: Pml, workspace: Path) -> None:
+    pml("init", "--claude-code")
+    made = [workspace / ".claude" / "settings.local.json", workspace / ".mcp.json"]
+    shown = pml("init", "--claude-code", "--remove", "--print").out
+    assert all(f"{path} would be removed" in shown and path.exists() for path in made)
+    assert pml("init", "--claude-code", "--remove").code == 0
+    assert not any(path.exists() for path in made)
+    (workspace / ".mcp.json").write_text("{}")
+    said = pml("init", "--claude-code", "--remove").out
+    assert all(f"nothing of PML's in {path}" in said for path in made)
+    assert (workspace / ".mcp.json").read_text() == "{}"
+
+
+def test_removing_leaves_a_link_where_it_is(pml: Pml, workspace: Path, tmp_path: Path) -> None:
+    (tmp_path / "shared.json").write_text("{}")
+    (workspace / ".mcp.json").symlink_to(tmp_path / "shared.json")
+    pml("init", "--claude-code")
+    pml("init", "--claude-code", "--remove")
+    assert ((workspace / ".mcp.json").is_symlink(), read(tmp_path / "shared.json")) == (True, {})
 
 
 def test_printing_writes_nothing(pml: Pml, workspace: Path) -> None:
@@ -69,6 +95,13 @@ def test_printing_writes_nothing(pml: Pml, workspace: Path) -> None:
     assert [each["written"] for each in shape["files"]] == [False, False]
     assert shape["settings"]["hooks"]["PreToolUse"][0]["matcher"] == "*"
     assert list(workspace.iterdir()) == []
+
+
+def test_printing_shows_also_what_a_user_would_get(pml: Pml, home: Path) -> None:
+    ran = pml("init", "--claude-code", "--user", "--print")
+    assert (ran.code, f"{home / '.claude' / 'settings.json'} would be created" in ran.out) == (0, True)
+    assert "claude mcp add --scope user" in ran.out
+    assert not (home / ".claude").exists()
 
 
 @promise("config:never-overwritten-unparsed")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from pml.hub.presence import Presence, sole_hub
 from tests.agents.launching import claude_binary, offline
 from tests.agents.stand_in_hub import Asked, StandInHub, allow, hub_answering
+from tests.cli.terminals import Terminal
 from tests.commands import TIMEOUT_S, Pml, Ran, spawn
 from tests.e2e.installed import bare_environment
 from tests.e2e.messages_api import LAST_WORD, MessagesApi, Turn, Use, scripted
@@ -118,6 +120,56 @@ def test_without_a_hub_one_runs_here_and_another_terminal_answers(
     assert _left(workspace) == []
 
 
+@contextmanager
+def _at_terminal(made: Desk, *words: str) -> Generator[Terminal]:
+    """Run `pml launch --loopback` with its complaints on a terminal."""
+    mine, theirs = pty.openpty()
+    command = (sys.executable, "-m", "pml", "launch", "--loopback", *words, "--", claude_binary(), "-p", "go")
+    process = subprocess.Popen(
+        command,
+        env={**made.environment, "COLUMNS": "100"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        text=True,
+    )
+    os.close(theirs)
+    try:
+        with _ended(process):
+            yield Terminal(process, mine)
+    finally:
+        os.close(mine)
+
+
+def test_at_a_terminal_every_question_is_told_as_it_begins_to_wait_and_at_the_end_what_came_of_them(
+    desk: MakeDesk, pml: Pml
+) -> None:
+    hidden = {"command": f"touch \u202e{'x' * 200}", "description": "make another"}
+    made = desk(TOUCH, Use(tool="Bash", arguments=hidden), hub_runs=False)
+    with _at_terminal(made) as terminal:
+        terminal.until("pml: waits for an answer: ")
+        first = terminal.until("\n")
+        assert first == f"{first[:8]} Bash touch made   (pml approvals allow {first[:8]})\n"
+        assert pml("approvals", "allow", first[:8]).code == 0
+        terminal.until("pml: waits for an answer: ")
+        second = terminal.until("\n")
+        assert second.startswith(f"{second[:8]} Bash touch \\u{{202e}}xxx")
+        assert second.endswith(f"x…   (pml approvals allow {second[:8]})\n")
+        assert pml("approvals", "deny", second[:8]).code == 0
+        terminal.until("pml: 1 allowed, 1 denied\n")
+        assert terminal.end() == (0, f"{LAST_WORD}\n")
+
+
+def test_at_a_terminal_it_is_told_that_nobody_answered(desk: MakeDesk, workspace: Path) -> None:
+    with _at_terminal(desk(TOUCH, hub_runs=False), "--timeout", "1") as terminal:
+        terminal.until("pml: waits for an answer: ")
+        asked = terminal.until("\n")[:8]
+        terminal.until(f"pml: nobody answered {asked} in time; it did not run\n")
+        terminal.until("pml: 1 expired\n")
+        terminal.end()
+    assert not (workspace / "made").exists()
+
+
 def test_what_comes_by_a_pipe_is_passed_on_and_the_form_is_the_persons(desk: MakeDesk) -> None:
     made = desk()
     ran = made.launch(claude=("-p", "what is this?", "--output-format", "json"), stdin="the text")
@@ -159,6 +211,8 @@ def test_an_interrupted_launch_ends_the_agent_and_cleans_up(
         (("--", "codex"), "PML launches `claude`"),
         (("--loopback", "--", "claude", "-p", "--dangerously-skip-permissions", "hi"), "would go round"),
         (("--", "claude", "--mcp-config", "x"), "sets itself"),
+        (("--", "claude", "mcp", "list"), "runs prompts, not claude's own commands"),
+        (("--", "claude", "doctor"), "runs prompts, not claude's own commands"),
         (("--timeout", "0", "--", "claude"), "must be a number of seconds"),
     ],
 )
@@ -177,9 +231,24 @@ def test_an_agent_is_told_to_launch_by_its_tool(pml: Pml) -> None:
     assert "session_launch" in ran.err
 
 
-def test_without_claude_that_is_said(desk: MakeDesk) -> None:
-    made = desk()
-    command = (sys.executable, "-m", "pml", "launch", "--", "claude", "-p", "hi")
+def test_without_claude_that_is_all_that_is_said(desk: MakeDesk, pml: Pml) -> None:
+    made = desk(hub_runs=False)
+    command = (sys.executable, "-m", "pml", "launch", "--loopback", "--", "claude", "-p", "hi")
     ran = subprocess.run(command, env=made.environment, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert ran.returncode == 1
-    assert "Claude Code was not found" in ran.stderr
+    first, hint = ran.stderr.splitlines()
+    assert first == "pml: Claude Code was not found"
+    assert "npm install -g @anthropic-ai/claude-code" in hint
+    assert pml("sessions", "list", "--all", "--json").json == {"sessions": []}
+
+
+@pytest.mark.parametrize("word", ["--version", "--help"])
+def test_what_claude_tells_of_itself_is_passed_on_without_a_session(
+    desk: MakeDesk, pml: Pml, word: str
+) -> None:
+    made = desk(hub_runs=False)
+    ran = made.launch("--loopback", claude=(word,))
+    assert (ran.code, ran.err) == (0, "")
+    assert "Claude Code" in ran.out
+    assert made.api.conversations == []
+    assert pml("sessions", "list", "--all", "--json").json == {"sessions": []}

@@ -1,5 +1,6 @@
 """`pml serve` as a process: it says where it is, lets in who has a token, and ends cleanly."""
 
+import asyncio
 import json
 import shutil
 import signal
@@ -14,8 +15,13 @@ from typing import Any
 
 import pytest
 
+from pml.app import find_place, open_desk
 from pml.cli.main import main
+from pml.core.agents import Order, Run
+from pml.core.approvals import SessionId
 from pml.hub.presence import running_hub
+from pml.service.desk import Desk
+from pml.service.sessions import start_session
 from pml.web.serving import listen
 from tests.commands import TIMEOUT_S, Pml, spawn
 from tests.promises import promise
@@ -87,6 +93,62 @@ def test_an_interrupt_ends_it_cleanly(workspace: Path, number: signal.Signals) -
     assert (process.returncode, out, err) == (0, "", "")
 
 
+async def _launched(desk: Desk, name: str) -> None:
+    """Write down an agent that another terminal runs: this process."""
+    now = desk.clock.now()
+    await start_session(
+        desk,
+        session_id=SessionId(name),
+        name=name,
+        principal=f"session:{name}",
+        workspace="/",
+        process=None,
+        is_agent=True,
+    )
+    order = Order(prompt="go", cwd="/")
+    await desk.store.runs.add(
+        Run(session_id=SessionId(name), order=order, owner=desk.owners.me, started_at=now)
+    )
+
+
+def test_when_it_stops_it_tells_which_agents_of_other_terminals_are_left(workspace: Path) -> None:
+    async def stop(process: subprocess.Popen[str]) -> str:
+        async with open_desk(find_place()) as desk:
+            await _launched(desk, "tidy")
+            process.send_signal(signal.SIGTERM)
+            return (await asyncio.to_thread(process.communicate, timeout=TIMEOUT_S))[1]
+
+    with hub("--json") as process:
+        ready(process)
+        err = asyncio.run(stop(process))
+    assert err == (
+        "pml: stopped; 1 agent (tidy) still runs and can use no tool until a hub runs on this port again\n"
+    )
+
+
+def test_an_agent_that_was_launched_before_it_may_have_its_own_hub_and_is_not_named(workspace: Path) -> None:
+    async def serve_and_stop() -> str:
+        async with open_desk(find_place()) as desk:
+            await _launched(desk, "tidy")
+            with hub("--json") as process:
+                await asyncio.to_thread(ready, process)
+                process.send_signal(signal.SIGTERM)
+                return (await asyncio.to_thread(process.communicate, timeout=TIMEOUT_S))[1]
+
+    assert asyncio.run(serve_and_stop()) == ""
+
+
+def test_a_broken_file_is_told_in_one_line(workspace: Path) -> None:
+    (workspace / ".pml.json").write_text("{")
+    with hub("--json") as process:
+        ready(process)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=TIMEOUT_S)
+    (line,) = err.splitlines()
+    assert line.startswith("warning: ")
+    assert ".pml.json" in line
+
+
 def test_people_are_told_where_it_is_and_what_to_do_next(workspace: Path) -> None:
     with hub() as process:
         assert process.stdout is not None
@@ -135,7 +197,7 @@ def test_a_taken_port_is_told_with_who_has_it(
         (["--host", "192.0.2.1", "--insecure"], 1, "cannot listen"),
         (["--host", "::"], 2, "tokens would travel unencrypted"),
         (["--tls-cert", "a.pem"], 2, "go together"),
-        (["--tls-cert", "a.pem", "--tls-key", "b.pem"], 1, "cannot use the certificate"),
+        (["--tls-cert", "a.pem", "--tls-key", "b.pem"], 1, "cannot use the certificate `a.pem`: No such"),
         (["--tls-cert", "a.pem", "--tls-key", "b.pem", "--insecure"], 2, "without a certificate"),
         (["--port", "70000"], 2, "--port: must be a port number"),
         (["--allow-host", "http://a"], 2, "no name of a host"),
@@ -157,6 +219,13 @@ def test_it_serves_https_with_a_certificate(pml: Pml, tmp_path: Path) -> None:
     made = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     more = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
     subprocess.run([openssl, *made, *more], check=True, capture_output=True, timeout=TIMEOUT_S)
+    for files, problem in (
+        ((key, key), f"cannot use the certificate `{key}`"),
+        ((certificate, tmp_path / "none"), f"cannot use the key `{tmp_path / 'none'}`: No such"),
+        ((certificate, certificate), f"cannot use the key `{certificate}`"),
+    ):
+        refused = pml("serve", "--port", "0", "--tls-cert", str(files[0]), "--tls-key", str(files[1]))
+        assert (refused.code, refused.out, problem in refused.err) == (1, "", True), refused.err
     token = pml("token", "create", "--role", "person", "--json").json["token"]
     with hub("--json", "--tls-cert", str(certificate), "--tls-key", str(key)) as process:
         url = ready(process)["url"]

@@ -16,6 +16,8 @@ from pml.core.approvals import SessionId
 from pml.core.identity import TokenRole
 from pml.core.processes import Process
 from pml.host.processes import SystemProcesses
+from pml.service.approvals import Question
+from pml.service.consent import seek_consent
 from pml.service.desk import Desk
 from pml.service.sessions import start_session
 from pml.service.tokens import create_token
@@ -38,7 +40,12 @@ def _in_store(work: Callable[[Desk], Awaitable[object]]) -> None:
 
 
 async def _launch(
-    desk: Desk, session_id: str, *, parent: str | None = None, process: Process | None = None
+    desk: Desk,
+    session_id: str,
+    *,
+    parent: str | None = None,
+    process: Process | None = None,
+    order: Order | None = None,
 ) -> None:
     """Write down an agent as the launcher does. This process is its keeper."""
     await start_session(
@@ -53,7 +60,7 @@ async def _launch(
         role=TokenRole.CHILD,
         waits=True,
     )
-    order = Order(prompt="do\nit", cwd=os.getcwd())
+    order = order or Order(prompt="do\nit", cwd=os.getcwd())
     now = datetime.now(UTC)
     await desk.store.runs.add(
         Run(session_id=SessionId(session_id), order=order, owner=desk.owners.me, started_at=now)
@@ -95,6 +102,47 @@ def test_ended_sessions_are_listed_when_asked_for(pml: Pml) -> None:
     assert "c-other" not in pml("sessions", "list").out
 
 
+def test_the_sessions_of_hubs_are_listed_only_when_asked_for(pml: Pml) -> None:
+    async def fill(desk: Desk) -> None:
+        await start_session(
+            desk,
+            session_id=SessionId("the-hub"),
+            name="hub",
+            principal="hub",
+            workspace=os.getcwd(),
+            process=None,
+            is_agent=True,
+        )
+
+    _in_store(fill)
+    assert pml("sessions", "list").out == "no session runs\n"
+    assert pml("sessions", "list", "--json").json == {"sessions": []}
+    assert "the-hub" in pml("sessions", "list", "--all").out
+
+
+def test_of_an_agent_on_its_own_screen_nothing_is_made_up(pml: Pml) -> None:
+    async def fill(desk: Desk) -> None:
+        await _launch(desk, "a-screen", order=Order(prompt="", cwd=os.getcwd(), is_here=True))
+        await _launch(desk, "b-told")
+        await desk.store.runs.count(SessionId("b-told"), turns=1, cost_usd=0.5)
+
+    _in_store(fill)
+    heads, screen, told = (line.split() for line in pml("sessions", "list").out.splitlines())
+    assert heads == ["SESSION", "ID", "STATE", "WAITING", "TURNS", "COST", "WORKSPACE"]
+    assert screen == ["agent", "a", "a-screen", "running", os.getcwd()]
+    assert told == ["agent", "b", "b-told", "running", "1", "$0.5000", os.getcwd()]
+    shown = pml("sessions", "show", "a-screen").out
+    assert shown.endswith("  on its own screen\n")
+    assert "  1 turn, $0.5000; prompt `do\\nit`\n" in pml("sessions", "show", "b-told").out
+
+
+def test_what_an_agent_says_that_pml_did_not_launch_is_not_heard(pml: Pml) -> None:
+    pml.ask("github:create_issue", session="robot")
+    ran = pml("sessions", "messages", "robot")
+    assert ran.code == 2
+    assert "PML hears only agents that it launched" in ran.err
+
+
 def test_without_sessions_that_is_said(pml: Pml) -> None:
     assert pml("sessions", "list").out == "no session runs\n"
 
@@ -116,6 +164,57 @@ def test_an_id_that_names_none_or_several_is_refused(pml: Pml, given: str, code:
 
     _in_store(fill)
     assert pml("sessions", "show", given).code == code
+
+
+def test_a_session_is_found_by_its_name_the_living_first(pml: Pml) -> None:
+    async def fill(desk: Desk) -> None:
+        for session_id in ("x-old", "x-new", "y-one", "y-two", "y-three"):
+            await _launch(desk, session_id)
+        for session_id in ("x-old", "y-one"):
+            await desk.store.sessions.end(SessionId(session_id), at=datetime.now(UTC))
+
+    _in_store(fill)
+    assert pml("sessions", "show", "agent x", "--json").json["id"] == "x-new"
+    several = pml("sessions", "show", "agent y")
+    assert (several.code, "2 sessions are named `agent y`" in several.err) == (2, True)
+
+
+def test_a_name_that_is_the_start_of_anothers_id_means_neither(pml: Pml) -> None:
+    async def fill(desk: Desk) -> None:
+        await _launch(desk, "3f2a-one")
+        await _launch(desk, "other")
+        await start_session(
+            desk,
+            session_id=SessionId("posing"),
+            name="3f2a",
+            principal="robot",
+            workspace=os.getcwd(),
+            process=None,
+            is_agent=True,
+        )
+
+    _in_store(fill)
+    assert pml("sessions", "stop", "3f2a").code == 2
+    assert pml("sessions", "show", "3f2a-", "--json").json["id"] == "3f2a-one"
+
+
+def test_questions_are_listed_and_shown_with_the_name_of_their_session(pml: Pml) -> None:
+    session_id = pml("token", "create", "--role", "session", "--name", "tidy", "--json").json["session"]
+
+    async def ask(desk: Desk) -> None:
+        session = await desk.store.sessions.get(SessionId(session_id))
+        assert session is not None
+        await seek_consent(
+            desk, Question(session=session, tool="a:b", arguments={}), wait_s=0, on_asked=lambda _: None
+        )
+
+    _in_store(ask)
+    (listed,) = pml("approvals", "list", "--session", "tidy", "--json").json["approvals"]
+    shown = pml("approvals", "show", listed["id"], "--json").json
+    assert (listed["session_name"], shown["session_name"]) == ("tidy", "tidy")
+    for out in (pml("approvals", "list").out, pml("approvals", "show", listed["id"]).out):
+        assert f"tidy ({session_id[:8]})" in out
+        assert session_id not in out
 
 
 def test_messages_are_printed_oldest_first_and_visible(pml: Pml) -> None:

@@ -45,11 +45,65 @@ def test_a_token_is_revoked_by_its_id_or_its_text_which_is_not_repeated(pml: Pml
     by_text = pml("token", "revoke", made[1]["token"])
     assert (by_id.code, by_text.code) == (0, 0)
     assert made[1]["token"][-43:] not in by_text.out + by_text.err
-    states = [each["revoked_at"] for each in pml("token", "list", "--json").json["tokens"]]
-    assert None not in states
-    assert "revoked" in pml("token", "list").out
+    states = [each["revoked_at"] for each in pml("token", "list", "--all", "--json").json["tokens"]]
+    assert (len(states), None in states) == (2, False)
+    assert "revoked" in pml("token", "list", "--all").out
+    assert pml("token", "list", "--json").json == {"tokens": []}
+    assert "no token is valid" in pml("token", "list").out
     unknown = pml("token", "revoke", "0" * 12)
-    assert unknown.code == 5
+    assert (unknown.code, "pml token list" in unknown.err) == (5, True)
+
+
+def test_the_start_of_an_id_is_enough_to_revoke_if_only_one_begins_so(pml: Pml) -> None:
+    ids = [pml("token", "create", "--role", "person", "--json").json["id"] for _ in range(17)]
+    begins = [each[0] for each in ids]
+    several = next(first for first in begins if begins.count(first) > 1)
+    assert pml("token", "revoke", several).code == 2
+    assert pml("token", "revoke", "").code == 5
+    assert len(pml("token", "list", "--json").json["tokens"]) == 17
+    assert pml("token", "revoke", ids[0][:11]).out.startswith(f"revoked {ids[0]}")
+    assert "valid" in pml("token", "list").out
+
+
+def test_what_may_be_a_token_is_not_repeated_though_there_is_none(pml: Pml) -> None:
+    token = pml("token", "create", "--role", "person", "--json").json["token"]
+    ran = pml("token", "revoke", f"x{token}")
+    assert ran.code == 5
+    assert token[-43:] not in ran.out + ran.err
+
+
+@promise("token:revocable")
+def test_a_session_ends_with_its_token_and_begins_anew_with_another(pml: Pml) -> None:
+    def make() -> str:
+        ran = pml("token", "create", "--role", "session", "--session", "nightly", "--json")
+        assert ran.code == 0, ran.out
+        return ran.json["id"]
+
+    def state() -> str:
+        return pml("sessions", "show", "nightly", "--json").json["state"]
+
+    for _ in range(3):
+        made = make()
+        assert state() == "connected"
+        assert "the session nightly ended with it" in pml("token", "revoke", made).out
+        assert state() == "ended"
+    first, second = make(), make()
+    assert "ended" not in pml("token", "revoke", first).out
+    assert state() == "connected"
+    assert "the session nightly ended with it" in pml("token", "revoke", second).out
+
+
+def test_a_session_that_no_token_began_does_not_begin_anew(pml: Pml) -> None:
+    made = pml("token", "create", "--role", "session", "--session", "nightly", "--json").json["id"]
+    pml("token", "revoke", made)
+    other = pml("token", "create", "--role", "child", "--session", "nightly")
+    assert (other.code, "choose another id" in other.err) == (1, True)
+
+
+def test_how_long_it_lasts_is_told_alike_whatever_is_wrong(pml: Pml) -> None:
+    told = {pml("token", "create", "--role", "person", "--ttl", ttl).err for ttl in ("x", "0", "9" * 30)}
+    assert len(told) == 1
+    assert "must be a number of seconds from 1 to 315360000" in told.pop()
 
 
 @pytest.mark.parametrize(

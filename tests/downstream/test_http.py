@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pml.core.identity import TokenRole
+from pml.core.identity import TokenId, TokenRole
 from pml.core.values import MAX_BYTES, JsonObject
 from pml.downstream import http, http_rules, http_visits, streams
 from pml.downstream.connection import ConnectionGone
@@ -751,3 +751,67 @@ def http_visit(web: Web) -> Any:
 
 def open_streams(web: Web) -> int:
     return len(vars(web.endpoint)["_readers"])
+
+
+# Tokens that count no longer, and streams of another life
+
+
+async def _dead(token_id: TokenId) -> bool:
+    return False
+
+
+async def _live(token_id: TokenId) -> bool:
+    return True
+
+
+@promise("token:revocable")
+async def test_what_is_open_for_a_token_that_counts_no_longer_ends(web: Web, no_moment: None) -> None:
+    waiting(web)
+    client = await web.shake_hands()
+    knock, standalone = client.post(READING), client.get()
+    await knock.until(lambda: len(knock.events) == 1)
+    await standalone.until(lambda: standalone.status == 200)
+    await web.endpoint.end_dead(_live)
+    await web.settle()
+    assert not knock.is_complete
+    await web.endpoint.end_dead(_dead)
+    assert (await knock.done()).messages[-1]["error"]["message"] == "request cancelled"
+    await standalone.done()
+
+
+@promise("token:revocable")
+async def test_a_stream_that_was_taken_up_again_ends_with_its_token_too(web: Web, no_moment: None) -> None:
+    waiting(web)
+    client = await web.shake_hands()
+    knock = client.post(READING)
+    await knock.until(lambda: len(knock.events) == 1)
+    resumed = client.get(last_event_id=knock.events[0][0])  # while the first still reads
+    await resumed.until(lambda: resumed.status == 200)
+    await web.settle()
+    await web.endpoint.end_dead(_dead)
+    assert (await resumed.done()).messages[-1]["error"]["message"] == "request cancelled"
+
+
+@promise("http:answers-survive-a-cut")
+async def test_after_a_restart_each_stream_is_taken_up_for_its_own_request(web: Web, no_moment: None) -> None:
+    async def echo(method: str, params: JsonObject, on_progress: Any) -> bytes:
+        await release.wait()
+        return text_result(str(params["arguments"]))
+
+    release = asyncio.Event()
+    web.servers.named["files"].answer = echo
+    client = await web.shake_hands()
+    knocks = {id: client.post(call(READ, {"path": "a"}, id)) for id in (11, 12)}
+    for id, knock in knocks.items():
+        await knock.until(lambda knock=knock: len(knock.events) == 1)
+        exchange = http_visit(web).sessions[client.id].origin.running[id]
+        exchange.again = f"again-{id}"
+        exchange.notify("notifications/x", {})
+        await knock.until(lambda knock=knock: len(knock.events) == 2)
+        await knock.vanish()
+    web.restart()
+    resumed = {id: client.get(last_event_id=knocks[id].events[-1][0]) for id in (12, 11)}
+    release.set()
+    for id, got in resumed.items():
+        assert f"again-{id}" in text_of(await got.result())
+        assert got.messages[-1]["id"] == id

@@ -14,15 +14,18 @@ from pml.core.identity import TokenRole
 from pml.core.ports import ApprovalQuery, Session
 from pml.core.values import Json, JsonObject
 from pml.downstream import asking, supervision
+from pml.downstream.connection import Exchange, Origin
 from pml.downstream.eras import MODERN, Era
 from pml.downstream.gateway import Gateway
+from pml.downstream.messages import Request
 from pml.downstream.relay import Relay
+from pml.downstream.supervision import until_read
 from pml.service.gate import Gate
 from pml.service.launching import Launcher
 from tests.downstream.parties import FORMS, LATEST, SOON_S, Message, Party, code_of, text_of, tool
 from tests.fakes import FakeAgents
 from tests.promises import promise
-from tests.service.families import Family, gather, join
+from tests.service.families import Asker, Family, gather, join
 from tests.service.offices import Office
 
 BASH: JsonObject = {"tool_name": "Bash", "input": {"command": "ls"}, "tool_use_id": "use-1"}
@@ -597,3 +600,31 @@ async def test_nobody_stops_who_is_not_below_it(hub: Hub) -> None:
     session = await hub.office.desk.store.sessions.get(SessionId(launched["session_id"]))
     assert session is not None
     assert session.ended_at is None
+
+
+@promise("permit:same-tool-use-attaches")
+async def test_an_answer_waits_until_somebody_reads_it() -> None:
+    class Reader:
+        congested = False
+        gone = True
+
+        def write(self, line: bytes, *, alone: bool = False, lasting: bool = True) -> None: ...
+
+    sink = Reader()
+    exchange = Exchange(Request(1, "tools/call", {}), Origin(), sink, None)
+    waiting = asyncio.ensure_future(until_read(exchange))
+    done, _ = await asyncio.wait({waiting}, timeout=0.2)
+    assert not done
+    sink.gone = False
+    await asyncio.wait_for(waiting, SOON_S)
+
+
+@promise("supervise:own-descendants-only")
+async def test_nobody_goes_on_with_the_question_of_another_session(hub: Hub) -> None:
+    sibling = await hub.sit(hub.family.sibling)
+    asker = Asker(hub.office, hub.family.child)
+    record = await asker.question()
+    said = await sibling.permit({"approval_id": record.id})
+    assert said["behavior"] == "deny"
+    assert "ls -la" not in json.dumps(said)
+    await asker.lose()

@@ -118,7 +118,7 @@ async def test_a_decision_that_is_not_understood_decides_nothing(rig: HubRig, mo
     ("more", "message"),
     [
         ({"input": {}}, "there is no `input` here"),
-        ({"`a\n`": 1}, "there is no `\\x60a\\n\\x60` here"),
+        ({"`a\n`": 1}, "there is no ``a\\n`` here"),
         ({"scope": "forever"}, "`scope` must be once, session or always"),
         ({"scope": 1}, "`scope` must be once, session or always"),
         ({"allow": "yes"}, "`allow` must be true or false"),

@@ -282,14 +282,13 @@ async def test_the_root_tells_everybody_where_to_go_on_and_nothing_secret(rig: H
 @pytest.mark.parametrize(
     "path",
     [
-        *("//", "/%2f", "/.", "/?/health", "/index.html", "/health/", "//health", "/health/../api/approvals"),
-        *("/api", "/api/approvals", "/mcp", "/events", "/metrics"),
+        *("/%2f", "/%2e", "/%00", "/index.html", "/health/", "/health%2f", "/Health", "/api/../health/x"),
+        *("/api", "/api/approvals", "/api/approvals?/health", "/mcp", "/events", "/metrics"),
     ],
 )
 async def test_only_the_root_and_health_are_open(rig: HubRig, path: str) -> None:
     got = await rig.send("GET", path, None)
-    assert got.status == (200 if path == "/?/health" else 401)
-    assert path == "/?/health" or got.json["error"]["message"] == "no token that counts was sent"
+    assert (got.status, got.json["error"]["message"]) == (401, "no token that counts was sent")
 
 
 async def test_a_token_appears_in_no_answer_and_in_no_log(rig: HubRig) -> None:

@@ -1,12 +1,16 @@
 """Rules, grants, sessions, servers and the audit log over HTTP, and the numbers."""
 
+import asyncio
+
 import pytest
 
 from pml.core.agents import Message, MessageKind
-from pml.core.approvals import SessionId
-from pml.core.identity import TokenRole
+from pml.core.approvals import SessionId, instant
+from pml.core.identity import TokenRole, read_token
 from pml.core.values import Json
+from pml.service.approvals import pending
 from tests.hub.hubs import KID, HubRig
+from tests.promises import promise
 
 
 async def test_a_person_adds_explains_and_removes_rules(rig: HubRig) -> None:
@@ -105,6 +109,9 @@ async def test_a_person_launches_looks_at_and_stops_an_agent(rig: HubRig) -> Non
     session_id = SessionId(launched["id"])
     said = Message(session_id=session_id, kind=MessageKind.TEXT, text="found it", at=rig.office.clock.now())
     stored = await rig.desk.store.runs.say(said)
+    await rig.desk.store.runs.count(session_id, turns=1, cost_usd=0.1 + 0.2)
+    shown = (await rig.send("GET", f"/api/sessions/{session_id}")).json
+    assert (shown["run"]["turns"], shown["run"]["cost_usd"]) == (1, 0.3)
     messages = (await rig.send("GET", f"/api/sessions/{session_id}/messages")).json["messages"]
     assert [(each["kind"], each["text"]) for each in messages] == [("text", "found it")]
     after = await rig.send("GET", f"/api/sessions/{session_id}/messages?after={stored.seq}")
@@ -135,6 +142,7 @@ async def test_the_audit_log_is_read_and_verified(rig: HubRig) -> None:
     await rig.decide(asked)
     got = await rig.send("GET", f"/api/audit?approval={asked.id}")
     assert [each["kind"] for each in got.json["entries"]] == ["approval.requested", "approval.allowed"]
+    assert {each["at"] for each in got.json["entries"]} == {instant(rig.office.clock.now())}
     first = await rig.send("GET", "/api/audit?after=0&limit=1")
     assert len(first.json["entries"]) == 1
     verified = (await rig.send("GET", "/api/audit/verify")).json
@@ -169,3 +177,23 @@ async def test_the_numbers_count_decisions_of_every_channel_and_no_value_of_a_re
     assert 'pml_decisions_total{by="person",outcome="allowed"} 2\n' in again
     assert "secret" not in text
     assert "process_resident_memory_bytes" in text
+
+
+@promise("token:revocable")
+async def test_a_hook_that_waits_hears_nothing_once_its_token_counts_no_longer(rig: HubRig) -> None:
+    asks = {
+        "hook_event_name": "PreToolUse",
+        "tool_name": "Bash",
+        "tool_input": {"command": "make"},
+        "tool_use_id": "use-9",
+    }
+    hook = asyncio.ensure_future(rig.send("POST", "/api/hook", TokenRole.CHILD, json=asks))
+    async with asyncio.timeout(10):
+        with rig.desk.store.changes.watch() as changes:
+            while not (waiting := await pending(rig.desk)):
+                await changes.wait(1.0)
+    read = read_token(rig.tokens[TokenRole.CHILD])
+    assert read is not None
+    await rig.desk.store.tokens.revoke(read[0], at=rig.desk.clock.now(), by=None)
+    await rig.decide(waiting[-1])
+    assert (await hook).status == 403

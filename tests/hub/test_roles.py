@@ -1,8 +1,11 @@
 """Who gets in where: every path, every method of the table, every role, and nobody at all."""
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
+import msgspec
 import pytest
 
 from pml.core.approvals import Approval, SessionId
@@ -10,11 +13,23 @@ from pml.core.config import FileKind
 from pml.core.identity import TokenRole
 from pml.core.values import Json
 from pml.hub.api import ROUTES
+from pml.hub.api_approvals import BatchBody, DecisionBody
+from pml.hub.api_rules import AddBody, ExplainBody, RemoveBody
+from pml.hub.api_sessions import LaunchBody
 from tests.hub.hubs import KID, OTHER, STRANGER, TOP, HubRig
 from tests.promises import promise
 
 Body = Callable[[Approval], Json]
 
+HUB_MD: Final = (Path(__file__).parents[2] / "docs" / "hub.md").read_text(encoding="utf-8")
+TAKES: Final[dict[str, type[msgspec.Struct]]] = {
+    "POST /api/approvals/decisions": BatchBody,
+    "POST /api/approvals/{id}/decision": DecisionBody,
+    "POST /api/rules": AddBody,
+    "POST /api/rules/explain": ExplainBody,
+    "POST /api/rules/remove": RemoveBody,
+    "POST /api/sessions": LaunchBody,
+}
 UNKNOWN: Final = "00000000-0000-4000-8000-00000000ffff"
 ROLES: Final = (None, TokenRole.PERSON, TokenRole.SESSION, TokenRole.CHILD)
 # what each of ROLES is answered; the ids in the paths are those of the session's own child
@@ -64,6 +79,18 @@ BODIES: Final[dict[str, Body]] = {
 
 def test_every_route_has_a_row() -> None:
     assert {f"{route.method} {route.path}" for route in ROUTES} == {row for row in TABLE if "/api/" in row}
+
+
+def test_the_document_has_every_row_with_what_it_takes() -> None:
+    cells = {row: takes for row, takes in re.findall(r"^\| `([A-Z]+ /api/[^`]*)` \| ([^|]*)\|", HUB_MD, re.M)}
+    assert set(cells) == {f"{route.method} {route.path}" for route in ROUTES}
+    for route in ROUTES:
+        told = re.findall(r"\?(\w+)", cells[f"{route.method} {route.path}"]) if route.method == "GET" else []
+        assert [name for name in route.query if name not in told] == []
+    for row, body in TAKES.items():
+        (told,) = re.findall(r"^`\{([^}:]*)", cells[row])
+        fields = msgspec.structs.fields(body)
+        assert told.split(", ") == [f"{field.name}{'' if field.required else '?'}" for field in fields]
 
 
 @promise("hub:token-required")

@@ -81,9 +81,22 @@ class Asker:
         use: str = "use-1",
     ) -> None:
         self._asked = Asked()
+        self.reads = asyncio.Event()  # whether its answer would be heard
+        self.reads.set()
         self.task = asyncio.create_task(
-            permit(office.desk, session, tool_name=tool, input=input, tool_use_id=use, on_asked=self._asked)
+            permit(
+                office.desk,
+                session,
+                tool_name=tool,
+                input=input,
+                tool_use_id=use,
+                on_asked=self._asked,
+                heard=self._heard,
+            )
         )
+
+    async def _heard(self) -> None:
+        await self.reads.wait()
 
     async def question(self) -> Approval:
         """Return the question once it is stored."""

@@ -777,3 +777,31 @@ async def test_who_is_asked_first_is_told_before_the_wait(office: Office, family
     await office.allow(record)
     async with asyncio.timeout(BOUND_S):
         await task
+
+
+@promise("permit:same-tool-use-attaches")
+async def test_an_asker_that_is_cut_off_leaves_the_answer_to_the_one_that_came_back(
+    office: Office, family: Family
+) -> None:
+    cut_off = Asker(office, family.child)
+    record = await cut_off.question()
+    cut_off.reads.clear()
+    back = Asker(office, family.child)
+    await back.question()
+    await respond(office.desk, family.parent, record.id, allow=True)
+    assert (await back.answer()).allow
+    assert not cut_off.task.done()
+    assert (await office.stored(record)).status is State.COMPLETED
+    await cut_off.lose()
+
+
+async def test_an_answer_that_nobody_hears_stays_unused(office: Office, family: Family) -> None:
+    asker = Asker(office, family.child)
+    record = await asker.question()
+    asker.reads.clear()
+    await respond(office.desk, family.parent, record.id, allow=True)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert (await office.stored(record)).status is State.ALLOWED
+    asker.reads.set()
+    assert (await asker.answer()).allow

@@ -84,13 +84,7 @@ def _usual_mode() -> int:
 
 
 def remove_settings(path: Path, *, was: str) -> None:
-    """Remove the file if it still has the text `was`; of a link only what it leads to is emptied.
-
-    Raises: Unavailable.
-    """
-    if path.is_symlink():
-        write_settings(path, _NEW, was=was)
-        return
+    """Remove the file. Raises: Unavailable, also if it no longer has the text `was`."""
     if read_settings(path) != was:
         raise _changed(path)
     try:

@@ -105,7 +105,7 @@ def _changes(place: "Place", command: Sequence[str], *, for_user: bool, remove: 
 
 def _unless_empty(before: str, after: str, path: Path) -> str | None:
     """Return the text, or None where taking PML's out has left nothing: then PML made the file."""
-    return None if after != before and is_empty(after, path) else after
+    return None if after != before and is_empty(after, path) and not path.is_symlink() else after
 
 
 def _write(change: Change) -> None:

@@ -2,12 +2,10 @@
 once, without what reads every other command line. Ctrl-C ends it without a traceback, also while it starts.
 """
 
-import io
-import sys
-from typing import Any, Final, cast
+import sys  # and no more here: what is imported before `entry` is not guarded
 
-_INTERRUPTED: Final = 130  # as in `pml.cli.exits`, which may be what was being imported
-_BLOCK: Final = 2  # of a hook: any other code can let the tool run
+_INTERRUPTED = 130  # as in `pml.cli.exits`, which may be what was being imported
+_BLOCK = 2  # of a hook: any other code can let the tool run
 
 
 def entry() -> None:
@@ -20,6 +18,9 @@ def entry() -> None:
 
 
 def _run(words: list[str]) -> None:
+    import io
+    from typing import Any, cast
+
     stream: object = sys.stdout
     if isinstance(stream, io.TextIOWrapper):  # what a terminal cannot show must not end a command
         cast("io.TextIOWrapper[Any]", stream).reconfigure(errors="backslashreplace")

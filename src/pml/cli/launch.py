@@ -7,7 +7,9 @@ import argparse
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncGenerator, Generator, Sequence
 from dataclasses import replace
@@ -16,7 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 from pml.cli.exits import Exit
 from pml.cli.output import complain
-from pml.core.errors import Invalid, MayNotDecide
+from pml.cli.serve import warn_broken
+from pml.core.errors import Invalid, MayNotDecide, Unavailable
 from pml.core.text import quote, visible
 from pml.core.values import JsonObject
 
@@ -36,6 +39,7 @@ examples:
 
 exit codes: that of claude; 130 interrupted"""
 CLIENT: Final = "claude"
+_TOLD_BY_CLAUDE: Final = ("--version", "-v", "--help", "-h")
 _TIMEOUT_S: Final = (1, 24 * 3600)
 _SIGNALLED: Final = 128  # added to the number of a signal, as shells do
 
@@ -62,11 +66,15 @@ async def run(args: argparse.Namespace) -> int:
     from pml.app import find_place
 
     client, *words = _command(args.words)
+    if words and words[0] in _TOLD_BY_CLAUDE:
+        return _run_plainly(_found(client), words)
+    _refuse_command(words)
     typed = read_typed(words, loopback=args.loopback)
     place = find_place(args.workspace)
     await _guard(place)
+    claude = _found(client)
     async with _hub(place) as url:
-        agents = _agents(place, url, client, typed)
+        agents = _agents(place, url, claude, typed)
         outcome = await _launch(args, place, typed, agents)
     return _exit(outcome)
 
@@ -90,20 +98,56 @@ async def _guard(place: "Place") -> None:
     async with open_desk(place) as desk:
         try:
             await guard_person(desk)
+            await warn_broken(desk, str(place.workspace))
         except MayNotDecide as exc:
             hint = "an agent launches others with the tool `session_launch`"
             raise MayNotDecide(exc.message, hint=hint) from exc
 
 
-def _agents(place: "Place", url: str, client: str, typed: "Typed") -> "ClaudeHere":
+def _found(client: str) -> str:
+    """Return the path of what was typed as `claude`. Raises: Unavailable if it is not there."""
+    from pml.host.folders import absolute_only
+
+    if os.sep in client:
+        found = shutil.which(os.path.abspath(client))
+    else:
+        found = shutil.which(client, path=absolute_only(os.environ.get("PATH", os.defpath)))
+    if found is None:
+        hint = "`npm install -g @anthropic-ai/claude-code` installs it; if you have it, put it on the PATH"
+        where = f": {quote(client)} is no program" if os.sep in client else ""
+        raise Unavailable(f"Claude Code was not found{where}", hint=hint)
+    return found
+
+
+def _run_plainly(claude: str, words: Sequence[str]) -> int:
+    """Let claude tell of itself, at this terminal and without a session: it runs no tool for that."""
+    from pml.agents.environment import environment_of
+
+    code = subprocess.run([claude, words[0]], env=environment_of(os.environ, is_persons=True)).returncode
+    return code if code >= 0 else _SIGNALLED - code
+
+
+def _refuse_command(words: Sequence[str]) -> None:
+    """Raise Invalid for one of claude's own commands, which would otherwise be taken for a prompt."""
+    from pml.agents.command_line import read_typed
+
+    if not words or words[0].startswith("-"):
+        return
+    try:
+        read_typed(words[:1], loopback=False)
+    except Invalid as exc:
+        raise Invalid(
+            f"{quote(words[0])} is a command of claude; `pml launch` runs prompts, not claude's own commands",
+            hint=exc.hint,
+        ) from exc
+
+
+def _agents(place: "Place", url: str, claude: str, typed: "Typed") -> "ClaudeHere":
     from pml.agents.claude_here import ClaudeHere
     from pml.agents.given import given_pieces
     from pml.app import open_agents
 
-    parts = open_agents(place, hub_url=lambda: url).parts
-    if os.sep in client:
-        path = os.path.abspath(client)
-        parts = replace(parts, find_claude=lambda: path)
+    parts = replace(open_agents(place, hub_url=lambda: url).parts, find_claude=lambda: claude)
     return ClaudeHere(parts, typed, show=_show, complain=_show_error, given=given_pieces())
 
 
@@ -111,13 +155,18 @@ async def _launch(
     args: argparse.Namespace, place: "Place", typed: "Typed", agents: "ClaudeHere"
 ) -> "Outcome":
     from pml.app import open_desk, person
+    from pml.cli.launch_watch import telling_questions
     from pml.service.launching import Launcher, close_left_runs
 
     if args.loopback:
         complain("pml: what it asks for waits for an answer: `pml approvals list`, in another terminal")
     async with open_desk(place) as desk:
         await close_left_runs(desk, agents)
-        with contextlib.nullcontext() if typed.is_headless else _without_interrupts():
+        async with contextlib.AsyncExitStack() as stack:
+            if not typed.is_headless:
+                stack.enter_context(_without_interrupts())
+            elif args.loopback and sys.stderr.isatty():
+                await stack.enter_async_context(telling_questions(desk))
             return await Launcher(desk, agents).run_here(
                 _order(args, place, typed),
                 name=args.name or typed.value("--name"),

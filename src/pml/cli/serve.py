@@ -2,20 +2,23 @@
 
 import argparse
 import asyncio
+import contextlib
 import os
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pml.cli.exits import Exit, exit_of
-from pml.cli.output import complain, print_error, print_json, say
+from pml.cli.output import complain, count, print_error, print_json, say
 from pml.cli.parsing import port_number
 from pml.cli.running import until_done
-from pml.core.errors import Invalid, PmlError
+from pml.core.errors import Invalid, PmlError, Unavailable
 from pml.core.text import quote, visible
 from pml.core.values import JsonObject
 
 if TYPE_CHECKING:
+    from pml.service.desk import Desk
     from pml.web.serving import Tls
 
 EXAMPLES = """Every request needs a token: `pml token create` makes one. Only this machine reaches the hub,
@@ -75,9 +78,12 @@ async def _serve(args: argparse.Namespace) -> int:
     from pml.web.serving import url_of
 
     tls = _tls(args)
+    if tls is not None:
+        _check_usable(tls)
     place = find_place(args.workspace)
     async with open_desk(place) as desk:
         await guard_person(desk)
+        await warn_broken(desk, str(place.workspace))
 
     async def servers(workspace: str) -> JsonObject:
         return await servers_json(hub.desk, replace(place, workspace=Path(workspace)))
@@ -88,9 +94,13 @@ async def _serve(args: argparse.Namespace) -> int:
         port = listening.getsockname()[1]
         allowed = allowed_names(args.host, port, scheme=scheme, more=args.allow_host)
         async with open_hub(place, url=url, allowed=allowed, servers=servers) as hub:
-            announce(Presence(url=url, pid=os.getpid(), started_at=hub.desk.clock.now()))
+            since = hub.desk.clock.now()
+            announce(Presence(url=url, pid=os.getpid(), started_at=since))
             _tell(url, args, home=str(place.home))
-            await serve_hub(hub.app, listening, on_stop=hub.stop, tls=tls)
+            try:
+                await serve_hub(hub.app, listening, on_stop=hub.stop, tls=tls)
+            finally:
+                await _tell_left(hub.desk, since=since)
     return Exit.OK
 
 
@@ -111,6 +121,54 @@ def _tls(args: argparse.Namespace) -> "Tls | None":
             hint="give --tls-cert and --tls-key, or accept it with --insecure",
         )
     return None
+
+
+def _check_usable(tls: "Tls") -> None:
+    """Raise Unavailable, naming the file, for a certificate or a key that cannot be served with."""
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    hint = "both must be PEM files, and the key not locked with a passphrase"
+    what, path = "certificate", tls.certificate
+    try:
+        with open(path, "rb"):
+            context.load_verify_locations(path)
+        what, path = "key", tls.key
+        with open(path, "rb"):
+            context.load_cert_chain(tls.certificate, tls.key, password=lambda: "")
+    except OSError as exc:  # an SSLError is one
+        why = exc.reason if isinstance(exc, ssl.SSLError) else exc.strerror
+        raise Unavailable(f"cannot use the {what} {quote(path)}: {why or exc}", hint=hint) from exc
+
+
+async def warn_broken(desk: "Desk", workspace: str) -> None:
+    """Tell of files whose rules and servers cannot be read."""
+    from pml.service.policy import current_policy
+
+    for error in (await current_policy(desk, workspace)).broken:
+        complain(f"warning: {visible(error.message)}; until it is mended its denies and servers are unknown")
+
+
+async def _tell_left(desk: "Desk", *, since: datetime) -> None:
+    """Tell which agents of other terminals are left without a hub.
+
+    Those that were launched before this hub began may have one of their own.
+    """
+    with contextlib.suppress(PmlError):  # it ends all the same
+        left = [
+            run.session_id
+            for run in await desk.store.runs.live()
+            if run.owner != desk.owners.me and run.started_at >= since and desk.owners.alive(run.owner)
+        ]
+        sessions = [await desk.store.sessions.get(session_id) for session_id in left]
+        names = [visible(session.name) for session in sessions if session is not None]
+        if names:
+            agents = count(len(names), "agent")
+            verbs = "runs and can" if len(names) == 1 else "run and can"
+            complain(
+                f"pml: stopped; {agents} ({', '.join(names)}) still {verbs} use no tool "
+                "until a hub runs on this port again"
+            )
 
 
 def _tell(url: str, args: argparse.Namespace, *, home: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pml.cli.cards import short, span
 from pml.cli.exits import Exit
 from pml.cli.opening import opened
-from pml.cli.output import Shown, print_json, print_table, say
+from pml.cli.output import Shown, count, print_json, print_table, say
 from pml.cli.verbs import Verbs, run_verb
 from pml.core.agents import ENDED_RUN, Message, Run
 from pml.core.approvals import SessionId, State, instant
@@ -31,6 +31,7 @@ EXAMPLES = """examples:
 
 exit codes: 0 ok, 1 failed, 2 usage, 5 not found"""
 _PAGE: Final = 1000
+_HUB: Final = "hub"  # the principal of a hub's own session
 _LOOK_AGAIN_S: Final = 1.0  # a message may come from another process whose hint was lost
 
 
@@ -62,7 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     listing = verbs.add(
         "list", "list the sessions of all agents, each beneath the one that started it", _list
     )
-    listing.add_argument("--all", action="store_true", help="also those that have ended")
+    listing.add_argument("--all", action="store_true", help="also those that have ended, and hubs")
     showing = verbs.add("show", "show one session", _show)
     messages = verbs.add("messages", "print what a launched agent said and used, oldest first", _messages)
     messages.add_argument("--follow", action="store_true", help="go on until it ends")
@@ -76,14 +77,14 @@ run = run_verb
 
 async def _list(args: argparse.Namespace) -> int:
     async with opened(args) as desk:
-        sessions = await _all_sessions(desk) if args.all else await desk.store.sessions.live()
+        sessions = await (_all_sessions(desk) if args.all else _live_agents(desk))
         found = [await _standing(desk, session) for session in sessions]
     if args.json:
         print_json({"sessions": [each.as_json() for each in found]})
     elif not found:
         say("nothing here yet" if args.all else "no session runs")
     else:
-        columns = ("session", "id", "state", "waiting", "turns", "cost", "workspace")
+        columns = ("SESSION", "ID", "STATE", "WAITING", "TURNS", "COST", "WORKSPACE")
         print_table(columns, [_row(depth, each) for depth, each in _tree(found)])
     return Exit.OK
 
@@ -101,9 +102,11 @@ async def _show(args: argparse.Namespace) -> int:
     say(f"  {session.role} in {visible(session.workspace)}{parent}")
     say(f"  since {instant(session.started_at)} ({span((now - session.started_at).total_seconds())} ago)")
     if found.waiting:
-        say(f"  waits for {found.waiting} answers: `pml approvals list --session {session.id}`")
+        say(f"  waits for {count(found.waiting, 'answer')}: `pml approvals list --session {session.id}`")
     if run is not None:
-        say(f"  {run.turns} turns, {_cost(run)}; prompt {quote(run.order.prompt)}")
+        known = [f"{count(run.turns, 'turn')}, {_cost(run)}"] if _is_counted(run) else []
+        known += [f"prompt {quote(run.order.prompt)}"] if run.order.prompt else []
+        say(f"  {'; '.join(known) or 'on its own screen'}")
         if run.result is not None:
             say(f"  result: {visible(run.result)}")
     return Exit.OK
@@ -112,7 +115,7 @@ async def _show(args: argparse.Namespace) -> int:
 async def _messages(args: argparse.Namespace) -> int:
     async with opened(args) as desk:
         session = await find_session(desk, args.id)
-        await _launched(desk, session)
+        await _launched(desk, session, hint="PML hears only agents that it launched")
         seen, told = 0, list[Message]()
         with desk.store.changes.watch() as changes:
             while True:
@@ -156,6 +159,10 @@ async def _stop(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
+async def _live_agents(desk: "Desk") -> list[Session]:
+    return [session for session in await desk.store.sessions.live() if session.principal != _HUB]
+
+
 async def _all_sessions(desk: "Desk") -> list[Session]:
     found: list[Session] = []
     while page := await desk.store.sessions.page(
@@ -188,14 +195,13 @@ async def find_session(desk: "Desk", given: str) -> Session:
     return next(iter(found.values()))
 
 
-async def _launched(desk: "Desk", session: Session) -> Run:
+async def _launched(
+    desk: "Desk", session: Session, *, hint: str = "it ends with the client that opened it"
+) -> Run:
     """Raises: Invalid if PML did not launch it."""
     run = await desk.store.runs.get(session.id)
     if run is None:
-        raise Invalid(
-            f"session {quote(session.name)} was not launched by PML",
-            hint="it ends with the client that opened it",
-        )
+        raise Invalid(f"session {quote(session.name)} was not launched by PML", hint=hint)
     return run
 
 
@@ -222,9 +228,14 @@ def _tree(found: Sequence[_Standing]) -> Iterator[tuple[int, _Standing]]:
 def _row(depth: int, each: _Standing) -> tuple[str, ...]:
     run = each.run
     name = Shown("  " * depth + visible(each.session.name))
-    turns, cost = ("", "") if run is None else (str(run.turns), _cost(run))
+    turns, cost = ("", "") if run is None or not _is_counted(run) else (str(run.turns), _cost(run))
     waiting = str(each.waiting) if each.waiting else ""
     return name, short(each.session.id), each.state, waiting, turns, cost, each.session.workspace
+
+
+def _is_counted(run: Run) -> bool:
+    """Tell whether turns and cost are known: an agent on its own screen tells nobody."""
+    return bool(run.turns) or not run.order.is_here
 
 
 def _cost(run: Run) -> str:

@@ -8,9 +8,9 @@ from pml.cli.opening import opened
 from pml.cli.output import print_json, print_table, say
 from pml.cli.verbs import Verbs, run_verb
 from pml.core.approvals import SessionId, instant
-from pml.core.errors import Invalid
-from pml.core.identity import Token, TokenId, TokenRole, read_token
-from pml.core.text import visible
+from pml.core.errors import Invalid, NotFound
+from pml.core.identity import Token, TokenRole, read_token
+from pml.core.text import quote, visible
 from pml.core.wire import token_json
 
 if TYPE_CHECKING:
@@ -30,11 +30,15 @@ _CREATE: Final = """examples:
   pml token create --role session --session nightly --json"""
 _LIST: Final = """examples:
   pml token list
-  pml token list --json | jq '.tokens[] | select(.revoked_at == null)'"""
+  pml token list --all                     also what is revoked or expired
+  pml token list --json | jq '.tokens[].id'"""
 _REVOKE: Final = """A session that was started for the token ends with it.
 
 examples:
-  pml token revoke 3f2a9c0d1e4b"""
+  pml token revoke 3f2a9c0d1e4b
+  pml token revoke 3f2a                    the start of its id is enough"""
+
+_ID_LENGTH: Final = 12
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -50,10 +54,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     create.add_argument("--parent", metavar="ID", help="the session above the one that is started")
     create.add_argument("--name", metavar="N", help="what lists and decisions call its holder")
-    create.add_argument("--ttl", type=int, metavar="SECONDS", help="how long it counts (default: no end)")
-    verbs.add("list", "list tokens, oldest first, without their text", list_tokens, epilog=_LIST)
+    create.add_argument(
+        "--ttl", type=_lasting, metavar="SECONDS", help="how long it counts (default: no end)"
+    )
+    listing = verbs.add("list", "list tokens, oldest first, without their text", list_tokens, epilog=_LIST)
+    listing.add_argument("--all", action="store_true", help="also those that are revoked or have expired")
     revoke = verbs.add("revoke", "let a token count no longer", revoke_one, epilog=_REVOKE)
-    revoke.add_argument("id", metavar="ID", help="the token's id, as lists have it")
+    revoke.add_argument("id", metavar="ID", help="the token's id, or the start of it")
     revoke.set_defaults(is_hushed=True)  # somebody may give the token itself
 
 
@@ -107,10 +114,13 @@ async def list_tokens(args: argparse.Namespace) -> int:
 
     async with opened(args) as desk:
         await guard_person(desk)
-        found = await desk.store.tokens.all()
         now = desk.clock.now()
+        every = await desk.store.tokens.all()
+    found = [token for token in every if args.all or token.is_live(now)]
     if args.json:
         print_json({"tokens": [token_json(token) for token in found]})
+    elif not found and every:
+        say("no token is valid: `--all` shows those that were")
     elif not found:
         say("no tokens yet: `pml token create --role person` makes one")
     else:
@@ -121,7 +131,7 @@ async def list_tokens(args: argparse.Namespace) -> int:
                 [each.id, each.role, each.name, each.session_id or "-", instant(each.created_at), state]
                 for each in found
                 for state in [
-                    "counts" if each.is_live(now) else "expired" if each.revoked_at is None else "revoked"
+                    "valid" if each.is_live(now) else "expired" if each.revoked_at is None else "revoked"
                 ]
             ],
         )
@@ -134,16 +144,48 @@ async def revoke_one(args: argparse.Namespace) -> int:
     from pml.service.sessions import guard_person
     from pml.service.tokens import revoke_token
 
-    given = read_token(args.id)
-    token_id = TokenId(args.id) if given is None else given[0]
     async with opened(args) as desk:
         await guard_person(desk)
-        token = await revoke_token(desk, token_id, by=person())
+        found = await _find(desk, args.id)
+        lived = await _is_living(desk, found.session_id)
+        token = await revoke_token(desk, found.id, by=person())
+        has_ended = lived and not await _is_living(desk, found.session_id)
     if args.json:
         print_json(token_json(token))
-    else:
-        say(f"revoked {token.id}{_whose(token)}")
+        return Exit.OK
+    say(f"revoked {token.id}{_whose(token)}")
+    if has_ended:
+        say(f"  the session {visible(token.session_id or '')} ended with it")
     return Exit.OK
+
+
+async def _find(desk: "Desk", given: str) -> Token:
+    """Return the token with this text, this id or this start of its id. Raises: NotFound, Invalid."""
+    read = read_token(given)
+    wanted = given if read is None else read[0]
+    tokens = await desk.store.tokens.all()
+    found = [token for token in tokens if token.id == wanted] or [
+        token for token in tokens if read is None and wanted and token.id.startswith(wanted)
+    ]
+    shown = quote(wanted) if len(wanted) <= _ID_LENGTH else "with that id"  # it may be a token's own text
+    if not found:
+        raise NotFound(f"no token {shown}", hint="`pml token list --all` shows their ids")
+    if len(found) > 1:
+        raise Invalid(f"{len(found)} tokens begin with {shown}", hint="give more of the id")
+    return found[0]
+
+
+async def _is_living(desk: "Desk", session_id: SessionId | None) -> bool:
+    session = None if session_id is None else await desk.store.sessions.get(session_id)
+    return session is not None and session.ended_at is None
+
+
+def _lasting(text: str) -> int:
+    from pml.service.tokens import MAX_TTL_S
+
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) <= MAX_TTL_S):
+        raise argparse.ArgumentTypeError(f"must be a number of seconds from 1 to {MAX_TTL_S}")
+    return int(text)
 
 
 def _whose(token: Token) -> str:

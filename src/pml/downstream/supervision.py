@@ -149,7 +149,7 @@ class Supervision:
                 tool_use_id=text_of(arguments, "tool_use_id", default=""),
                 may_ask=session.waits or not self._gate.is_held,
                 on_asked=lambda record: _tell_asked(exchange, record),
-                heard=lambda: _is_read(exchange),
+                heard=lambda: until_read(exchange),
             )
 
     async def _asked_before(self, approval_id: str) -> JsonObject:
@@ -242,7 +242,7 @@ class Supervision:
 _Answer = Coroutine[Any, Any, JsonObject]
 
 
-async def _is_read(exchange: Exchange) -> None:
+async def until_read(exchange: Exchange) -> None:
     """Return once somebody reads the answer: one whose client is cut off leaves it to who comes back."""
     while exchange.sink.gone:  # noqa: ASYNC110 - a stream has no event for it, and this is rare
         await asyncio.sleep(_READ_S)

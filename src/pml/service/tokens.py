@@ -31,6 +31,7 @@ from pml.service.upkeep import end_session
 MAX_NAME: Final = 100
 MAX_TTL_S: Final = 10 * 365 * 24 * 3600  # longer than that is for ever: leave it out
 _ID_BYTES: Final = 6
+_PRINCIPAL: Final = "token:"
 _BEARER: Final = re.compile(r"bearer +(\S+)", re.IGNORECASE)
 
 
@@ -75,10 +76,17 @@ async def create_agent_token(
     ttl_s: int | None,
     by: Decider,
 ) -> tuple[Token, str]:
-    """As `create_token`, for a session that is started with it if there is none. Raises: the same."""
+    """As `create_token`, for a session that is started with it if there is none.
+
+    One that was started for a token and has ended begins anew, without memory. Raises: the same.
+    """
     token_id = new_token_id()
     check([session_id, name], what="the session's name")
-    if await desk.store.sessions.get(session_id) is None:
+    before = await desk.store.sessions.get(session_id)
+    if before is not None and parent_id not in (None, before.parent_id):
+        raise Conflict(f"session {quote(session_id)} exists already, and keeps the parent it has")
+    if before is None or (before.ended_at is not None and _is_of_token(before)):
+        parent_id = parent_id if before is None else before.parent_id
         if parent_id is not None:
             _refuse_ended(await session_of(desk, parent_id))
         _check_lasting(name, ttl_s)
@@ -86,7 +94,7 @@ async def create_agent_token(
             Session(
                 id=session_id,
                 name=name,
-                principal=token_principal(token_id),
+                principal=token_principal(token_id) if before is None else before.principal,
                 workspace=workspace,
                 parent_id=parent_id,
                 is_agent=True,
@@ -94,8 +102,6 @@ async def create_agent_token(
                 started_at=desk.clock.now(),
             )
         )
-    elif parent_id is not None:
-        raise Conflict(f"session {quote(session_id)} exists already, and keeps the parent it has")
     return await create_token(
         desk, role=role, name=name, session_id=session_id, ttl_s=ttl_s, by=by, token_id=token_id
     )
@@ -128,9 +134,18 @@ async def revoke_token(desk: Desk, token_id: TokenId, *, by: Decider) -> Token:
     if token is None:
         raise NotFound(f"no token {quote(token_id)}")
     session = None if token.session_id is None else await desk.store.sessions.get(token.session_id)
-    if session is not None and session.ended_at is None and session.principal == token_principal(token_id):
+    if session is not None and session.ended_at is None and await _ends_with(desk, session, token_id):
         await end_session(desk, session)
     return token
+
+
+async def _ends_with(desk: Desk, session: Session, token_id: TokenId) -> bool:
+    """Tell whether it was started for this token, or for one of those that have all ceased to count."""
+    if session.principal == token_principal(token_id):
+        return True
+    now = desk.clock.now()
+    others = [each for each in await desk.store.tokens.all() if each.session_id == session.id]
+    return _is_of_token(session) and not any(each.is_live(now) for each in others)
 
 
 def new_token_id() -> TokenId:
@@ -139,7 +154,11 @@ def new_token_id() -> TokenId:
 
 def token_principal(token_id: TokenId) -> str:
     """Return who asks over HTTP: the token."""
-    return f"token:{token_id}"
+    return f"{_PRINCIPAL}{token_id}"
+
+
+def _is_of_token(session: Session) -> bool:
+    return session.principal.startswith(_PRINCIPAL)
 
 
 async def _check(
