@@ -215,6 +215,7 @@ def test_watch_as_json_is_one_object_a_line(pml: Pml) -> None:
     assert allowed["by"]["kind"] == "person"
     assert set(allowed) == {
         "seq", "chain", "n", "at", "kind", "approval", "session", "tool", "by", "detail", "hash",
+            "session_name",
     }  # fmt: skip
 
 

@@ -177,6 +177,14 @@ def test_what_comes_by_a_pipe_is_passed_on_and_the_form_is_the_persons(desk: Mak
     assert "what is this?\\nthe text" in json.dumps(made.api.conversations[0].messages)
 
 
+def test_a_broken_file_is_told_in_one_line(desk: MakeDesk, workspace: Path) -> None:
+    (workspace / ".pml.json").write_text("{")
+    ran = desk().launch(claude=("-p", "hi"))
+    assert (ran.code, ran.out) == (0, f"{LAST_WORD}\n")
+    (line,) = [line for line in ran.err.splitlines() if ".pml.json" in line]
+    assert line.startswith("warning: ")
+
+
 def test_its_exit_code_is_that_of_the_client(desk: MakeDesk) -> None:
     ran = desk(TOUCH).launch("--loopback", claude=("-p", "make it", "--max-turns", "1"))
     assert ran.code == 1

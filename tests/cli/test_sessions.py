@@ -194,7 +194,8 @@ def test_a_name_that_is_the_start_of_anothers_id_means_neither(pml: Pml) -> None
         )
 
     _in_store(fill)
-    assert pml("sessions", "stop", "3f2a").code == 2
+    several = pml("sessions", "stop", "3f2a")
+    assert (several.code, "2 sessions are named `3f2a` or begin with it" in several.err) == (2, True)
     assert pml("sessions", "show", "3f2a-", "--json").json["id"] == "3f2a-one"
 
 

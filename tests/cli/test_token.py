@@ -1,8 +1,14 @@
 """`pml token`: made and shown once, listed without their text, revoked; never by an agent."""
 
+import asyncio
+
 import pytest
 
+from pml.app import find_place, open_desk
 from pml.cli.main import main
+from pml.core.approvals import SessionId
+from pml.service.sessions import start_session
+from pml.service.upkeep import end_session
 from tests.commands import Pml
 from tests.promises import promise
 
@@ -72,6 +78,26 @@ def test_what_may_be_a_token_is_not_repeated_though_there_is_none(pml: Pml) -> N
     assert token[-43:] not in ran.out + ran.err
 
 
+def test_a_session_that_was_started_for_no_token_does_not_begin_anew(pml: Pml) -> None:
+    async def fill() -> None:
+        async with open_desk(find_place()) as desk:
+            session = await start_session(
+                desk,
+                session_id=SessionId("nightly"),
+                name="nightly",
+                principal="session:nightly",
+                workspace=str(find_place().workspace),
+                process=None,
+                is_agent=True,
+            )
+            await end_session(desk, session)
+
+    asyncio.run(fill())
+    ran = pml("token", "create", "--role", "session", "--session", "nightly")
+    assert (ran.code, "has ended" in ran.err, "name another" in ran.err) == (1, True, True)
+    assert pml("token", "list", "--all", "--json").json == {"tokens": []}
+
+
 @promise("token:revocable")
 def test_a_session_ends_with_its_token_and_begins_anew_with_another(pml: Pml) -> None:
     def make() -> str:
@@ -93,7 +119,7 @@ def test_a_session_ends_with_its_token_and_begins_anew_with_another(pml: Pml) ->
     assert "the session nightly ended with it" in pml("token", "revoke", second).out
 
 
-def test_a_session_that_no_token_began_does_not_begin_anew(pml: Pml) -> None:
+def test_a_session_begins_anew_only_in_its_own_role(pml: Pml) -> None:
     made = pml("token", "create", "--role", "session", "--session", "nightly", "--json").json["id"]
     pml("token", "revoke", made)
     other = pml("token", "create", "--role", "child", "--session", "nightly")

@@ -98,7 +98,6 @@ async def _guard(place: "Place") -> None:
     async with open_desk(place) as desk:
         try:
             await guard_person(desk)
-            await warn_broken(desk, str(place.workspace))
         except MayNotDecide as exc:
             hint = "an agent launches others with the tool `session_launch`"
             raise MayNotDecide(exc.message, hint=hint) from exc
@@ -161,6 +160,7 @@ async def _launch(
     if args.loopback:
         complain("pml: what it asks for waits for an answer: `pml approvals list`, in another terminal")
     async with open_desk(place) as desk:
+        await warn_broken(desk, str(place.workspace))
         await close_left_runs(desk, agents)
         async with contextlib.AsyncExitStack() as stack:
             if not typed.is_headless:

@@ -13,7 +13,7 @@ from typing import Final
 from starlette.types import ASGIApp
 
 from pml.core.errors import Invalid, Unavailable
-from pml.core.text import visible
+from pml.core.text import quote
 from pml.core.values import loads_object
 from pml.hub.app import NAME
 from pml.hub.guard import OPEN_PATH
@@ -72,7 +72,7 @@ def _told(found: Listener | None, *, is_hub: bool) -> str:
     what = "another hub, of another PML_HOME" if is_hub else "another program"
     if found is None:
         return f"{what} (of another user: its process cannot be seen)"
-    return f"{what}: process {found.pid} (`{visible(found.command[:_MAX_COMMAND])}`)"
+    return f"{what}: process {found.pid} ({quote(found.command, limit=_MAX_COMMAND)})"
 
 
 if sys.platform == "linux":
