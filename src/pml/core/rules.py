@@ -232,7 +232,7 @@ def runs_code(tool: str, arguments: JsonObject) -> bool:
 
 
 def without_words(tool: str, arguments: JsonObject) -> JsonObject:
-    """Return the arguments that change what runs: `Bash` also says, in other words each time, what it does."""
+    """Return the arguments that change what runs: `Bash` also says, each time anew, what it does."""
     if tool != "Bash":
         return arguments
     return {name: value for name, value in arguments.items() if name != "description"}

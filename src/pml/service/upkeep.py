@@ -69,7 +69,7 @@ async def end_session(desk: Desk, session: Session) -> int:
 
 
 async def _end_sessions(desk: Desk) -> tuple[int, int]:
-    """A session ends with its process; one that has none, but a token, with the session that it belongs to."""
+    """A session ends with its process; one that has but a token, with the session it belongs to."""
     ended = cancelled = 0
     live = await desk.store.sessions.live()
     alive = {session.id for session in live}
