@@ -6,7 +6,7 @@ Imported by the commands that serve or launch: it brings the web framework.
 import asyncio
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -178,15 +178,17 @@ async def _keep_house(desk: Desk, agents: Agents, launcher: Launcher, workspace:
     """Notice what nobody's request would notice, for as long as the hub lives."""
     loop = asyncio.get_running_loop()
     clean_at = loop.time()
-    while True:
-        with suppress(PmlError):
-            await sweep(desk)
-            await launcher.stop_orphans()
-            await close_left_runs(desk, agents)
-            if loop.time() >= clean_at:
-                await clean_up(desk, workspace)
-                clean_at = loop.time() + CLEAN_S
-        await asyncio.sleep(SWEEP_S)
+
+    async def look() -> None:
+        nonlocal clean_at
+        await sweep(desk)
+        await launcher.stop_orphans()
+        await close_left_runs(desk, agents)
+        if loop.time() >= clean_at:
+            await clean_up(desk, workspace)
+            clean_at = loop.time() + CLEAN_S
+
+    await _repeat(look, every_s=SWEEP_S)
 
 
 async def _end_revoked(desk: Desk, endpoint: McpEndpoint) -> None:
@@ -195,19 +197,17 @@ async def _end_revoked(desk: Desk, endpoint: McpEndpoint) -> None:
     async def counts(token_id: TokenId) -> bool:
         return await is_live_token(desk, token_id)
 
-    while True:
-        await asyncio.sleep(REVOKED_S)
-        with suppress(PmlError):
-            await endpoint.end_dead(counts)
+    await _repeat(lambda: endpoint.end_dead(counts), every_s=REVOKED_S)
 
 
 async def _watch_servers(desk: Desk, place: Place, feed: Feed, streams: EventStreams) -> None:
     """Tell readers of events how the servers of all PML processes stand, whenever that changes."""
     known: dict[tuple[OwnerId, str], str] = {}
-    while True:
-        await asyncio.sleep(BOARD_S)
+
+    async def look() -> None:
+        nonlocal known
         if not streams.counts.open_now:
-            continue
+            return
         posted = await asyncio.to_thread(list_servers, place.home)
         now = {(each.owner, each.name): str(each.state) for each in posted}
         for key in known.keys() | now.keys():
@@ -215,6 +215,20 @@ async def _watch_servers(desk: Desk, place: Place, feed: Feed, streams: EventStr
                 state = now.get(key, "stopped")
                 feed.publish(server_changed(key[1], state, at=desk.clock.now()))
         known = now
+
+    await _repeat(look, every_s=BOARD_S)
+
+
+async def _repeat(work: Callable[[], Awaitable[None]], *, every_s: float) -> None:
+    """Do the work again and again; what goes wrong once must not end it for the life of the hub."""
+    while True:
+        try:
+            await work()
+        except PmlError:
+            pass  # the store was busy, or a file could not be read: the next time tells
+        except Exception as exc:
+            _complain(exc)
+        await asyncio.sleep(every_s)
 
 
 async def _end_all(tasks: list[asyncio.Task[None]]) -> None:

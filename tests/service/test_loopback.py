@@ -805,3 +805,50 @@ async def test_an_answer_that_nobody_hears_stays_unused(office: Office, family: 
     assert (await office.stored(record)).status is State.ALLOWED
     asker.reads.set()
     assert (await asker.answer()).allow
+
+
+@promise("permit:same-tool-use-attaches")
+async def test_of_two_that_listen_the_one_that_asked_last_is_answered(office: Office, family: Family) -> None:
+    first = Asker(office, family.child)
+    record = await first.question()
+    second = Asker(office, family.child)
+    await second.question()
+    await respond(office.desk, family.parent, record.id, allow=True)
+    assert (await second.answer()).allow
+    said = await first.answer()
+    assert not said.allow
+    assert office.desk.askers == {}
+
+
+@promise("reserved:person-only")
+async def test_no_parent_edits_a_call_into_pml_from_where_its_agent_works(
+    office: Office, family: Family
+) -> None:
+    (office.workspace / "sub").mkdir()
+    order = msgspec.structs.replace(make_order(), cwd=str(office.workspace / "sub"))
+    await office.desk.store.runs.add(make_run(session_id=family.child.id, order=order))
+    asker = Asker(office, family.child, "NotebookEdit", {"notebook_path": "plan.ipynb"})
+    record = await asker.question()
+    edited = {"notebook_path": "../../pml-home/config.json"}
+    await respond(office.desk, family.parent, record.id, allow=True, updated_input=edited)
+    assert not (await asker.answer()).allow
+    assert (await office.stored(record)).status is State.CANCELLED
+
+
+async def test_who_may_not_ask_is_answered_by_rules_alone(office: Office, family: Family) -> None:
+    office.write_rules(allow=["Read"])
+
+    async def permitted(tool: str) -> Permit:
+        return await permit(
+            office.desk,
+            family.child,
+            tool_name=tool,
+            input={},
+            tool_use_id="use-1",
+            on_asked=lambda _: pytest.fail("nobody may be asked"),
+            may_ask=False,
+        )
+
+    assert (await permitted("Read")).allow
+    assert not (await permitted("Write")).allow
+    assert await questions(office) == []

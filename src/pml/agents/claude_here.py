@@ -12,6 +12,7 @@ from typing import Final
 from pml.agents.claude_code import (
     ASKING,
     NO_SETTINGS,
+    ClaudeCode,
     Hearing,
     Parts,
     config_files,
@@ -20,18 +21,17 @@ from pml.agents.claude_code import (
     server_options,
 )
 from pml.agents.command_line import Typed
-from pml.agents.configs import folder_of, remove_config, write_config
+from pml.agents.configs import remove_config, write_config
 from pml.agents.environment import CALL_S, environment_of
 from pml.agents.starting import Started
 from pml.core.agents import Order, Outcome, RunState, Told
 from pml.core.approvals import SessionId
-from pml.core.processes import Process
 from pml.core.values import JsonObject
 
 _SILENT_S: Final = 3.0  # as long as the client itself would wait
 
 
-class ClaudeHere:
+class ClaudeHere(ClaudeCode):
     """Runs what a person typed. `show` is given what is to be printed, `complain` what goes to stderr."""
 
     def __init__(
@@ -43,24 +43,15 @@ class ClaudeHere:
         complain: Callable[[bytes], None],
         given: AsyncIterator[bytes],
     ) -> None:
-        self._parts = parts
+        super().__init__(parts)
         self._typed = typed
         self._show = show
         self._complain = complain
         self._given = given  # what comes by standard input
 
-    def config_folder(self, session_id: SessionId) -> str:
-        return str(folder_of(self._parts.configs, session_id))
-
-    def remove_config(self, folder: str) -> None:
-        remove_config(Path(folder))
-
-    def kill(self, process: Process) -> None:
-        self._parts.starter.kill(process)
-
     async def run(self, order: Order, *, session_id: SessionId, token: str, told: Told) -> Outcome:
         folder = Path(self.config_folder(session_id))
-        url = self._parts.hub_url()
+        url = self.parts.hub_url()
         asking = ASKING if self._typed.is_headless else hub_hook(url, token)
         try:
             write_config(folder, config_files(url, token, asking if order.is_held else None))
@@ -74,8 +65,8 @@ class ClaudeHere:
         options = headless_options(folder, order)
         lines = self._show if form == "stream-json" else None
         hearing = Hearing(told, is_persons=True, lines=lines, complaints=self._complain)
-        argv = (found_claude(self._parts), *options, *order.arguments)
-        started = await hearing.start(self._parts, argv, cwd=order.cwd, own=folder)
+        argv = (found_claude(self.parts), *options, *order.arguments)
+        started = await hearing.start(self.parts, argv, cwd=order.cwd, own=folder)
         feeding = None
         try:
             await told.started(started.process)
@@ -113,11 +104,11 @@ class ClaudeHere:
         settings = ("--settings", str(folder / "settings.json"), *NO_SETTINGS, "--permission-mode", "default")
         asking = settings if order.is_held else ()
         prompt = ("--", order.prompt) if order.prompt else ()
-        argv = (found_claude(self._parts), *server_options(folder), *asking, *order.arguments, *prompt)
-        started = await self._parts.starter.start_here(
+        argv = (found_claude(self.parts), *server_options(folder), *asking, *order.arguments, *prompt)
+        started = await self.parts.starter.start_here(
             argv,
             cwd=order.cwd,
-            environment=environment_of(self._parts.environ, is_persons=True),
+            environment=environment_of(self.parts.environ, is_persons=True),
             own=str(folder),
         )
         try:

@@ -48,6 +48,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     tool: str
     input: JsonObject
     tool_use_id: str
+    cwd: str | None = None  # where the client is now; an agent may have gone elsewhere than its project
 
 
 def read_asked(text: bytes) -> Asked:
@@ -66,6 +67,7 @@ def read_asked(text: bytes) -> Asked:
         tool=_text(given, "tool_name"),
         input=input,
         tool_use_id=_text(given, "tool_use_id") if is_call else "",
+        cwd=cwd if isinstance(cwd := given.get("cwd"), str) and cwd.startswith("/") else None,
     )
 
 
@@ -179,6 +181,7 @@ async def _permitted(
                 input=asked.input,
                 tool_use_id=asked.tool_use_id,
                 on_asked=hear,
+                cwd=asked.cwd,
             )
             watching.cancel()
     except ExceptionGroup as exc:

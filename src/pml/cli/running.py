@@ -1,7 +1,8 @@
-"""Running a command that waits: SIGTERM, like Ctrl-C, lets it clean up; a second one ends it at once."""
+"""Running a command that waits: SIGTERM and a closed terminal let it clean up as Ctrl-C does, once."""
 
 import asyncio
 import signal
+import sys
 from collections.abc import Coroutine
 from typing import Any
 
@@ -16,4 +17,6 @@ async def until_done(work: Coroutine[Any, Any, int]) -> int:
         loop.call_soon_threadsafe(task.cancel)
 
     signal.signal(signal.SIGTERM, stop)
+    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # else `nohup`
+        signal.signal(signal.SIGHUP, stop)
     return await task

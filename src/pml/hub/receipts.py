@@ -1,7 +1,7 @@
 """Requests that are answered once, however often they come: by their idempotency key.
 
-Only one hub serves a store, so what has a receipt without an answer and is not being answered here was begun
-by a hub that died, and is answered anew.
+As a rule one hub serves a store, so what has a receipt without an answer and is not being answered here was
+begun by a hub that died, and is answered anew.
 """
 
 import asyncio

@@ -260,7 +260,11 @@ async def deliver(desk: Desk, approval_id: ApprovalId, question: Question) -> Ap
     )
     try:
         call = _call(record, question.session, record.updated_input, cwd=question.cwd)
-        refuse_denied(await judge_in_session(desk, question.session, call), record.tool_name)
+        judged = await judge_in_session(desk, question.session, call)
+        refuse_denied(judged, record.tool_name)
+        by = None if record.decided_by is None else record.decided_by.kind
+        if judged.reserved and by is not DeciderKind.PERSON:
+            raise Changed(f"approval `{record.id}` was not a person's to give: {WHY_RESERVED}")
         event = Delivered(at=desk.clock.now(), owner=desk.owners.me, digest=digest)
         return await desk.store.approvals.advance(approval_id, event)
     except (ToolDenied, Changed) as exc:

@@ -153,18 +153,24 @@ async def _use_up(desk: Desk, question: Question) -> Approval | None:
 
 
 async def _answer(asking: _Asking, question: Question, because: MatchedRule | None) -> Approval:
-    desk = asking.desk
+    desk, me = asking.desk, object()
     asked = asyncio.create_task(ask(desk, question, because))
     try:
         record = await asyncio.shield(asked)  # interrupted half-way, nobody would know what was stored
+        desk.askers[record.id] = me
         asking.on_asked(record)
         record = await wait(desk, record.id, timeout_s=asking.wait_s)
         if asking.heard is not None:
             await asking.heard()
+        if asking.may_return and desk.askers.get(record.id) is not me:
+            raise AlreadyClaimed(f"approval `{record.id}` was asked for again since, and is answered there")
     except asyncio.CancelledError:
         with contextlib.suppress(PmlError):
             await _leave(asking, await asked)
         raise
+    finally:
+        if not asked.cancelled() and asked.done() and asked.exception() is None:
+            _forget_asker(desk, asked.result(), me)
     if record.status is State.PENDING:
         await desk.store.workflows.issue(
             Workflow(
@@ -175,6 +181,11 @@ async def _answer(asking: _Asking, question: Question, because: MatchedRule | No
             )
         )
     return record
+
+
+def _forget_asker(desk: Desk, asked: Approval, who: object) -> None:
+    if desk.askers.get(asked.id) is who:
+        del desk.askers[asked.id]
 
 
 async def _leave(asking: _Asking, asked: Approval) -> None:

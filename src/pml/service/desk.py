@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pml.core.approvals import ApprovalId
 from pml.core.ports import Clock, Configs, Ids, Owners, Processes, Store
 
 if TYPE_CHECKING:
@@ -18,4 +19,5 @@ class Desk:
     processes: Processes
     configs: Configs
     home: str  # PML_HOME: a command that names it is a person's to decide
+    askers: dict[ApprovalId, object] = field(default_factory=dict[ApprovalId, object])  # who asked last, here
     policies: "dict[str, Policy]" = field(default_factory=dict[str, "Policy"])  # by workspace; a cache

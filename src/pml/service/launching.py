@@ -132,8 +132,9 @@ class Launcher:
         elif await self._is_kept(session.id):
             outcome = Outcome(state=RunState.STOPPED, exit_code=None, result=reason)
             await close_run(self._desk, self._agents, session, outcome)
-            if session.process is not None:
-                self._agents.kill(session.process)
+            process = (await session_of(self._desk, session.id)).process  # it may only now have been told
+            if process is not None:
+                self._agents.kill(process)
 
     async def stop_orphans(self) -> int:
         """End the agents whose launching session is over: nobody supervises them any more."""

@@ -66,6 +66,7 @@ async def permit(
     input: JsonObject,
     tool_use_id: str,
     on_asked: Callable[[Approval], None],
+    cwd: str | None = None,
     may_ask: bool = True,
     heard: Callable[[], Awaitable[None]] | None = None,
 ) -> Permit:
@@ -75,7 +76,7 @@ async def permit(
     asked. `heard` returns once somebody is there to hear the answer.
     """
     try:
-        question = await _question(desk, session, tool_name, input, tool_use_id)
+        question = await _question(desk, session, tool_name, input, tool_use_id, cwd)
         if not may_ask and not await is_allowed(desk, question):
             return Permit(allow=False, input=input, message=_MAY_NOT_ASK)
         consent = await seek_consent(
@@ -94,7 +95,7 @@ def _denied(tool_name: str, input: JsonObject, denied: ToolDenied) -> Permit:
 
 
 async def _question(
-    desk: Desk, session: Session, tool_name: str, input: JsonObject, tool_use_id: str
+    desk: Desk, session: Session, tool_name: str, input: JsonObject, tool_use_id: str, cwd: str | None
 ) -> Question:
     """Raises: Invalid."""
     tool = str(parse_tool(tool_name))
@@ -111,7 +112,7 @@ async def _question(
             model_may_approve=False,
             parent_may_decide=has_deciding_parent(session, settings, tool),
         ),
-        cwd=None if run is None else run.order.cwd,
+        cwd=run.order.cwd if cwd is None and run is not None else cwd,
     )
 
 
