@@ -852,3 +852,16 @@ async def test_who_may_not_ask_is_answered_by_rules_alone(office: Office, family
     assert (await permitted("Read")).allow
     assert not (await permitted("Write")).allow
     assert await questions(office) == []
+
+
+async def test_two_calls_that_need_the_same_trust_both_go_on(office: Office, family: Family) -> None:
+    office.write_rules(FileKind.WORKSPACE, allow=["Bash"])
+    first = Asker(office, family.child, use="use-1")
+    record = await first.question()
+    second = Asker(office, family.child, use="use-2")
+    await second.question()
+    assert record.subject is Subject.WORKSPACE_TRUST
+    await office.allow(record)
+    assert (await first.answer()).allow
+    assert (await second.answer()).allow
+    assert len(await questions(office)) == 1

@@ -162,7 +162,8 @@ async def _answer(asking: _Asking, question: Question, because: MatchedRule | No
         record = await wait(desk, record.id, timeout_s=asking.wait_s)
         if asking.heard is not None:
             await asking.heard()
-        if asking.may_return and desk.askers.get(record.id) is not me:
+        is_one_call = asking.may_return and question.tool_use_id  # a question of trust serves every call
+        if is_one_call and desk.askers.get(record.id) is not me:
             raise AlreadyClaimed(f"approval `{record.id}` was asked for again since, and is answered there")
     except asyncio.CancelledError:
         with contextlib.suppress(PmlError):
