@@ -178,7 +178,7 @@ def _tell(url: str, args: argparse.Namespace, *, home: str) -> None:
     if args.insecure:
         complain("warning: whoever listens on the network between can read tokens and use them")
     say(f"the hub of {visible(home)} serves at {url}")
-    say("  pml token create --role person           a token for yourself, for the inbox and scripts")
+    say("  pml token create --role person           a token for yourself, for scripts and the API")
     say("  pml launch --loopback -- claude -p '…'   an agent that asks here for all that no rule allows")
     say("  pml approvals list                       what waits for an answer")
     say("  Ctrl-C ends it; what waits is kept")

@@ -20,7 +20,7 @@ EXAMPLES = """A person's token decides anything and calls no tool. A session's c
 and decides for those beneath it. A child's calls tools and asks.
 
 examples:
-  pml token create --role person                      for the inbox and scripts
+  pml token create --role person                      for scripts and the API
   pml token create --role session --session nightly   for an agent that you connect yourself
   pml token create --role child --session helper --parent nightly
   pml token list
