@@ -158,7 +158,7 @@ class Hub:
 
     def has_live_token(self, session_id: str) -> bool:
         """Whether a token of that session counts still."""
-        tokens = self.pml("token", "list", "--json").json["tokens"]
+        tokens = self.pml("token", "list", "--all", "--json").json["tokens"]
         own = [each["revoked_at"] is None for each in tokens if each["session"] == session_id]
         assert own, "it never had one"
         return any(own)
