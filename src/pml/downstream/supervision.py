@@ -81,7 +81,8 @@ class Supervision:
     def tool(self, name: str) -> ToolName | None:
         """Return the tool that `name` means, dotted or not; None if it is none of these."""
         action = name.replace(".", "_")
-        return ToolName(namespace="pml", action=action) if self._launching.is_on and action in NAMES else None
+        is_one = action in NAMES and self._launching.is_on  # in this order: a hub is looked for on the disk
+        return ToolName(namespace="pml", action=action) if is_one else None
 
     async def check_launch(self, arguments: JsonObject) -> None:
         """Refuse what could not be launched, before anybody is asked. Raises: as `Launcher.check`."""
