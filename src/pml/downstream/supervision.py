@@ -140,7 +140,7 @@ class Supervision:
             )
         tool, input = text_of(arguments, "tool_name"), object_of(arguments, "input")
         if self._gate.is_held and tool.startswith(prefix := f"mcp__{SERVER}__"):
-            return await self._own(tool, tool.removeprefix(prefix), input)
+            return await self._own(tool.removeprefix(prefix), input)
         async with _ticking(exchange):
             return await permit(
                 self._gate.desk,
@@ -164,7 +164,7 @@ class Supervision:
             "tool_use_id": record.tool_use_id,
         }
 
-    async def _own(self, tool: str, wire: str, input: JsonObject) -> Permit:
+    async def _own(self, wire: str, input: JsonObject) -> Permit:
         """Let a tool of this gateway through: the gateway itself asks for it, unless a rule denies it."""
         own = self.tool(wire)
         if own is None and wire in ("call", "discover"):
