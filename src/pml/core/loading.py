@@ -30,8 +30,19 @@ class Sources(Protocol):
         """
         ...
 
+    async def code(self, found: Found) -> bytes:
+        """Return the code of a capability, as its metadata or its first use has it.
+
+        Raises: IntegrityFailed, Changed for other code; NotFound; Unavailable.
+        """
+        ...
+
     def bundled(self) -> Sequence[Found]:
         """Return the catalog, by name."""
+        ...
+
+    def known(self, registry: str | None) -> Sequence[Found]:
+        """Return what is known of the registry without a request: a folder's entries, a URL's used ones."""
         ...
 
 

@@ -17,6 +17,7 @@ from pml.core.audit import Entry, Head, Link
 from pml.core.config import ConfigFile, FileKind
 from pml.core.errors import ConfigInvalid, Conflict
 from pml.core.identity import TokenRole
+from pml.core.journal import Journals
 from pml.core.manifests import Manifest
 from pml.core.matchers import Paths
 from pml.core.processes import Process as Process
@@ -129,7 +130,8 @@ class PausedCall(msgspec.Struct, frozen=True, kw_only=True):
 class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     """A paused call that its principal can continue; lives as long as its approval.
 
-    `call` is None where whoever asked runs the call itself.
+    `call` is None where whoever asked runs the call itself. With `run_id`, code waits at a call of its own:
+    `call` is then what started that code.
     """
 
     id: str
@@ -137,6 +139,7 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     principal: str
     created_at: datetime
     call: PausedCall | None = None
+    run_id: str | None = None
     continued_at: datetime | None = None
 
 
@@ -186,6 +189,7 @@ class ApprovalQuery(msgspec.Struct, frozen=True, kw_only=True):
     session_id: SessionId | None = None
     sessions: frozenset[SessionId] | None = None
     digest: str | None = None
+    run_id: str | None = None
     after: tuple[datetime, ApprovalId] | None = None
     limit: int = 100
 
@@ -204,7 +208,7 @@ class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 class Approvals(Protocol):
     async def ask(self, new: Approval, *, max_pending: int) -> Approval:
-        """Store `new`, or attach to the record of the same question that is still open at its time.
+        """Store `new`, or attach to the record of the same question and run that is still open at its time.
 
         Raises: TooManyPending when the session already has `max_pending` undecided questions.
         """
@@ -400,6 +404,8 @@ class Store(Protocol):
     def grants(self) -> Grants: ...
     @property
     def workflows(self) -> Workflows: ...
+    @property
+    def journals(self) -> Journals: ...
     @property
     def trusts(self) -> Trusts: ...
     @property

@@ -1,0 +1,113 @@
+"""What is kept of code that runs: which calls it made and what came of each, so that none is made twice.
+
+A step is begun before its call is sent and finished before the code gets the result. One that was begun
+and not finished is unknown: only a person lets it be made again. A journal ends with its run.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from pml.core.approvals import OwnerId
+from pml.core.sandbox import Fault, Language
+from pml.core.values import Json, JsonObject
+
+
+class CodeRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One execution of code, by `execute` or of a capability.
+
+    `root` is the run that a client started: `id` itself, or the one whose code called this capability.
+    `tool`, `arguments` and `offered` are the call that started it; `artefact` is the digest of a
+    capability's code, and `covered` the tools that it was allowed to use when it was asked about.
+    """
+
+    id: str
+    root: str
+    principal: str
+    tool: str
+    arguments: JsonObject
+    offered: bool
+    language: Language
+    code: str
+    export: str | None
+    args: Json
+    artefact: str | None = None
+    covered: frozenset[str] = frozenset()
+    metadata: bytes | None = None  # of a capability, as its registry gave it
+    source: str = ""  # where that is from
+    seed: bytes
+    started_at: datetime
+    taken: int = 0  # how often it was taken up
+    owner: OwnerId | None = None
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One request of a run: begun, and finished once `place` says as how manieth its reply is delivered."""
+
+    run_id: str
+    number: int
+    what: str  # the tool, or `sleep`
+    digest: str  # of what was asked for
+    place: int | None = None
+    value: bytes | None = None
+    fault: Fault | None = None
+    at_ms: int | None = None
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as it was left. `dump` is the sandbox's, made after the first `dumped` replies."""
+
+    run: CodeRun
+    steps: Sequence[Step] = ()
+    dump: bytes | None = None
+    dumped: int = 0
+
+
+class Journals(Protocol):
+    """Every method is one transaction and returns after its commit."""
+
+    async def start(self, run: CodeRun) -> None:
+        """Keep the run. One with its id that is there already stays as it is."""
+        ...
+
+    async def take(self, run_id: str, owner: OwnerId, *, dead: Sequence[OwnerId]) -> Kept | None:
+        """Take the run up, if nobody has it or its owner is among the `dead`; None if there is no such run.
+
+        Counts `taken`. Raises: Conflict while another owner has it.
+        """
+        ...
+
+    async def leave(self, run_id: str, *, dump: bytes | None, dumped: int) -> None:
+        """Let go of the run, which waits for an answer: whoever brings it takes it up again."""
+        ...
+
+    async def get(self, run_id: str) -> CodeRun | None: ...
+
+    async def begin(self, step: Step) -> None:
+        """Keep that the step is about to be made. One that is there already stays as it is."""
+        ...
+
+    async def finish(self, step: Step) -> None:
+        """Keep what came of the step, whether it was begun or not."""
+        ...
+
+    async def again(self, run_id: str, number: int) -> None:
+        """Forget that the step was begun: a person said that it is to be made again."""
+        ...
+
+    async def end(self, run_id: str) -> None:
+        """Forget the run, all that it called, and the runs within it."""
+        ...
+
+    async def waiting(self, principal: str, tool: str) -> Sequence[CodeRun]:
+        """Return the runs that a client started with this tool and that nobody has, the newest first."""
+        ...
+
+    async def forget(self, *, older_than: datetime) -> int:
+        """Forget runs that nobody has and for which no question is open any more; return how many.
+
+        Those started after `older_than` stay: their question may not be stored yet.
+        """
+        ...

@@ -1,0 +1,1 @@
+"""Where code runs that calls tools: TypeScript in Deno, Python in Monty."""
