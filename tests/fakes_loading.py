@@ -6,16 +6,17 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pml.core.capability import CapabilityMetadata, CapabilityType, McpDependency
-from pml.core.errors import ArtefactChanged, Changed, PmlError
+from pml.core.capability import CapabilityMetadata, CapabilityType, McpDependency, Routing
+from pml.core.errors import ArtefactChanged, Changed, NotFound, PmlError
 from pml.core.loading import Accepted, Found, Installed, Plan, Progress, Told
 from pml.core.locks import Lock, Locked
 from pml.core.manifests import Manifest
-from pml.core.names import ToolName, parse_fqdn
+from pml.core.names import ToolName, parse_fqdn, tool_of
 from pml.core.packages import Ecosystem, Package
 from pml.core.permissions import Permissions
 from pml.core.rules import Source
 from pml.core.servers import Artefact, ServerSpec
+from pml.core.values import JsonObject
 from tests.builders import NOW
 from tests.fakes import FakeServers
 
@@ -73,11 +74,18 @@ def make_lock(dependency: McpDependency, *, integrity: str = INTEGRITY) -> Lock:
 
 
 class FakeSources:
-    """A catalog, by namespace. `looked_up` are the tools that were looked for, and where."""
+    """A catalog, by namespace, and a registry, by tool.
+
+    `looked_up` are the tools that were looked for, and where; `codes` the code of each capability, by FQDN;
+    `read` those whose code was asked for.
+    """
 
     def __init__(self) -> None:
         self.looked_up: list[tuple[str, str | None, str | None]] = []
         self.error: PmlError | None = None
+        self.code_error: PmlError | None = None
+        self.codes: dict[str, bytes] = {}
+        self.read: list[str] = []
         self._found: dict[str, Found] = {}
 
     def offer(
@@ -94,14 +102,53 @@ class FakeSources:
         metadata = CapabilityMetadata(fqdn=fqdn, type=kind, mcp_deps=dependencies, tools=told)
         self._found[namespace] = Found(metadata=metadata, source=source)
 
+    def publish(
+        self,
+        fqdn: str,
+        code: bytes | str | None = None,
+        *dependencies: McpDependency,
+        kind: CapabilityType = CapabilityType.DENO,
+        routing: Routing = Routing.CLIENT,
+        registry: str = "/registry",
+        tools: Sequence[JsonObject] = (),
+        description: str | None = None,
+    ) -> Found:
+        """Let the registry have this capability from now on; with an action, for that tool alone."""
+        name = parse_fqdn(fqdn)
+        metadata = CapabilityMetadata(
+            fqdn=name,
+            type=kind,
+            routing=routing,
+            mcp_deps=dependencies,
+            tools=tuple(tools),
+            description=description,
+        )
+        found = Found(metadata=metadata, source=registry)
+        self._found[name.namespace if name.action is None else str(tool_of(name))] = found
+        if code is not None:
+            self.codes[fqdn] = code.encode() if isinstance(code, str) else code
+        return found
+
     async def find(self, tool: ToolName, *, registry: str | None, prefix: str | None) -> Found | None:
         self.looked_up.append((str(tool), registry, prefix))
         if self.error is not None:
             raise self.error
-        return self._found.get(tool.namespace or "")
+        return self._found.get(str(tool)) or self._found.get(tool.namespace or "")
+
+    async def code(self, found: Found) -> bytes:
+        fqdn = str(found.metadata.fqdn)
+        self.read.append(fqdn)
+        if self.code_error is not None:
+            raise self.code_error
+        if fqdn not in self.codes:
+            raise NotFound(f"no code for `{fqdn}`")
+        return self.codes[fqdn]
 
     def bundled(self) -> Sequence[Found]:
-        return [self._found[name] for name in sorted(self._found)]
+        return [self._found[name] for name in sorted(self._found) if self._found[name].source == "catalog"]
+
+    def known(self, registry: str | None) -> Sequence[Found]:
+        return [self._found[name] for name in sorted(self._found) if self._found[name].source == registry]
 
 
 class FakeInstaller:

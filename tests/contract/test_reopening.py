@@ -8,12 +8,13 @@ import pytest
 from pml.core.agents import RunState
 from pml.core.approvals import OwnerId, SessionId
 from pml.core.identity import TokenRole
+from pml.core.journal import Kept
 from pml.core.manifests import Manifest
 from pml.core.ports import Process
 from pml.store.connection import open_database
 from pml.store.database import Database
 from pml.store.queries import migrations, queries
-from pml.store.rows import approval_values, micros
+from pml.store.rows import approval_values, micros, workflow_values
 from pml.store.sqlite import SqliteStore
 from tests.builders import (
     OWNER,
@@ -28,6 +29,7 @@ from tests.builders import (
     make_token,
     make_workflow,
 )
+from tests.contract.journals import RUN, begun, finished, make_code_run
 from tests.contract.steps import CALL, LAUNCH, make_pin
 from tests.promises import promise
 
@@ -146,6 +148,53 @@ async def test_tokens_runs_messages_and_receipts_outlive_their_process(tmp_path:
     assert await store.runs.live() == [run]
     assert await store.runs.messages(SESSION) == [message]
     assert await store.receipts.begin(make_receipt()) == make_receipt()
+    await store.close()
+
+
+async def test_a_database_of_before_code_ran_is_migrated_and_keeps_its_workflows_and_questions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fourth = migrations()[:4]
+    monkeypatch.setattr("pml.store.connection.migrations", lambda: fourth)
+    database = await open_database(tmp_path)
+    monkeypatch.undo()
+    workflow, record = msgspec.structs.replace(make_workflow(), call=CALL), make_approval()
+    database.run(
+        "INSERT INTO workflows (id, approval_id, principal, created_at, continued_at, call)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+        workflow_values(workflow)[:6],
+    )
+    database.run(queries()["insert_approval"], approval_values(record))
+    assert database.run("PRAGMA user_version") == [(4,)]
+    database.close()
+
+    store = await SqliteStore.open(tmp_path, OWNER)
+
+    assert await store.workflows.get(workflow.id) == workflow
+    again = await store.approvals.ask(make_approval(2, tool_use_id=record.tool_use_id), max_pending=20)
+    assert again.id == record.id
+    of_run = msgspec.structs.replace(make_approval(3, tool_use_id=record.tool_use_id), run_id=RUN)
+    assert await store.approvals.ask(of_run, max_pending=20) == of_run
+    await store.journals.start(make_code_run())
+    await store.journals.finish(finished(place=0))
+    await store.close()
+
+
+@promise("approval:survives-restart")
+async def test_a_journal_outlives_its_process(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path, OWNER)
+    await store.journals.start(make_code_run())
+    await store.journals.finish(finished(0, place=0, value=b"1"))
+    await store.journals.begin(begun(1))
+    await store.journals.leave(RUN, dump=b"dump", dumped=1)
+    await store.close()
+
+    store = await SqliteStore.open(tmp_path, OwnerId("later"))
+    kept = await store.journals.take(RUN, OwnerId("later"), dead=())
+
+    run = msgspec.structs.replace(make_code_run(), owner=OwnerId("later"), taken=1)
+    steps = [finished(0, place=0, value=b"1"), begun(1)]
+    assert kept == Kept(run=run, steps=steps, dump=b"dump", dumped=1)
     await store.close()
 
 

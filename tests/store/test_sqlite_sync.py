@@ -1,5 +1,6 @@
 """What a person or a run relies on is on the disk before its caller goes on."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from tests.builders import (
     make_trust,
     make_workflow,
 )
+from tests.contract.journals import begun, finished, make_code_run
 from tests.contract.steps import make_pin
 from tests.promises import promise
 
@@ -103,3 +105,15 @@ async def test_what_is_remembered_and_what_is_taken_back_is_committed_with_full_
     await store.receipts.close(make_receipt())
 
     assert syncs == [FULL] * 11
+
+
+async def test_what_happens_in_one_loop_turn_to_journals_is_one_commit_with_normal_sync(
+    store: SqliteStore, syncs: list[int]
+) -> None:
+    await store.journals.start(make_code_run())
+    await store.journals.begin(begun(0))
+    await asyncio.gather(
+        store.journals.finish(finished(0, place=0)), *(store.journals.begin(begun(n)) for n in range(1, 9))
+    )
+
+    assert syncs == [NORMAL] * 3

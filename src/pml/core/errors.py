@@ -20,7 +20,9 @@ PmlError
 ├── Unavailable         the store, a file or a process cannot serve now; try again or mend it
 │   ├── ServerFailed    an MCP server did not start, died, or did not answer
 │   └── EnvMissing      variables that a server requires are not set
-└── ServerRefused       an MCP server answered with a JSON-RPC error, passed on as it is
+├── ServerRefused       an MCP server answered with a JSON-RPC error, passed on as it is
+├── ToolFailed          a tool that code called ran, and says that it failed
+└── CodeFailed          code that was run ended with an error, or was ended
 """
 
 import re
@@ -181,3 +183,27 @@ class ServerRefused(PmlError):
     def __init__(self, message: str, *, error: bytes) -> None:
         super().__init__(message)
         self.error = error
+
+
+class ToolFailed(PmlError):
+    """A tool that code called ran, and says that it failed; the message is the tool's own."""
+
+
+class CodeFailed(PmlError):
+    """Code that was run did not come to its end; `refusal` says how, `line` and `column` where, if known."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        refusal: str,
+        line: int | None = None,
+        column: int | None = None,
+        logs: tuple[str, ...] = (),
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.refusal = refusal
+        self.line = line
+        self.column = column
+        self.logs = logs

@@ -69,32 +69,48 @@ class Journals(Protocol):
     """Every method is one transaction and returns after its commit."""
 
     async def start(self, run: CodeRun) -> None:
-        """Keep the run. One with its id that is there already stays as it is."""
+        """Keep the run. One with its id that is there already stays as it is.
+
+        Raises: NotFound for a run within one that has ended, Invalid.
+        """
         ...
 
     async def take(self, run_id: str, owner: OwnerId, *, dead: Sequence[OwnerId]) -> Kept | None:
         """Take the run up, if nobody has it or its owner is among the `dead`; None if there is no such run.
 
-        Counts `taken`. Raises: Conflict while another owner has it.
+        Counts `taken`. Raises: Conflict while an owner has it, also if that is `owner` itself.
         """
         ...
 
     async def leave(self, run_id: str, *, dump: bytes | None, dumped: int) -> None:
-        """Let go of the run, which waits for an answer: whoever brings it takes it up again."""
+        """Let go of the run, which waits for an answer: whoever brings it takes it up again.
+
+        Without a `dump`, an older one is dropped: it is replayed from its first reply.
+        """
         ...
 
     async def get(self, run_id: str) -> CodeRun | None: ...
 
     async def begin(self, step: Step) -> None:
-        """Keep that the step is about to be made. One that is there already stays as it is."""
+        """Keep that the step is about to be made. One that is there already stays as it is.
+
+        Raises: NotFound if the run has ended.
+        """
         ...
 
     async def finish(self, step: Step) -> None:
-        """Keep what came of the step, whether it was begun or not."""
+        """Keep what came of the step, whether it was begun or not.
+
+        Raises: NotFound if the run has ended; Conflict if the step is finished already or was begun as
+        another, or if its place is taken; Invalid. Then nothing has changed.
+        """
         ...
 
     async def again(self, run_id: str, number: int) -> None:
-        """Forget that the step was begun: a person said that it is to be made again."""
+        """Forget that the step was begun: a person said that it is to be made again.
+
+        Raises: Conflict if it is finished.
+        """
         ...
 
     async def end(self, run_id: str) -> None:
@@ -105,9 +121,14 @@ class Journals(Protocol):
         """Return the runs that a client started with this tool and that nobody has, the newest first."""
         ...
 
-    async def forget(self, *, older_than: datetime) -> int:
-        """Forget runs that nobody has and for which no question is open any more; return how many.
+    async def owners(self) -> Sequence[OwnerId]:
+        """Return who has runs, the dead too."""
+        ...
 
-        Those started after `older_than` stay: their question may not be stored yet.
+    async def forget(self, *, older_than: datetime, dead: Sequence[OwnerId]) -> int:
+        """Forget what clients started, that nobody alive has and no question is open for; return how many.
+
+        The runs within go with them. Those not started before `older_than` stay: their question may not
+        be stored yet.
         """
         ...

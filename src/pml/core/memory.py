@@ -10,7 +10,9 @@ from pml.core.names import parse_tool
 from pml.core.rules import runs_code, without_words
 from pml.core.values import Json, JsonObject
 
+OWN_NAMESPACE: Final = "pml"
 META_TOOLS: Final = frozenset({"pml:call", "pml:discover"})  # they only carry other calls
+EXECUTE: Final = "pml:execute"  # its code does nothing by itself: every call it makes is judged
 # PML's own tools by which sessions ask, answer and supervise; who may use them is told by the session's role
 SUPERVISING: Final = frozenset(
     f"pml:{name}"

@@ -16,6 +16,7 @@ _WHY: Final[Mapping[Subject, str]] = {
     Subject.API_KEY_REQUIRED: "the server that was called cannot work without it",
     Subject.INTEGRITY_CHANGED: "files of the server are not those that were installed, or accepted since",
 }
+NEEDS: Final = "needs"  # why a capability is asked about: for the tools that its code calls
 UNASKED: Final = "tools of theirs that no rule names: the client asks about them, PML does not"
 
 
@@ -40,6 +41,9 @@ def asked_facts(record: Approval) -> list[tuple[str, str]]:
             return tell_changed(asked)
         case Subject.TOOL_CALL:
             facts = [("input", visible_json(asked))]
+            if record.rule is not None and record.rule.verdict == NEEDS:
+                facts.append(("calls", "\n".join(visible(line) for line in record.rule.entry.split("\n"))))
+                facts.append(("covers", "allowing it allows these calls too, in this run only"))
             if record.updated_input is not None:
                 facts.append(("edited to", visible_json(record.updated_input)))
             return facts
@@ -93,8 +97,10 @@ def why_asked(record: Approval) -> str:
     if record.subject is Subject.WORKSPACE_TRUST:
         return f"it would allow a call that waits, by {entry} ({where})"
     match rule.verdict:
-        case "reserved":
+        case "reserved" | "unknown":
             return entry
+        case verdict if verdict == NEEDS:
+            return "the code calls tools that ask"
         case "broken":
             return f"{where} is broken: {entry}\nuntil it is mended its denies are unknown: look closely"
         case "unlisted":

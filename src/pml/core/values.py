@@ -21,11 +21,11 @@ MAX_DEPTH: Final = 256
 MAX_BYTES: Final = 16 * 1024 * 1024
 
 
-def loads(text: str | bytes, *, what: str = "JSON") -> Json:
+def loads(text: str | bytes, *, what: str = "JSON", max_bytes: int = MAX_BYTES) -> Json:
     """Return the value of `text`. Raises: Invalid, naming `what` and the reason."""
     size = len(text) if isinstance(text, bytes) or text.isascii() else len(text.encode(errors="replace"))
-    if size > MAX_BYTES:
-        raise Invalid(f"{what} has {size:,} bytes, more than {MAX_BYTES:,}")
+    if size > max_bytes:
+        raise Invalid(f"{what} has {size:,} bytes, more than {max_bytes:,}")
     try:
         decoded = text.decode() if isinstance(text, bytes) else text  # json would guess UTF-16 and UTF-32 too
         value = cast(Json, json.loads(decoded, object_pairs_hook=_object, parse_constant=_constant))

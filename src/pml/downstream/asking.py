@@ -13,7 +13,7 @@ from pml.downstream.connection import Connection, ConnectionGone, Exchange, RpcE
 from pml.downstream.eras import Era
 from pml.downstream.forms import apply_answer, form_params
 from pml.service.approvals import wait
-from pml.service.gate import Gate
+from pml.service.gate import Gate, Suspended
 
 FORM_S: Final = 50.0  # clients give a request up after 60 s; then the model must know how to go on
 TICK_S: Final = 10.0  # some clients abort a call that is silent for a minute
@@ -21,12 +21,8 @@ TICK_S: Final = 10.0  # some clients abort a call that is silent for a minute
 Spawn = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
 
 
-class FormNeeded(Exception):
+class FormNeeded(Suspended):
     """A modern client is to show a form and to repeat the call with the answer."""
-
-    def __init__(self, record: Approval) -> None:
-        super().__init__(record.id)
-        self.record = record
 
 
 class _Form:

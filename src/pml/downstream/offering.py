@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from pml.core.signatures import signature
 from pml.core.text import visible
 from pml.core.values import Json, JsonObject, canonical
 from pml.service.discovery import FOUND, Known, Tools, search
@@ -59,12 +60,36 @@ _CALL: Final[JsonObject] = {
 }
 
 
+_EXECUTE: Final[JsonObject] = {
+    "name": "execute",
+    "description": (
+        "Run code that calls tools and returns one value: several calls, loops, and only the part of their "
+        "results that matters. `mcp.namespace.action({...})` calls any tool (see `discover`; `await` it) and "
+        "gives plain data; a refused call throws. There are no files, network or imports.\n"
+        "TypeScript: top-level `await` and `return`, e.g. "
+        "`const t = await mcp.time.get_current_time({timezone: 'UTC'}); return t`.\n"
+        "Python: top-level `await`; `mcp.ns.action(path='x')`; the result is the last expression, or `return`.\n"
+        "`args` is in scope. A call that needs approval pauses the code there; going on repeats nothing."
+    ),
+    "inputSchema": {
+        "type": "object",
+        "properties": {
+            "code": {"type": "string"},
+            "language": {"type": "string", "enum": ["typescript", "python"], "default": "typescript"},
+            "args": {"type": "object", "description": "what the code finds as `args`"},
+            CONTINUE: _CONTINUE_SCHEMA,
+        },
+    },
+    "annotations": {"title": "Run code that calls tools"},
+}
+
+
 def tool_list(
     tools: Tools, waiting: Sequence[str], problems: Sequence[str], *, own: Sequence[JsonObject] = ()
 ) -> list[JsonObject]:
     """Return what `tools/list` offers. `waiting` are servers whose file nobody has trusted yet."""
     listed = [_offered(known) for known in tools.by_wire.values() if known.listed]
-    return [_with_notes(_DISCOVER, waiting, problems), _CALL, *own, *listed]
+    return [_with_notes(_DISCOVER, waiting, problems), _CALL, _EXECUTE, *own, *listed]
 
 
 def is_listed(tools: Tools, known: Known) -> bool:
@@ -149,7 +174,8 @@ def _brief(tools: Tools, known: Known) -> JsonObject:
     listed = is_listed(tools, known)
     how: JsonObject = {"call": known.wire} if listed else {"call": "call", "with": {"tool": tool}}
     installs: JsonObject = {} if known.installs is None else {"installs_after_approval": known.installs}
-    return {"tool": tool, "description": known.shape.get("description", ""), **how, **installs}
+    described: JsonObject = {"description": known.shape.get("description", "")}
+    return {"tool": tool, **described, **how, "code": signature(known.tool, known.shape), **installs}
 
 
 def _schemas(known: Known) -> JsonObject:

@@ -5,10 +5,10 @@ working on, which goes on when the client repeats the call with the answer.
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -18,6 +18,7 @@ from pml.core.values import Json, JsonObject
 from pml.downstream.connection import SERVER_ERROR, Connection, ConnectionGone, Exchange, RpcError
 from pml.downstream.eras import SUBSCRIPTION, Era
 
+T = TypeVar("T")
 ROOTS_S: Final = 5.0  # roots come from the client's memory; one that takes longer does not answer at all
 PARKED_S: Final = 300.0  # as long as an approval is waited for
 SETTLE_S: Final = 0.1  # changes that come together are announced together
@@ -97,15 +98,14 @@ class Relay:
     async def elicit(self, server: str, params: JsonObject) -> JsonObject:
         """Put the server's form before the client's user; `cancel` if nobody can be asked."""
         asked = {**params, "message": _in_its_name(server, params.get("message"))}
-        work = next(
-            (work for work in self.working if work.server == server and not work.asked.is_set()), None
-        )
+        free = [(work.server, work) for work in self.working if not work.asked.is_set()]
+        work = _serves(free, server)
         if work is not None:
             return await work.ask(asked)
         if self._legacy is None or not self._legacy.has_form:
             return CANCELLED
         with suppress(RpcError, ConnectionGone):
-            serving = next((call for call, name in reversed(self._serving.items()) if name == server), None)
+            serving = _serves([(name, call) for call, name in reversed(self._serving.items())], server)
             return await self._connection.request("elicitation/create", asked, serving)
         return CANCELLED
 
@@ -184,6 +184,12 @@ def server_error(refused: ServerRefused) -> RpcError:
     if code == _URL_FORM:
         return RpcError(SERVER_ERROR, f"{refused.message}; PML does not open a server's links")
     return RpcError(0, refused.message, raw=refused.error)
+
+
+def _serves(calls: Sequence[tuple[str | None, T]], server: str) -> T | None:
+    """Return the call that the server works on: one of its own, or else one whose code may have called it."""
+    own = next((call for name, call in calls if name == server), None)
+    return own if own is not None else next((call for name, call in calls if name is None), None)
 
 
 def _in_its_name(server: str, message: Json) -> str:

@@ -9,22 +9,9 @@ from math import ceil
 from typing import Final
 
 from pml.core.approvals import Approval, Role, Subject, instant
-from pml.core.errors import (
-    ApprovalExpired,
-    ArtefactChanged,
-    Changed,
-    ConfigInvalid,
-    EnvMissing,
-    IntegrityFailed,
-    Invalid,
-    NotApproved,
-    NotFound,
-    PmlError,
-    ServerFailed,
-    ToolDenied,
-    TooManyPending,
-)
+from pml.core.errors import CodeFailed, IntegrityFailed, PmlError, ToolDenied
 from pml.core.ports import Workflow
+from pml.core.refusals import refusal_code
 from pml.core.telling import asked_facts, why_asked
 from pml.core.text import visible
 from pml.core.values import Json, JsonObject
@@ -40,13 +27,6 @@ _APPROVAL_TYPE: Final[Mapping[Subject, str]] = {
     Subject.TOOL_CHANGED: "tool_changed",
     Subject.WORKSPACE_TRUST: "workspace_trust",
 }
-_CODE_OF_OUTCOME: Final[Mapping[str, str]] = {
-    "denied": "user_denied",
-    "expired": "approval_expired",
-    "cancelled": "approval_cancelled",
-    "unknown": "run_unknown",
-    "dependency_refused": "dependency_refused",
-}
 _AGAIN: Final = frozenset(
     {
         *("approval_expired", "approval_cancelled", "invalid_arguments"),
@@ -58,7 +38,8 @@ _AGAIN: Final = frozenset(
 def approval_result(record: Approval, workflow: Workflow, *, now: datetime) -> JsonObject:
     """Return the result that says: nothing has run, this is asked, so it goes on."""
     text = _approval_text(record, workflow, now)
-    tool = record.tool_name if workflow.call is None else workflow.call.tool
+    is_own = workflow.call is None or workflow.run_id is not None
+    tool = record.tool_name if is_own or workflow.call is None else workflow.call.tool
     context: dict[str, Json] = {
         "type": _APPROVAL_TYPE[record.subject],
         "tool": tool,
@@ -66,6 +47,8 @@ def approval_result(record: Approval, workflow: Workflow, *, now: datetime) -> J
         "expires_at": instant(record.expires_at),
         "approval_id": record.id,
     }
+    if workflow.run_id is not None:
+        context["run_id"] = workflow.run_id
     if record.subject is Subject.DEPENDENCY_INSTALL:
         context["dependency"] = record.tool_input.get("dependency")
     if record.subject is Subject.API_KEY_REQUIRED:
@@ -106,6 +89,14 @@ def _approval_text(record: Approval, workflow: Workflow, now: datetime) -> str:
 
 
 def _how_to_continue(record: Approval, workflow: Workflow) -> list[str]:
+    lines = _with_only(record, workflow)
+    if workflow.run_id is None or workflow.call is None:
+        return lines
+    own = workflow.call.tool.removeprefix("pml:")
+    return [f"The code waits at this call, which {own} made; what it did before is not done again.", *lines]
+
+
+def _with_only(record: Approval, workflow: Workflow) -> list[str]:
     go_on = f'{{"continue_workflow": {{"workflow_id": "{workflow.id}", "approved": true}}}}'
     give_up = f'{{"continue_workflow": {{"workflow_id": "{workflow.id}", "approved": false}}}}'
     if Role.MODEL in record.deciders:
@@ -125,7 +116,7 @@ def _how_to_continue(record: Approval, workflow: Workflow) -> list[str]:
 
 def refusal_result(error: PmlError) -> JsonObject | None:
     """Return what tells the model that the call was refused; None for an error that is not its business."""
-    found = _refusal(error)
+    found = refusal_code(error)
     if found is None:
         return None
     code, message = found
@@ -135,6 +126,11 @@ def refusal_result(error: PmlError) -> JsonObject | None:
     if isinstance(error, IntegrityFailed):
         detail |= {"expected": error.expected, "got": error.got}
         lines.append(visible(f"Expected {error.expected}, got {error.got}"))
+    if isinstance(error, CodeFailed):
+        detail |= {"line": error.line, "column": error.column, "logs": error.logs}
+        if error.line is not None:
+            lines.append(f"at line {error.line}, column {error.column} of the code")
+        lines += [visible(line) for line in error.logs]
     if isinstance(error, ToolDenied) and error.rule is not None:
         detail["rule"] = error.rule
         lines.append(f"rule: {visible(error.rule)}")
@@ -148,37 +144,8 @@ def refusal_result(error: PmlError) -> JsonObject | None:
     }
 
 
-def _refusal(error: PmlError) -> tuple[str, str] | None:
-    match error:
-        case ToolDenied():
-            return "TOOL_DENIED", f"Tool {error.tool} is denied by user config"
-        case NotApproved():
-            return _CODE_OF_OUTCOME.get(error.outcome, "approval_cancelled"), error.message
-        case ApprovalExpired():
-            return "approval_expired", "Approval timed out"
-        case TooManyPending():
-            return "too_many_pending", error.message
-        case ServerFailed():
-            return "server_failed", error.message
-        case IntegrityFailed():
-            return "integrity_failed", f"Integrity check failed for {error.title}"
-        case ArtefactChanged():
-            return "integrity_failed", error.message
-        case EnvMissing():
-            return "env_missing", error.message
-        case Changed():
-            return "approval_cancelled", error.message
-        case NotFound():
-            return "not_found", error.message
-        case ConfigInvalid():
-            return "config_broken", f"{error.message}; until it is mended its servers cannot be used"
-        case Invalid():
-            return "invalid_arguments", error.message
-        case _:
-            return None
-
-
 _ADVICE: Final[Mapping[str, str]] = {
+    "run_diverged": "What the code did before it waited has happened. Let the user look before it runs anew.",
     "TOOL_DENIED": "Nothing has run. Do not retry, and do not look for another way to do the same.",
     "dependency_refused": "Nothing has run. Do not retry; ask the user how to go on.",
     "user_denied": "Nothing has run. Do not retry; ask the user how to go on.",

@@ -34,7 +34,7 @@ from pml.downstream.supervising_tools import (
     text_of,
     timeout_of,
 )
-from pml.service.calls import refuse_denied_own
+from pml.service.calls import refuse_denied_call
 from pml.service.gate import Attempt, Gate
 from pml.service.launching import Wish
 from pml.service.loopback import Permit, Request, pending, permit, respond, wait_for_requests
@@ -175,7 +175,7 @@ class Supervision:
             else Attempt(tool=own, arguments=input, offered=True)
         )
         try:
-            await refuse_denied_own(self._gate, attempt)
+            await refuse_denied_call(self._gate, attempt)
         except ToolDenied as exc:
             rule = "" if exc.rule is None else f" ({exc.rule})"
             message = f"Tool {attempt.tool} is denied by user config{rule}"

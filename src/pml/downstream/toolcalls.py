@@ -14,8 +14,8 @@ import msgspec
 from pml.core.approvals import Approval, ApprovalId, State
 from pml.core.digest import digest
 from pml.core.errors import Invalid, NotFound, PmlError, ServerRefused
-from pml.core.memory import SUPERVISING
-from pml.core.names import ToolName
+from pml.core.memory import EXECUTE, SUPERVISING
+from pml.core.names import ToolName, parse_tool
 from pml.core.values import Json, JsonObject
 from pml.downstream.asking import Asker, FormNeeded, Spawn
 from pml.downstream.catalog import Catalog
@@ -28,7 +28,8 @@ from pml.downstream.results import approval_result, refusal_result
 from pml.downstream.seals import Seals
 from pml.downstream.supervision import LAUNCH, Supervision, refused
 from pml.service.approvals import get
-from pml.service.calls import admit_own, call_tool, refuse_denied_own
+from pml.service.calls import admit_own, call_tool, refuse_denied_call
+from pml.service.executing import Progressing, execute, go_on
 from pml.service.gate import Attempt, Gate, Paused
 from pml.service.policy import current_policy
 from pml.service.settling import settle_trust
@@ -36,7 +37,8 @@ from pml.service.workflows import Continuation, WorkflowAborted, WorkflowGone, r
 
 CALL = ToolName(namespace="pml", action="call")
 DISCOVER = ToolName(namespace="pml", action="discover")
-OWN: Final[Mapping[str, ToolName]] = {"call": CALL, "discover": DISCOVER}
+RUN: Final = parse_tool(EXECUTE)
+OWN: Final[Mapping[str, ToolName]] = {"call": CALL, "discover": DISCOVER, "execute": RUN}
 _WIRE: Final = {str(tool): wire for wire, tool in OWN.items()}
 _SHOWN: Final = 1000  # forms that a client never comes back from are forgotten, the oldest first
 
@@ -128,15 +130,33 @@ class ToolCalls:
                 return stamp(msgspec.json.encode(answer), era)
             if attempt.tool == CALL:
                 attempt = await self._called(await admit_own(self._gate, attempt, asker, settled))
+            elif attempt.tool == RUN and attempt.run_id is None:
+                attempt = await admit_own(self._gate, attempt, asker, settled)
             if era.is_modern and era.has_form:
                 return await self._work(exchange, era, asked, asker, attempt, settled)
-            with self._relay.serving(attempt.tool.namespace, exchange):
-                result = await call_tool(
-                    self._gate, attempt, asker, settled=settled, on_progress=exchange.listener
-                )
+            with self._relay.serving(self._server(attempt), exchange):
+                result = await self._run(attempt, asker, settled, exchange.listener)
             return stamp(result, era)
         except FormNeeded as exc:
+            attempt = attempt if exc.run_id is None else msgspec.structs.replace(attempt, run_id=exc.run_id)
             return self._form(exc.record, attempt, asked, era)
+
+    async def _run(
+        self, attempt: Attempt, asker: Asker, settled: Approval | None, on_progress: Progressing
+    ) -> bytes:
+        """Return the result of a tool, or of code; code that waited goes on."""
+        if attempt.run_id is not None:
+            return await go_on(self._gate, attempt.run_id, asker, on_progress=on_progress)
+        if attempt.tool == RUN:
+            return await execute(self._gate, attempt, asker, on_progress=on_progress)
+        return await call_tool(self._gate, attempt, asker, settled=settled, on_progress=on_progress)
+
+    def _server(self, attempt: Attempt) -> str | None:
+        """Return the server that works on the call, None where that is for code to say."""
+        name = attempt.tool.namespace
+        policy = self._gate.desk.policies.get(self._gate.session.workspace)
+        is_server = name in self._gate.loaded or (policy is not None and name in policy.settings.servers)
+        return name if is_server and attempt.run_id is None else None
 
     def _form(self, record: Approval, attempt: Attempt, asked: Asked, era: Era) -> bytes:
         """Return the form; the call goes on from here, whatever was settled on the way to it."""
@@ -179,7 +199,7 @@ class ToolCalls:
         given = {str(attempt.tool): attempt.arguments}
         if attempt.tool.namespace != CALL.namespace:
             return given
-        await refuse_denied_own(self._gate, attempt)
+        await refuse_denied_call(self._gate, attempt)
         if attempt.tool != CALL:
             return given
         name = asked.arguments.get("tool")
@@ -222,7 +242,7 @@ class ToolCalls:
         """Use a tool by which sessions ask, answer and launch; of these only a launch is asked about."""
         if self._supervision is None:
             raise NotFound(f"no tool `{attempt.tool}`: no hub runs", hint="`pml serve` starts one")
-        await refuse_denied_own(self._gate, attempt)
+        await refuse_denied_call(self._gate, attempt)
         if attempt.tool == LAUNCH:
             try:
                 await self._supervision.check_launch(attempt.arguments)
@@ -241,10 +261,8 @@ class ToolCalls:
         settled: Approval | None,
     ) -> bytes:
         """Run the call so that it can outlive this round: its server may have a question for the client."""
-        work = Work(attempt.tool.namespace, exchange)
-        running = self._spawn(
-            call_tool(self._gate, attempt, asker, settled=settled, on_progress=work.progress)
-        )
+        work = Work(self._server(attempt), exchange)
+        running = self._spawn(self._run(attempt, asker, settled, work.progress))
         self._relay.working.append(work)
         running.add_done_callback(lambda _: self._relay.working.remove(work))
         return await self._until_asked(work, running, asked, era)

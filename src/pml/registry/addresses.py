@@ -6,11 +6,12 @@ is judged by the addresses it resolves to now; one that only a proxy can resolve
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult
 
 from pml.core.errors import Invalid
-from pml.core.text import has_hidden, quote
+from pml.core.text import quote
 from pml.web.hosts import is_loopback, parse_address
+from pml.web.urls import split_url
 
 Resolve: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]  # the addresses of a host; none if unknown
 
@@ -52,13 +53,4 @@ def _is_near(address: str) -> bool:
 
 
 def _parts(text: str) -> SplitResult:
-    try:
-        parts = urlsplit(text)
-        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, half of an IPv6 address
-        raise Invalid(f"{quote(text)} is no http or https URL") from None
-    if not is_usable or has_hidden(text) or " " in text or "\\" in text:
-        raise Invalid(f"{quote(text)} is no http or https URL")
-    if "@" in parts.netloc:
-        raise Invalid("a registry's URL must not have a user or password in it")
-    return parts
+    return split_url(text, whose="a registry")

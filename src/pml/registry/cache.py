@@ -53,11 +53,11 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cache:
-    """The cache beneath `home`."""
+    """The cache beneath `home`; its files are in `place`."""
 
     def __init__(self, home: Path, *, debug: Callable[[str], None]) -> None:
         self._home = home
-        self._place = home / "cache" / "registry"
+        self.place = home / "cache" / "registry"
         self._debug = debug
         self._misses: dict[Key, Answered] = {}
         self._is_pruned = False
@@ -67,22 +67,17 @@ class Cache:
         miss = self._misses.get(key)
         if miss is not None:
             return miss, b""
-        index = self._read(self._index(key), limit=_MAX_INDEX)
-        if index is None:
-            return None
-        try:
-            answered = msgspec.json.decode(index, type=Answered)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return self._drop(key, "its index cannot be read")
-        if answered.key != key or answered.fetched_at.tzinfo is None:
-            return self._drop(key, "its index is another entry's")
-        if answered.sha256 is None or not _is_hash(answered.sha256):
-            return self._drop(key, "its index cannot be read")
-        body = self._read(self._body(key, answered.sha256), limit=MAX_BYTES[key.form])
-        if body is None or hashlib.sha256(body).hexdigest() != answered.sha256:
-            return self._drop(key, "its body is not the one that was stored")
-        self._note_use(key)
-        return answered, body
+        loaded = self._loaded(key.file)
+        if isinstance(loaded, str):
+            return self._drop(key, loaded)
+        if loaded is not None:
+            self._note_use(key)
+        return loaded
+
+    def look(self, stem: str) -> tuple[Answered, bytes] | None:
+        """Return what is kept under this file name, which is no use of it; None for what is not sound."""
+        loaded = self._loaded(stem)
+        return None if isinstance(loaded, str) else loaded
 
     def store(self, answered: Answered, body: bytes) -> None:
         """Keep an answer in the place of the one before it."""
@@ -93,7 +88,7 @@ class Cache:
         self._misses.pop(key, None)
         kept = self._body(key, answered.sha256)
         try:
-            private_directory(self._place)
+            private_directory(self.place)
             replace_file(kept, body, mode=0o600)
             replace_file(self._index(key), msgspec.json.encode(answered), mode=0o600)
             _unlink(*(path for path in self._bodies(key.file) if path != kept))
@@ -112,6 +107,25 @@ class Cache:
         """Remove what is kept for `key`."""
         self._misses.pop(key, None)
         self._remove(key.file)
+
+    def _loaded(self, stem: str) -> tuple[Answered, bytes] | str | None:
+        """Return the answer and its body, None if there is none, or why it counts for nothing."""
+        index = self._read(self.place / f"{stem}.json", limit=_MAX_INDEX)
+        if index is None:
+            return None
+        try:
+            answered = msgspec.json.decode(index, type=Answered)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return "its index cannot be read"
+        key = answered.key
+        if key.file != stem or answered.fetched_at.tzinfo is None:
+            return "its index is another entry's"
+        if answered.sha256 is None or not _is_hash(answered.sha256):
+            return "its index cannot be read"
+        body = self._read(self._body(key, answered.sha256), limit=MAX_BYTES[key.form])
+        if body is None or hashlib.sha256(body).hexdigest() != answered.sha256:
+            return "its body is not the one that was stored"
+        return answered, body
 
     def _drop(self, key: Key, why: str) -> None:
         self._debug(f"registry cache: dropped {key.name}: {why}")
@@ -150,22 +164,22 @@ class Cache:
                 self._remove(stem)
 
     def _ages(self, suffix: str) -> Iterator[tuple[float, str]]:
-        for path in self._place.glob(f"*{suffix}"):
+        for path in self.place.glob(f"*{suffix}"):
             with suppress(OSError):  # another process removes as well
                 yield _age_s(path), path.name.partition(".")[0]
 
     def _remove(self, stem: str) -> None:
         """Remove the index first: a body without one counts for nothing."""
-        _unlink(self._place / f"{stem}.json", *self._bodies(stem))
+        _unlink(self.place / f"{stem}.json", *self._bodies(stem))
 
     def _bodies(self, stem: str) -> Iterator[Path]:
-        return self._place.glob(f"{stem}.*.body")
+        return self.place.glob(f"{stem}.*.body")
 
     def _index(self, key: Key) -> Path:
-        return self._place / f"{key.file}.json"
+        return self.place / f"{key.file}.json"
 
     def _body(self, key: Key, sha256: str) -> Path:
-        return self._place / f"{key.file}.{sha256}.body"
+        return self.place / f"{key.file}.{sha256}.body"
 
 
 def _unlink(*paths: Path) -> None:

@@ -4,6 +4,7 @@ An answer counts only if it is sound and about what was asked for. What is done 
 or a person allows that, is not known here.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pml.core.capability import CapabilityMetadata
@@ -17,6 +18,7 @@ from pml.registry.addresses import registry_url
 from pml.registry.cache import Key
 from pml.registry.entries import EntryName, Form, MetadataReader, code_form, names_of
 from pml.registry.folder import RegistryFolder
+from pml.registry.listing import Listing
 from pml.registry.lookups import ABSENT_S, FRESH_S, Lookups, Question, Say
 from pml.registry.pins import CodePins
 from pml.registry.web import Patience
@@ -31,6 +33,7 @@ class RegistryClient:
         self._clock = clock
         self._pins = CodePins(home)
         self._lookups = Lookups(home, clock=clock, warn=warn, debug=debug, patience=patience or Patience())
+        self._listing = Listing(self._lookups.cache, debug=debug)
         self._reader = MetadataReader()
 
     async def find(self, tool: ToolName, *, registry: str, prefix: str | None) -> Found | None:
@@ -68,6 +71,13 @@ class RegistryClient:
         if found.metadata.code_integrity is None and not self._pins.has(registry=registry, fqdn=fqdn):
             self._pins.add(registry=registry, fqdn=fqdn, code=code, pinned_at=self._clock.now())
         return code
+
+    def known(self, registry: str) -> Sequence[Found]:
+        """Return what is known of the registry without a request, by name. Raises: Invalid for its URL."""
+        spelt = _spelt(registry)
+        if _is_folder(spelt):
+            return self._listing.folder(Path(spelt))
+        return tuple(Found(metadata=each.metadata, source=registry) for each in self._listing.url(spelt))
 
     async def _metadata(
         self, name: EntryName, registry: str, *, last: EntryName

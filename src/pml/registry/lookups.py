@@ -86,6 +86,10 @@ class Lookups:
         loaded = self._cache.load(key)
         return loaded is not None and loaded[0].sha256 is not None
 
+    @property
+    def cache(self) -> Cache:
+        return self._cache
+
     def forget(self, key: Key) -> None:
         """Make the next question about `key` a request."""
         self._cache.forget(key)

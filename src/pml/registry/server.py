@@ -1,7 +1,8 @@
 """A registry server: the sound entries of a folder over HTTP, read-only, under the URLs that clients use.
 
 Only what is metadata under its own name, and the code that belongs to it, is served: no other file of the
-folder, no list, nothing through a link. Imported by the command that serves: it brings the web framework.
+folder, no list, nothing through a link. Calls are run beside it where its operator wants that. Imported by the
+command that serves: it brings the web framework.
 """
 
 import hashlib
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -18,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pml.core.errors import Invalid, NotFound, PmlError, Unavailable
 from pml.core.text import quote, visible
 from pml.registry.entries import EntryName, Form, MetadataReader, code_form, entry_name
+from pml.registry.executing import PATH, Calls
 from pml.registry.folder import RegistryFolder
 from pml.registry.negotiation import has_already, negotiate
 from pml.web.answers import SECURITY_HEADERS, refusal, tell_error, tell_refusal
@@ -31,15 +34,24 @@ _HEADERS: Final = {
 Say = Callable[[str], None]
 
 
-def registry_app(folder: RegistryFolder, *, only_local: bool, debug: Say) -> ASGIApp:
-    """Return the registry of `folder`. `only_local`: requests must name this machine as host."""
+def registry_app(
+    folder: RegistryFolder, *, only_local: bool, debug: Say, calls: Calls | None = None
+) -> ASGIApp:
+    """Return the registry of `folder`, and what runs `calls`, if it does.
+
+    `only_local`: requests must name this machine as host.
+    """
     reader = MetadataReader()
 
     async def entry(request: Request) -> Response:
         return _entry(folder, reader, request, debug)
 
     app = Starlette(
-        routes=[Route("/mcp/{name}", entry), Route("/health", _health)],
+        routes=[
+            Route("/mcp/{name}", entry),
+            Route("/health", _health),
+            Route(PATH, _no_calls if calls is None else calls.answer, methods=["POST"]),
+        ],
         exception_handlers={HTTPException: _refusal, PmlError: _failure},
     )
     app.router.redirect_slashes = False
@@ -85,6 +97,10 @@ def _bodies(folder: RegistryFolder, reader: MetadataReader, name: EntryName) -> 
     return bodies
 
 
+async def _no_calls(request: Request) -> Response:
+    return refusal(404, "this registry runs no tools", hint="its operator lets it with `pml cloud --execute`")
+
+
 async def _health(request: Request) -> Response:
     return JSONResponse({"status": "ok"})
 
@@ -113,8 +129,10 @@ class _Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                extra = [(key.encode(), value.encode()) for key, value in _HEADERS.items()]
-                message = {**message, "headers": [*message["headers"], *extra]}
+                message = {**message, "headers": [*message["headers"]]}
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
                 self._debug(f"registry: {scope['method']} {visible(scope['path'])} {message['status']}")
             await send(message)
 

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from pml.core.errors import NotFound
 from pml.core.loading import Found
 from pml.core.names import ToolName
 from pml.core.ports import Clock
-from pml.registry.catalog import Catalog
+from pml.core.text import quote
+from pml.registry.catalog import SOURCE, Catalog
 from pml.registry.client import RegistryClient
 from pml.registry.lookups import Say
 
@@ -25,6 +27,16 @@ class CatalogAndRegistry:
             return found
         return await self._registry.find(tool, registry=registry, prefix=prefix)
 
+    async def code(self, found: Found) -> bytes:
+        """As `Sources.code`."""
+        if found.source == SOURCE:
+            raise NotFound(f"{quote(str(found.metadata.fqdn))} is of the bundled catalog and has no code")
+        return await self._registry.code(found)
+
     def bundled(self) -> Sequence[Found]:
         """As `Sources.bundled`."""
         return self._catalog.bundled()
+
+    def known(self, registry: str | None) -> Sequence[Found]:
+        """As `Sources.known`."""
+        return () if registry is None else self._registry.known(registry)

@@ -11,16 +11,15 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 import msgspec
 
-from pml import __version__
 from pml.core.errors import Invalid, Unavailable
 from pml.core.text import quote
 from pml.registry.addresses import check_hop
 from pml.registry.entries import MAX_BYTES, Form
-from pml.web.hosts import is_loopback
+from pml.web.clients import AGENT, open_client, reason
 
 if TYPE_CHECKING:
     import httpx2
@@ -83,13 +82,13 @@ async def get(url: str, form: Form, *, etag: str | None, patience: Patience, sen
             await check_hop(sent_by, url, resolve=_addresses)
             return await _follow(url, form, etag=etag, patience=patience)
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as exc:
-        raise Offline(url, f"no connection ({_reason(exc)})", is_whole=True) from exc
+        raise Offline(url, f"no connection ({reason(exc)})", is_whole=True) from exc
     except httpx2.TimeoutException as exc:
         raise Offline(url, f"no answer within {patience.read_s:g} s", is_whole=False) from exc
     except TimeoutError as exc:
         raise Offline(url, f"no whole answer within {patience.total_s:g} s", is_whole=False) from exc
     except (httpx2.HTTPError, httpx2.InvalidURL, zlib.error) as exc:
-        raise Offline(url, f"a broken answer ({_reason(exc)})", is_whole=False) from exc
+        raise Offline(url, f"a broken answer ({reason(exc)})", is_whole=False) from exc
 
 
 async def _follow(url: str, form: Form, *, etag: str | None, patience: Patience) -> Answer:
@@ -107,18 +106,10 @@ async def _follow(url: str, form: Form, *, etag: str | None, patience: Patience)
 async def _request(
     url: str, form: Form, *, etag: str | None, patience: Patience
 ) -> "AsyncGenerator[httpx2.Response]":
-    import httpx2
-
-    headers = {"accept": form.value, "accept-encoding": "gzip", "user-agent": f"pml/{__version__}"}
+    headers = {"accept": form.value, "accept-encoding": "gzip", "user-agent": AGENT}
     if etag is not None:
         headers["if-none-match"] = etag
-    host = urlsplit(url).hostname or ""
-    direct = f"all://[{host}]" if ":" in host else f"all://{host}"
-    async with httpx2.AsyncClient(  # one for each request: what sets a cookie never sees it again
-        timeout=httpx2.Timeout(patience.read_s, connect=patience.connect_s),
-        mounts={direct: None} if is_loopback(host) else None,
-        follow_redirects=False,
-    ) as client:
+    async with open_client(url, connect_s=patience.connect_s, read_s=patience.read_s) as client:
         request = client.build_request("GET", url, headers=headers)
         response = await client.send(request, stream=True, auth=None)
         try:
@@ -189,7 +180,3 @@ async def _addresses(host: str) -> Sequence[str]:
     except (OSError, UnicodeError):  # only a proxy knows it, or nobody
         return ()
     return [str(address[0]) for *_, address in found]
-
-
-def _reason(exc: Exception) -> str:
-    return str(exc).partition("\n")[0] or type(exc).__name__

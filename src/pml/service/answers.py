@@ -26,6 +26,20 @@ async def earlier(desk: Desk, question: Question, state: State) -> list[Approval
     return [record for record in found if (record.subject, record.tool_use_id) == same]
 
 
+async def answer_in_run(desk: Desk, question: Question) -> Approval | None:
+    """Return what somebody said to this question of a run while it waited, in whatever session that was."""
+    query = ApprovalQuery(
+        states=frozenset({State.ALLOWED, State.DENIED}),
+        digest=question.digest,
+        run_id=question.run_id,
+        limit=_ANSWERS,
+    )
+    found = await desk.store.approvals.page(query)
+    now = desk.clock.now()
+    same = [record for record in found if record.subject is question.subject]
+    return next((it for it in same if it.status is State.DENIED or now < it.expires_at), None)
+
+
 async def was_denied(desk: Desk, question: Question) -> bool:
     """Tell whether somebody has said no to this question in its session."""
     return bool(await earlier(desk, question, State.DENIED))

@@ -16,6 +16,7 @@ from pml.core.manifests import Manifest, launch_digest
 from pml.core.names import ToolName, wire_of
 from pml.core.search import find_tools
 from pml.core.values import JsonObject
+from pml.service.capabilities import capability_manifest
 from pml.service.gate import Gate, Launch, Loader, find_launch
 from pml.service.policy import Policy, is_denied_whole
 
@@ -61,6 +62,8 @@ async def known_tools(gate: Gate, policy: Policy, *, problems: Mapping[str, str]
     for manifest, installs in await _loadable(gate, policy):
         known += [entry for entry in _entries(manifest, policy, installs=installs)]
         manifests += [manifest] if installs is None else []
+    taken = {entry.tool for entry in known}
+    known += [entry for entry in _capabilities(gate, policy) if entry.tool not in taken]
     return Tools(
         by_wire=wire_table(known),
         by_name={str(entry.tool): entry for entry in known},
@@ -144,6 +147,17 @@ async def _loadable(gate: Gate, policy: Policy) -> list[tuple[Manifest, str | No
         for name, entry in sorted(found.items())
         if name not in taken and not _is_denied(gate, policy, name)
     ]
+
+
+def _capabilities(gate: Gate, policy: Policy) -> list[Known]:
+    """Return what is known of the registry's capabilities without asking it."""
+    if gate.loader is None:
+        return []
+    servers = policy.settings.servers
+    found = gate.loader.sources.known(policy.settings.registry)
+    offers = [capability_manifest(it) for it in found if it.metadata.fqdn.namespace not in servers]
+    named = [offer for offer in offers if offer is not None and not _is_denied(gate, policy, offer.server)]
+    return [entry for offer in named for entry in _entries(offer, policy)]
 
 
 def _installed(gate: Gate, loader: Loader) -> list[tuple[str, Launch]]:

@@ -1,27 +1,29 @@
 """One agent's connection at work: whose session it is, which servers stand behind it, how it is asked."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
 
 from pml.core.approvals import Approval, ApprovalId, Role, Subject, who_may_allow
+from pml.core.cloud import Cloud
 from pml.core.config import ModelMayApprove
 from pml.core.effective import Settings
 from pml.core.globs import covers
 from pml.core.identity import TokenRole
-from pml.core.loading import Installed, Installer, Progress, Sources, Variables
-from pml.core.manifests import launch_digest
+from pml.core.loading import Found, Installed, Installer, Progress, Sources, Variables
+from pml.core.manifests import Manifest, launch_digest
 from pml.core.names import ToolName
 from pml.core.permissions import Containment, Permissions
-from pml.core.ports import Session, Workflow
+from pml.core.ports import PausedCall, Session, Workflow
 from pml.core.servers import ServerSpec
 from pml.core.serving import Servers
 from pml.core.values import JsonObject
 from pml.service.desk import Desk
 from pml.service.policy import Policy
+from pml.service.workshop import Workshop
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +31,27 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
     spec: ServerSpec
     digest: str
+
+
+class Coded(msgspec.Struct, frozen=True, kw_only=True):
+    """A capability whose code runs here. `digest` is of its code and of all that its registry says of it."""
+
+    found: Found
+    code: str
+    digest: str
+    manifest: Manifest
+
+
+class Remote(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool that runs in the cloud at `url`. `digest` is of that place and of what the registry says."""
+
+    found: Found
+    url: str
+    digest: str
+    manifest: Manifest
+
+
+Target = Launch | Coded | Remote
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +81,9 @@ class Gate:
     session: Session
     servers: Servers
     loader: Loader | None = None
+    workshop: Workshop | None = None  # where code runs
+    cloud: Cloud | None = None
+    is_cloud: bool = False  # this is the cloud: what others route here runs here
     is_held: bool = False  # launched by PML, which asks for all it uses; its model confirms nothing
     told: Callable[[str, Progress], None] | None = None  # hears how the install of a server goes
     # Caches: launches by server name, definitions found equal to their pins, the policy of this loop turn.
@@ -71,16 +97,41 @@ class Gate:
     covered: dict[tuple[str, str], Approval] = field(default_factory=dict[tuple[str, str], Approval])
 
 
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    """Where a call is made that code makes: in which run, and what that run was allowed.
+
+    `root` is the run that a client started with `call`, `chain` are the capabilities that run, outermost
+    first. `found` is the capability that makes the call, None for code that a client handed over. `begin`
+    keeps that the call is about to be made. `resumed`: it may have been asked about before.
+    """
+
+    run_id: str
+    root: str
+    number: int
+    call: PausedCall
+    chain: tuple[str, ...]
+    covered: frozenset[str]
+    found: Found | None
+    begin: Callable[[], Awaitable[None]]
+    resumed: bool = False
+    is_unknown: bool = False  # it was begun before, and nobody knows whether it was made
+
+
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One call as it reached the gateway. `offered`: the client lists the tool by its own name.
 
     What is no tool is named after its method: `memory:resources/read`; the rules judge it by that name.
+    `run_id` is the run that goes on with it; `prefix` is the registry prefix that a client spelt out.
     """
 
     tool: ToolName
     arguments: JsonObject
     offered: bool
     method: str = "tools/call"
+    inner: Inner | None = None
+    run_id: str | None = None
+    prefix: str | None = None
 
     @property
     def is_tool(self) -> bool:
@@ -109,12 +160,20 @@ class Asking(Protocol):
         ...
 
 
-class Paused(Exception):
+class Suspended(Exception):
+    """The call waits for an answer, and is made again when there is one; `run_id` is the code that waits."""
+
+    def __init__(self, record: Approval) -> None:
+        super().__init__(record.id)
+        self.record = record
+        self.run_id: str | None = None
+
+
+class Paused(Suspended):
     """The call waits for a decision; whoever has the workflow's id can continue it."""
 
     def __init__(self, record: Approval, workflow: Workflow) -> None:
-        super().__init__(record.id)
-        self.record = record
+        super().__init__(record)
         self.workflow = workflow
 
 
@@ -139,8 +198,9 @@ def deciders(
     *,
     verified: bool = True,
     reserved: bool = False,
+    also: Sequence[str] = (),
 ) -> frozenset[Role]:
-    """Return who may allow the question; fixed now, whoever will answer it."""
+    """Return who may allow the question; fixed now, whoever will answer it. `also`: tools that it covers."""
     if reserved:
         return frozenset({Role.PERSON})
     approval = settings.approval
@@ -158,7 +218,7 @@ def deciders(
         subject,
         has_form=asking.has_form and not nobody,
         model_may_approve=model and asking.has_model and not nobody,
-        parent_may_decide=has_deciding_parent(session, settings, tool),
+        parent_may_decide=all(has_deciding_parent(session, settings, each) for each in (tool, *also)),
         verified=verified,
     )
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pml.core.approvals import Approval, State, Subject, call_facts
 from pml.core.audit import dependency_installed
-from pml.core.capability import CapabilityType, McpDependency
+from pml.core.capability import CapabilityType, McpDependency, Routing
 from pml.core.dependency import install_facts
 from pml.core.digest import digest
 from pml.core.errors import (
@@ -73,9 +73,12 @@ async def load_server(
         settled=settled,
         told=told,
     )
-    for dependency in found.metadata.mcp_deps:
-        step.check_name(dependency)
-    for dependency in found.metadata.mcp_deps:
+    is_inner = attempt.inner is not None and attempt.inner.found is found
+    needed = [it for it in found.metadata.mcp_deps if not is_inner or it.name == attempt.tool.namespace]
+    for dependency in needed:
+        if dependency.name != attempt.tool.namespace:
+            check_name(gate, loader, policy, dependency, tool=str(attempt.tool))
+    for dependency in needed:
         installed = in_use(loader, dependency)
         if installed is None or _is_held_less(loader, installed):
             await step.install(found, dependency)
@@ -85,19 +88,27 @@ async def load_server(
     return _remember(gate, loader, policy, attempt.tool)
 
 
-async def find(loader: Loader, policy: Policy, tool: ToolName) -> Found | None:
-    """Return what offers the server of `tool`: the catalog, or the registry. Raises: Unavailable."""
-    settings = policy.settings
+async def find(loader: Loader, policy: Policy, attempt: Attempt) -> Found | None:
+    """Return what offers the tool: the calling capability's own servers, the catalog, or the registry.
+
+    Raises: Unavailable.
+    """
+    tool, settings, inner = attempt.tool, policy.settings, attempt.inner
+    own = None if inner is None or inner.found is None else inner.found
+    if own is not None and own.metadata.dependency(tool.namespace or "") is not None:
+        return own
+    prefix = attempt.prefix or settings.registry_prefix
     with _unsound_is_unavailable():
-        found = await loader.sources.find(tool, registry=settings.registry, prefix=settings.registry_prefix)
-    if found is None:
+        found = await loader.sources.find(tool, registry=settings.registry, prefix=prefix)
+    if found is None or (attempt.prefix is not None and not _is_beneath(attempt.prefix, found)):
         return None
-    if found.metadata.type is not CapabilityType.SERVER:
-        raise Unavailable(
-            f"`{found.metadata.fqdn}` is a capability with code, which cannot be run yet",
-            hint="only capabilities of type `server` can be called",
-        )
-    return found if found.metadata.dependency(tool.namespace or "") is not None else None
+    metadata = found.metadata
+    is_offered = metadata.type is not CapabilityType.SERVER or metadata.routing is Routing.SERVER
+    return found if is_offered or metadata.dependency(tool.namespace or "") is not None else None
+
+
+def _is_beneath(prefix: str, found: Found) -> bool:
+    return prefix == f"{found.metadata.fqdn.org}.{found.metadata.fqdn.project}"
 
 
 def in_use(loader: Loader, dependency: McpDependency) -> Installed | None:
@@ -191,22 +202,6 @@ class _Step:
         if self._judged.needs_trust and await self._is_trusted_now():
             return
         await self._ask(found, plan)
-
-    def check_name(self, dependency: McpDependency) -> None:
-        """Refuse what comes along under a name that means another server, or that rules deny as a whole."""
-        name, policy = dependency.name, self._policy
-        if name == self._attempt.tool.namespace:
-            return
-        if is_denied_whole(policy, name, now=self._gate.desk.clock.now()):
-            raise ToolDenied(f"server `{name}` is denied by user config", tool=f"{name}:*")
-        bundled = (each.metadata.dependency(name) for each in self._loader.sources.bundled())
-        plain = replace(dependency, lock=None)
-        taken = [each for each in bundled if each is not None and replace(each, lock=None) != plain]
-        if taken or name in policy.settings.servers:
-            raise Unavailable(
-                f"`{self._tool}` wants to bring a server `{name}` along, but that name means another one",
-                hint="tell whoever published it to use a name of its own",
-            )
 
     def _is_covered(self, plan: Plan) -> bool:
         """Tell whether a rule covers this install: it allows the tool, or all tools of what comes along.
@@ -338,6 +333,21 @@ class _Step:
         if still:
             raise EnvMissing(dependency.name, still)
         return True
+
+
+def check_name(gate: Gate, loader: Loader, policy: Policy, dependency: McpDependency, *, tool: str) -> None:
+    """Refuse what comes along under a name that means another server, or that rules deny as a whole."""
+    name = dependency.name
+    if is_denied_whole(policy, name, now=gate.desk.clock.now()):
+        raise ToolDenied(f"server `{name}` is denied by user config", tool=f"{name}:*")
+    bundled = (each.metadata.dependency(name) for each in loader.sources.bundled())
+    plain = replace(dependency, lock=None)
+    taken = [each for each in bundled if each is not None and replace(each, lock=None) != plain]
+    if taken or name in policy.settings.servers:
+        raise Unavailable(
+            f"`{tool}` wants to bring a server `{name}` along, but that name means another one",
+            hint="tell whoever published it to use a name of its own",
+        )
 
 
 async def missing_variables(

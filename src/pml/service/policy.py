@@ -15,7 +15,7 @@ from pml.core.effective import Loosening, Settings, loosening, unite
 from pml.core.errors import ConfigInvalid, ToolDenied
 from pml.core.globs import covers as covers_tool
 from pml.core.matchers import Paths
-from pml.core.memory import META_TOOLS, SUPERVISING
+from pml.core.memory import EXECUTE, META_TOOLS, SUPERVISING
 from pml.core.ports import Grant, Loaded, Session
 from pml.core.reserved import WHY as WHY_RESERVED
 from pml.core.reserved import is_reserved
@@ -126,7 +126,9 @@ async def judge(desk: Desk, policy: Policy, call: Call, *, session: Session | No
 
 
 def reserves(desk: Desk, workspace: str, call: Call) -> bool:
-    """Tell whether the call names PML itself."""
+    """Tell whether the call names PML itself; code may, for what it calls is looked at when it does."""
+    if call.tool == EXECUTE:
+        return False
     paths = desk.configs.of(workspace).paths
     return is_reserved(call.tool, call.arguments, home=desk.home, cwd=call.cwd, paths=paths)
 
@@ -138,7 +140,8 @@ async def judge_in_session(desk: Desk, session: Session, call: Call) -> Judged:
 
 def _is_given(tools: tuple[str, ...], tool: str) -> bool:
     """Tell whether a session that was given these may use the tool; those of PML's own carry or supervise."""
-    return tool in META_TOOLS or tool in SUPERVISING or any(covers_tool(glob, tool) for glob in tools)
+    is_own = tool in META_TOOLS or tool in SUPERVISING or tool == EXECUTE
+    return is_own or any(covers_tool(glob, tool) for glob in tools)
 
 
 def refuse_denied(judged: Judged, tool: str) -> None:

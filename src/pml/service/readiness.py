@@ -7,14 +7,15 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 from pml.core.approvals import Approval
-from pml.core.errors import EnvMissing, NotApproved, NotFound, PmlError, ServerFailed, Unavailable
+from pml.core.errors import Changed, EnvMissing, NotApproved, NotFound, PmlError, ServerFailed, Unavailable
 from pml.core.loading import Found, Told
 from pml.core.manifests import Manifest
 from pml.core.ports import Grant
 from pml.core.rules import VerdictKind, runs_code
 from pml.core.text import quote
-from pml.service.gate import Asking, Attempt, Gate, Launch, Loader, find_launch
-from pml.service.loading import coverage, find, in_use, load_server, loaded_launch
+from pml.service.capabilities import is_code, is_remote, resolve_code, resolve_remote
+from pml.service.gate import Asking, Attempt, Coded, Gate, Launch, Loader, Remote, Target, find_launch
+from pml.service.loading import check_name, coverage, find, in_use, load_server, loaded_launch
 from pml.service.policy import Judged, Policy, remembered_digest
 from pml.service.proving import start_proven
 from pml.service.settling import settle_trust
@@ -23,39 +24,54 @@ from pml.service.settling import settle_trust
 def current_launch(gate: Gate, policy: Policy, attempt: Attempt) -> Launch | None:
     """Return how the server of the call is started: as configured, or as it was loaded."""
     namespace = attempt.tool.namespace
-    return find_launch(gate, policy, namespace) or loaded_launch(gate, policy, namespace)
+    launch = find_launch(gate, policy, namespace) or loaded_launch(gate, policy, namespace)
+    return None if launch is not None and _is_others(gate, attempt) else launch
+
+
+def _is_others(gate: Gate, attempt: Attempt) -> bool:
+    """Tell whether a capability brings its server along on other terms than those it is installed on."""
+    found = None if attempt.inner is None else attempt.inner.found
+    dependency = None if found is None else found.metadata.dependency(attempt.tool.namespace or "")
+    return dependency is not None and gate.loader is not None and in_use(gate.loader, dependency) is None
 
 
 async def make_ready(
     gate: Gate,
     policy: Policy,
     judged: Judged,
-    launch: Launch | None,
+    launch: Target | None,
     *,
     attempt: Attempt,
     asking: Asking,
     settled: Approval | None,
     told: Told,
-) -> None:
-    """Bring the server of the call a step nearer: trusted, installed, or started."""
+) -> Coded | Remote | None:
+    """Bring the server of the call a step nearer: trusted, installed, or started.
+
+    Returns what answers the call if that is no server of this machine.
+    """
+    if isinstance(launch, Coded | Remote):
+        raise AssertionError("what is no server is always ready")
     if launch is None and is_untrusted(policy, attempt.tool.namespace):
         refused = await settle_trust(gate, policy, judged, attempt=attempt, asking=asking, settled=settled)
         if refused is not None:
             raise untrusted(policy, attempt, outcome=refused.outcome)
-        return
+        return None
     if launch is None or launch.spec.artefact is not None:
         if gate.loader is None or policy.broken or _defined_twice(policy, attempt):
             raise no_server(gate, policy, attempt)
         try:
-            found = await find(gate.loader, policy, attempt.tool)
+            found = await find(gate.loader, policy, attempt)
             if found is None and _may_have_registry(policy):
                 refused = await settle_trust(
                     gate, policy, judged, attempt=attempt, asking=asking, settled=settled
                 )
                 if refused is None:
-                    return
+                    return None
             if found is None:
                 raise no_server(gate, policy, attempt)
+            if elsewhere := await _no_server_of_ours(gate, gate.loader, policy, found, attempt):
+                return elsewhere
             _check_offered(found, gate.loader, attempt)
             launch = await load_server(
                 gate,
@@ -74,6 +90,33 @@ async def make_ready(
             raise exc if isinstance(exc, EnvMissing) else _failed(exc) from exc
     if launch is not None:
         await start_proven(gate, launch, policy=policy, attempt=attempt, asking=asking, settled=settled)
+    return None
+
+
+async def _no_server_of_ours(
+    gate: Gate, loader: Loader, policy: Policy, found: Found, attempt: Attempt
+) -> Coded | Remote | None:
+    """Return the capability or the cloud's tool that was found; None for a server."""
+    if attempt.inner is not None and found is attempt.inner.found:
+        return None
+    if is_remote(gate, found):
+        return resolve_remote(gate, policy, found, attempt.tool)
+    if not is_code(found.metadata):
+        return None
+    for dependency in found.metadata.mcp_deps:
+        check_name(gate, loader, policy, dependency, tool=str(attempt.tool))
+    return await resolve_code(gate, loader, found, attempt)
+
+
+async def find_again(gate: Gate, policy: Policy, shown: Coded | Remote, attempt: Attempt) -> Coded | Remote:
+    """Return what answers the call now, for time has passed since it was shown. Raises: as `make_ready`."""
+    found = None if gate.loader is None else await find(gate.loader, policy, attempt)
+    if gate.loader is None or found is None:
+        raise no_server(gate, policy, attempt)
+    now = await _no_server_of_ours(gate, gate.loader, policy, found, attempt)
+    if now is None:
+        raise Changed(f"`{attempt.tool}` is no longer what was asked about", hint="call it again")
+    return now
 
 
 def _failed(error: Unavailable) -> ServerFailed:
@@ -81,10 +124,10 @@ def _failed(error: Unavailable) -> ServerFailed:
 
 
 async def is_covered(
-    gate: Gate, judged: Judged, attempt: Attempt, launch: Launch, manifest: Manifest
+    gate: Gate, judged: Judged, attempt: Attempt, launch: Target, manifest: Manifest
 ) -> bool:
     """Tell whether somebody approved the install that this call needed; the tool is then remembered."""
-    if judged.kind is not VerdictKind.UNLISTED or not gate.covered:
+    if judged.kind is not VerdictKind.UNLISTED or not gate.covered or not isinstance(launch, Launch):
         return False
     tool, artefact = str(attempt.tool), launch.spec.artefact
     key = coverage(tool, attempt.arguments)
@@ -132,7 +175,9 @@ def no_server(gate: Gate, policy: Policy, attempt: Attempt) -> PmlError:
     if twice := _defined_twice(policy, attempt):
         return NotFound(twice[0], hint="rename one of the two")
     bundled = () if gate.loader is None else gate.loader.sources.bundled()
+    known = () if gate.loader is None else gate.loader.sources.known(policy.settings.registry)
     names = [dependency.name for found in bundled for dependency in found.metadata.mcp_deps]
+    names += [found.metadata.fqdn.namespace for found in known]
     near = get_close_matches(attempt.tool.namespace or "", [*policy.settings.servers, *names], n=1)
     elsewhere = "`pml catalog list` and `mcpServers` in .pml.json name servers"
     hint = f"did you mean server `{near[0]}`?" if near else elsewhere

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import uuid
+from dataclasses import replace
 from typing import Final
 
 from pml.core.approvals import Approval, MatchedRule, State, Subject
@@ -11,7 +12,7 @@ from pml.core.digest import digest
 from pml.core.errors import AlreadyClaimed, NotApproved, PmlError
 from pml.core.ports import PausedCall, Workflow
 from pml.core.rules import VerdictKind
-from pml.service.answers import untold_denial, was_denied, withdraw
+from pml.service.answers import answer_in_run, untold_denial, was_denied, withdraw
 from pml.service.approvals import Question, ask, wait
 from pml.service.gate import Asking, Attempt, Gate, Paused, deciders
 from pml.service.policy import Judged, Policy, kept_rule
@@ -37,9 +38,14 @@ async def settle(
 
     Raises: NotApproved, AlreadyClaimed, Paused, TooManyPending, and what `asking` raises.
     """
+    if attempt.inner is not None:
+        question = replace(question, run_id=attempt.inner.root)
+        settled = await answer_in_run(gate.desk, question) if attempt.inner.resumed else None
     if settled is not None and _is_of(settled, question) and not _is_carried_out(settled):
         return _allowed(settled)
-    denial = await untold_denial(gate.desk, question, workflow_id=lambda it: _workflow_id(it, attempt))
+    denial = None
+    if attempt.inner is None:
+        denial = await untold_denial(gate.desk, question, workflow_id=lambda it: _workflow_id(it, attempt))
     if denial is not None:
         return _allowed(denial)
     asked = asyncio.create_task(ask(gate.desk, question, because))
@@ -52,7 +58,7 @@ async def settle(
             await withdraw(gate.desk, await asked)
         raise
     if record.status is State.PENDING:
-        if record.subject is Subject.TOOL_CALL:
+        if record.subject is Subject.TOOL_CALL and attempt.inner is None:
             gate.paused[question.digest] = record.id
         raise Paused(record, await pause(gate, record, attempt))
     if record.subject is Subject.TOOL_CALL and record.status in _USED:
@@ -124,14 +130,16 @@ async def pause(gate: Gate, record: Approval, attempt: Attempt) -> Workflow:
 
     What is no tool is not continued but asked for again.
     """
-    desk = gate.desk
+    desk, inner = gate.desk, attempt.inner
     call = PausedCall(tool=str(attempt.tool), arguments=attempt.arguments, offered=attempt.offered)
+    call = call if inner is None else inner.call
     workflow = Workflow(
         id=_workflow_id(record, attempt),
         approval_id=record.id,
         principal=gate.session.principal,
         created_at=desk.clock.now(),
         call=call if attempt.is_tool else None,
+        run_id=None if inner is None else inner.root,
     )
     await desk.store.workflows.issue(workflow)
     return workflow
@@ -141,7 +149,8 @@ def _workflow_id(record: Approval, attempt: Attempt) -> str:
     """Return the id: the approval's own, or, where several calls wait for one approval, one for each."""
     if record.subject is Subject.TOOL_CALL:
         return record.id
-    call = digest({"tool": str(attempt.tool), "arguments": attempt.arguments})
+    run = None if attempt.inner is None else attempt.inner.root
+    call = digest({"tool": str(attempt.tool), "arguments": attempt.arguments, "run": run})
     return str(uuid.uuid5(_WORKFLOWS, record.id + call))
 
 

@@ -11,6 +11,7 @@ from pml.core.names import parse_tool
 from pml.core.ports import PausedCall, Workflow
 from pml.core.values import Json, JsonObject
 from pml.service.approvals import Decision, cancel, decide, expire, get
+from pml.service.coding import give_up
 from pml.service.gate import Attempt, Gate, Paused
 from pml.service.settling import SETTLED, refusal
 
@@ -52,6 +53,7 @@ async def resume(
     Raises: WorkflowGone, WorkflowAborted, NotApproved, Invalid, Paused (still undecided: the id lives on).
     """
     workflow, call = await _find(gate, said.workflow_id, given)
+    in_run = workflow.run_id is not None
     arguments = said.arguments if given is None else given[call.tool]
     if arguments and digest(arguments) != digest(call.arguments):
         raise Invalid(
@@ -67,15 +69,17 @@ async def resume(
         record = await _approve(gate, record, said, client)
     if record.status is State.PENDING:
         raise Paused(record, workflow)
-    if record.status is State.UNKNOWN:
+    if record.status is State.UNKNOWN and not in_run:
         raise refusal(record)
     is_settled = record.status is State.CANCELLED and record.reason == SETTLED
     if not is_settled and (record.status in (State.EXPIRED, State.CANCELLED) or _is_used(record)):
         raise WorkflowGone
-    await _use(gate, workflow)
-    if record.status is State.DENIED:
+    if not (in_run and record.status is State.UNKNOWN):  # its run goes on, and asks a person about it
+        await _use(gate, workflow)
+    if record.status is State.DENIED and not in_run:
         raise refusal(record)
-    attempt = Attempt(tool=parse_tool(call.tool), arguments=call.arguments, offered=call.offered)
+    tool = parse_tool(call.tool)
+    attempt = Attempt(tool=tool, arguments=call.arguments, offered=call.offered, run_id=workflow.run_id)
     return attempt, record
 
 
@@ -93,6 +97,8 @@ async def _abort(gate: Gate, workflow: Workflow, record: Approval, said: Continu
     if record.status not in _UNDECIDED_OR_UNUSED:
         raise WorkflowGone
     await _use(gate, workflow)
+    if workflow.run_id is not None:
+        await give_up(gate, workflow.run_id)
     if not await _deny(gate, record, said, client):
         with contextlib.suppress(Conflict, NotFound):  # no answer is left for a later call to find
             await cancel(gate.desk, record.id, reason="the client gave the call up")

@@ -39,6 +39,7 @@ async def open_database(home: Path) -> Database:
         database = Database(str(path))
         await _patiently(lambda: database.run("PRAGMA journal_mode = WAL"))
         database.script("PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF")
+        database.run("PRAGMA secure_delete = ON")  # journals hold what tools answered, secrets among it
         await _patiently(lambda: _migrate(database))
     except apsw.Error as exc:
         raise unavailable(exc, str(path)) from exc

@@ -14,6 +14,7 @@ import msgspec
 
 from pml.core import audit
 from pml.core.approvals import (
+    LIVE,
     RECONNECT_S,
     Approval,
     ApprovalId,
@@ -29,6 +30,7 @@ from pml.core.errors import AlreadyClaimed, NotFound, TooManyPending
 from pml.core.manifests import Manifest
 from pml.core.ports import ApprovalQuery, Grant, Held, Intent, Pin, Trust, Workflow
 from pml.store.memory_audit import MemoryAudit, MemoryChanges, own, refuse_second
+from pml.store.memory_journals import MemoryJournals
 from pml.store.memory_supervising import (
     MemoryGrants,
     MemoryReceipts,
@@ -59,6 +61,7 @@ class MemoryStore:
         self.manifests = MemoryManifests()
         self.pins = MemoryPins(self.audit)
         self.approvals = MemoryApprovals(self)
+        self.journals = MemoryJournals(asked_by=self.approvals.live_runs)
         self.sessions = MemorySessions(
             self.audit, self.grants, self.tokens, self.runs, asked_in=self.approvals.sessions
         )
@@ -129,6 +132,7 @@ class MemoryApprovals:
             and (query.session_id is None or row.session_id == query.session_id)
             and (query.sessions is None or row.session_id in query.sessions)
             and (query.digest is None or row.digest == query.digest)
+            and (query.run_id is None or row.run_id == query.run_id)
             and (query.after is None or (row.created_at, row.id) > query.after)
         )
         return [_own_approval(row) for row in _first(found, query.limit)]
@@ -171,6 +175,10 @@ class MemoryApprovals:
     def sessions(self) -> set[SessionId]:
         """Return whose approvals there are."""
         return {row.session_id for row in self._rows.values()}
+
+    def live_runs(self) -> set[str]:
+        """Return whose code a question is open for."""
+        return {row.run_id for row in self._rows.values() if row.run_id is not None and row.status in LIVE}
 
     def _by_age(self) -> list[Approval]:
         return sorted(self._rows.values(), key=lambda row: (row.created_at, row.id))
@@ -293,7 +301,7 @@ class MemoryPins:
 
 
 def _question(record: Approval) -> tuple[str, ...]:
-    return record.session_id, record.tool_use_id, record.subject, record.digest
+    return record.session_id, record.tool_use_id, record.subject, record.digest, record.run_id or ""
 
 
 def _first(rows: Iterable[T], limit: int) -> list[T]:

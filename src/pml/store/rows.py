@@ -237,6 +237,7 @@ def workflow_values(workflow: Workflow) -> tuple[Value, ...]:
         micros(workflow.created_at),
         maybe_micros(workflow.continued_at),
         None if call is None else msgspec.json.encode(call).decode(),
+        workflow.run_id,
     )
 
 
@@ -248,6 +249,7 @@ def workflow_of(row: Row) -> Workflow:
         created_at=at_micros(row[3]),
         continued_at=maybe_at(row[4]),
         call=None if row[5] is None else PausedCall(**json.loads(row[5])),
+        run_id=row[6],
     )
 
 

@@ -51,6 +51,7 @@ from pml.store.rows import (
 )
 from pml.store.serving import MANIFESTS_KEPT, manifest_of, manifest_text, pinning
 from pml.store.sqlite_audit import SqliteAudit
+from pml.store.sqlite_journals import SqliteJournals
 from pml.store.sqlite_supervising import SqliteReceipts, SqliteRuns, SqliteSessions, SqliteTokens
 from pml.store.wakeups import SharedChanges
 from pml.store.writer import Transaction, Writer
@@ -71,6 +72,7 @@ class SqliteStore:
         self.receipts = SqliteReceipts(reader, self._writer)
         self.grants = _Grants(reader, self._writer)
         self.workflows = _Workflows(reader, self._writer)
+        self.journals = SqliteJournals(reader, self._writer)
         self.trusts = _Trusts(reader, self._writer)
         self.intents = _Intents(reader, self._writer)
         self.manifests = _Manifests(reader, self._writer)
@@ -85,13 +87,15 @@ class SqliteStore:
     async def close(self) -> None:
         self.changes.close()
         self._writer.close()
+        self.journals.wipe()
         self._database.close()
 
 
 class _Approvals(Part):
     async def ask(self, new: Approval, *, max_pending: int) -> Approval:
         def operation(tx: Transaction) -> Approval:
-            same = tx.run("same_question", (new.session_id, new.tool_use_id, new.subject, new.digest))
+            question = (new.session_id, new.tool_use_id, new.subject, new.digest, new.run_id)
+            same = tx.run("same_question", question)
             if same and (known := approval_of(same[0])).expires_at > new.created_at:
                 return _save(tx, known, Attached(at=new.created_at, owner=new.owner))
             if same:
@@ -189,6 +193,9 @@ def _approval_filter(query: ApprovalQuery) -> tuple[str, list[Value]]:
     if query.digest is not None:
         where.append("digest = ?")
         values.append(query.digest)
+    if query.run_id is not None:
+        where.append("run_id = ?")
+        values.append(query.run_id)
     if query.after is not None:
         where.append("(created_at, id) > (?, ?)")
         values.extend((micros(query.after[0]), query.after[1]))

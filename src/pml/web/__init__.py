@@ -1,1 +1,1 @@
-"""What every HTTP server of PML needs: listening, impatience, one shape of errors. Decides nothing."""
+"""What every HTTP server and client of PML needs: listening, impatience, one shape of errors."""

@@ -31,8 +31,11 @@ _WORDS: Final[dict[int, str]] = {  # of what only HTTP knows
     405: "method_not_allowed",
     406: "not_acceptable",
     408: "too_slow",
+    409: "conflict",
     413: "too_large",
+    415: "unsupported_media_type",
     421: "forbidden",
+    503: "busy",  # nothing was done: it may be sent again
 }
 
 

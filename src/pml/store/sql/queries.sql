@@ -14,7 +14,8 @@ SELECT * FROM approvals WHERE id = ?
 
 -- name: same_question
 SELECT * FROM approvals
-WHERE session_id = ? AND tool_use_id = ? AND subject = ? AND digest = ? AND status IN ('pending', 'allowed')
+WHERE session_id = ? AND tool_use_id = ? AND subject = ? AND digest = ? AND coalesce(run_id, '') = coalesce(?, '')
+  AND status IN ('pending', 'allowed')
 
 -- name: count_pending
 SELECT count(*) FROM approvals WHERE session_id = ? AND status = 'pending'
@@ -117,7 +118,7 @@ SELECT * FROM grants ORDER BY created_at, id
 DELETE FROM grants WHERE id = ? RETURNING session_id, tool
 
 -- name: insert_workflow
-INSERT INTO workflows (id, approval_id, principal, created_at, continued_at, call) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO workflows (id, approval_id, principal, created_at, continued_at, call, run_id) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING
 
 -- name: workflow
@@ -230,6 +231,79 @@ UPDATE receipts SET body = ?, status = ? WHERE principal = ? AND key = ? AND req
 
 -- name: delete_old_receipts
 DELETE FROM receipts WHERE made_at < ?
+
+-- name: insert_code_run
+INSERT INTO code_runs (id, root, principal, tool, offered, language, export, artefact, covered, source, seed,
+  started_at, taken, owner, arguments, args, metadata, code)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO NOTHING
+
+-- name: code_run_exists
+SELECT 1 FROM code_runs WHERE id = ?
+
+-- name: code_run
+SELECT * FROM code_runs WHERE id = ?
+
+-- name: code_run_owner
+SELECT owner FROM code_runs WHERE id = ?
+
+-- name: take_code_run
+UPDATE code_runs SET owner = ?2, taken = taken + 1
+WHERE id = ?1 AND (owner IS NULL OR owner IN (SELECT value FROM json_each(?3)))
+
+-- name: leave_code_run
+UPDATE code_runs SET owner = NULL WHERE id = ?
+
+-- name: waiting_code_runs
+SELECT * FROM code_runs WHERE owner IS NULL AND root = id AND principal = ? AND tool = ?
+ORDER BY started_at DESC, id DESC
+
+-- name: owners_of_code_runs
+SELECT DISTINCT owner FROM code_runs WHERE owner IS NOT NULL ORDER BY owner
+
+-- name: over_code_runs
+SELECT id FROM code_runs WHERE root = id AND started_at < ?
+  AND (owner IS NULL OR owner IN (SELECT value FROM json_each(?)))
+  AND NOT EXISTS (SELECT 1 FROM approvals WHERE approvals.run_id = code_runs.id
+    AND approvals.status IN ('pending', 'allowed', 'executing'))
+
+-- name: delete_code_runs
+DELETE FROM code_runs WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: delete_code_run
+-- '/' is what follows '.': the range is the ids that begin with `{id}.`
+DELETE FROM code_runs WHERE id = ?1 OR (id > ?1 || '.' AND id < ?1 || '/')
+
+-- name: insert_code_dump
+INSERT INTO code_dumps (run_id, dumped, dump) VALUES (?, ?, ?)
+
+-- name: code_dump
+SELECT dumped, dump FROM code_dumps WHERE run_id = ?
+
+-- name: delete_code_dump
+DELETE FROM code_dumps WHERE run_id = ?
+
+-- name: begin_code_step
+INSERT INTO code_steps (run_id, number, what, digest) VALUES (?, ?, ?, ?)
+ON CONFLICT (run_id, number) DO NOTHING
+
+-- name: finish_code_step
+INSERT INTO code_steps (run_id, number, what, digest, place, at_ms, fault, value) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (run_id, number) DO UPDATE
+SET place = excluded.place, at_ms = excluded.at_ms, fault = excluded.fault, value = excluded.value
+WHERE place IS NULL AND what = excluded.what AND digest = excluded.digest
+
+-- name: code_steps
+SELECT * FROM code_steps WHERE run_id = ? ORDER BY number
+
+-- name: code_step
+SELECT * FROM code_steps WHERE run_id = ? AND number = ?
+
+-- name: delete_code_step
+DELETE FROM code_steps WHERE run_id = ? AND number = ?
+
+-- name: empty_wal
+PRAGMA wal_checkpoint(TRUNCATE)
 
 -- name: insert_audit
 INSERT INTO audit (chain, n, at, kind, approval_id, session_id, tool, by_kind, by_id, by_channel, detail, prev, hash)

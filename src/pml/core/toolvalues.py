@@ -1,0 +1,31 @@
+"""What code gets from a tool: plain data, made of an MCP result.
+
+`structuredContent` if the result has one, else the text of its text blocks, else the blocks themselves.
+"""
+
+from typing import Any
+
+import msgspec
+
+from pml.core.errors import ToolFailed
+
+
+class _Result(msgspec.Struct):
+    content: list[dict[str, Any]] = []
+    structured: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="structuredContent")
+    is_error: bool = msgspec.field(default=False, name="isError")
+
+
+def value_of(result: bytes, *, tool: str) -> bytes:
+    """Return what the code gets, as JSON text. Raises: ToolFailed if the tool says that it failed."""
+    try:
+        read = msgspec.json.decode(result, type=_Result)
+    except msgspec.DecodeError as exc:
+        raise ToolFailed(f"the result of {tool} is none that MCP knows") from exc
+    texts = [block.get("text") for block in read.content if block.get("type") == "text"]
+    text = "\n".join(text for text in texts if isinstance(text, str))
+    if read.is_error:
+        raise ToolFailed(text or f"{tool} failed and does not say why")
+    if bytes(read.structured) not in (b"", b"null"):
+        return bytes(read.structured)
+    return msgspec.json.encode(text if len(texts) == len(read.content) else read.content)

@@ -1,0 +1,271 @@
+"""Capabilities: what a registry's entry is, which tools its code needs, and how it is run.
+
+What it needs is told from its code before anything runs. Running it gives it nothing but its calls, each of
+which goes through the pipeline; the pipeline itself arrives as `make`.
+"""
+
+import asyncio
+import functools
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from pml.core.approvals import MatchedRule
+from pml.core.capability import CapabilityMetadata, CapabilityType, Routing, metadata_json, parse_metadata
+from pml.core.cloud import KEY
+from pml.core.digest import digest
+from pml.core.errors import Invalid, NotFound, ToolDenied, Unavailable
+from pml.core.journal import CodeRun
+from pml.core.loading import Found
+from pml.core.manifests import Manifest
+from pml.core.names import ToolName, fqdn_of, tool_of
+from pml.core.rules import Call, VerdictKind
+from pml.core.sandbox import Language
+from pml.core.static_calls import StaticCalls, static_calls
+from pml.core.telling import NEEDS
+from pml.core.values import JsonObject, canonical
+from pml.service.coding import Make, Outcome, Scene, run_code
+from pml.service.gate import Attempt, Coded, Gate, Inner, Loader, Remote
+from pml.service.policy import Judged, Policy, judge, matched_rule, refuse_denied
+
+MAX_DEPTH: Final = 8  # capabilities that call capabilities; more is a mistake
+_LANGUAGES: Final = {CapabilityType.DENO: Language.TYPESCRIPT, CapabilityType.PYTHON: Language.PYTHON}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """The tools that a capability's code calls: those that would ask, and whether it may call others."""
+
+    tools: tuple[str, ...] = ()
+    asks: tuple[str, ...] = ()
+    dynamic: bool = False
+
+
+def is_code(metadata: CapabilityMetadata) -> bool:
+    return metadata.type is not CapabilityType.SERVER
+
+
+def is_remote(gate: Gate, found: Found) -> bool:
+    """Tell whether the entry runs in the cloud; what reaches the cloud itself runs there."""
+    return found.metadata.routing is Routing.SERVER and not gate.is_cloud
+
+
+async def resolve_code(gate: Gate, loader: Loader, found: Found, attempt: Attempt) -> Coded:
+    """Return the capability with its code. Raises: IntegrityFailed, Changed, NotFound, Unavailable."""
+    _check_chain(attempt)
+    manifest = _manifest(found, attempt.tool)
+    if gate.workshop is None:
+        raise Unavailable(f"`{found.metadata.fqdn}` is a capability with code, which cannot be run here")
+    body = await loader.sources.code(found)
+    try:
+        code = body.decode()
+    except UnicodeDecodeError as exc:
+        raise Unavailable(f"the code of `{found.metadata.fqdn}` is no text") from exc
+    said = {"metadata": metadata_json(found.metadata), "code": hashlib.sha256(body).hexdigest()}
+    return Coded(found=found, code=code, digest=digest(said), manifest=manifest)
+
+
+def resolve_remote(gate: Gate, policy: Policy, found: Found, tool: ToolName) -> Remote:
+    """Return the tool as the cloud has it. Raises: Unavailable."""
+    url = policy.settings.cloud
+    if url is None or gate.cloud is None:
+        raise Unavailable(
+            f"`{found.metadata.fqdn}` runs in the cloud, and none is configured",
+            hint='name it with "cloud" in .pml.json or in the user\'s config.json',
+        )
+    manifest = _manifest(found, tool)
+    said = {"metadata": metadata_json(found.metadata), "cloud": url}
+    return Remote(found=found, url=url, digest=digest(said), manifest=manifest)
+
+
+def capability_manifest(found: Found) -> Manifest | None:
+    """Return what the entry offers; None for a server, which tells that itself when it runs here."""
+    metadata = found.metadata
+    if not is_code(metadata) and metadata.routing is not Routing.SERVER:
+        return None
+    own = tool_of(metadata.fqdn)
+    brief: JsonObject = {"name": own.action}
+    described = brief if metadata.description is None else {**brief, "description": metadata.description}
+    return Manifest(
+        server=str(own.namespace), launch="", capabilities={}, tools=metadata.tools or (described,)
+    )
+
+
+def _manifest(found: Found, tool: ToolName) -> Manifest:
+    """Return what the entry offers. Raises: NotFound if the tool is not among it."""
+    manifest = capability_manifest(found)
+    if manifest is None or tool.action not in manifest.definitions:
+        names = ", ".join(() if manifest is None else manifest.definitions)
+        raise NotFound(f"no tool `{tool}`", hint=f"`{found.metadata.fqdn}` offers {names}")
+    return manifest
+
+
+def _check_chain(attempt: Attempt) -> None:
+    """Raise Invalid for a capability that calls itself, or for a chain that is too long."""
+    inner = attempt.inner
+    if inner is None:
+        return
+    chain = (*inner.chain, str(attempt.tool))
+    shown = " → ".join(chain)
+    if str(attempt.tool) in inner.chain:
+        raise Invalid(f"capabilities call each other in a circle: {shown}")
+    if len(chain) > MAX_DEPTH:
+        raise Invalid(f"capabilities call each other too deeply: {shown}")
+
+
+async def needs_of(gate: Gate, policy: Policy, coded: Coded) -> Needs:
+    """Return what the code needs. Raises: ToolDenied for what rules deny whatever it is called with."""
+    calls = _calls_in(coded.code, _LANGUAGES[coded.found.metadata.type])
+    asks: list[str] = []
+    for tool in calls.tools:
+        call = Call(tool=str(tool), arguments={}, cwd=gate.session.workspace)
+        judged = await judge(gate.desk, policy, call, session=gate.session)
+        if judged.kind is VerdictKind.DENY and _is_denied_always(judged):
+            _refuse(judged, call.tool, coded)
+        if judged.kind is VerdictKind.ALLOW or await _is_remembered(gate, call.tool):
+            continue
+        asks.append(call.tool)
+    return Needs(tools=tuple(map(str, calls.tools)), asks=tuple(asks), dynamic=calls.dynamic)
+
+
+@functools.lru_cache(maxsize=128)  # some milliseconds for long code
+def _calls_in(code: str, language: Language) -> StaticCalls:
+    return static_calls(code, language)
+
+
+def _is_denied_always(judged: Judged) -> bool:
+    rule = judged.verdict.rule
+    return judged.not_given or (rule is not None and not rule.args and not rule.exact)
+
+
+def _refuse(judged: Judged, tool: str, coded: Coded) -> None:
+    try:
+        refuse_denied(judged, tool)
+    except ToolDenied as exc:
+        exc.hint = f"`{coded.found.metadata.fqdn}` calls it, so nothing of it was run"
+        raise
+
+
+async def _is_remembered(gate: Gate, tool: str) -> bool:
+    return any(grant.digest is None for grant in await gate.desk.store.grants.of(gate.session.id, tool))
+
+
+def why_needs(judged: Judged, needs: Needs) -> MatchedRule | None:
+    """Return why PML asks about a capability: what it calls, before the rule on its own name."""
+    if judged.broken or judged.reserved or not (needs.asks or needs.dynamic):
+        return matched_rule(judged)
+    others = ("and others that cannot be told beforehand",) if needs.dynamic else ()
+    allowed = tuple(f"{tool} (allowed)" for tool in needs.tools if tool not in needs.asks)
+    return MatchedRule(verdict=NEEDS, entry="\n".join((*needs.asks, *allowed, *others)))
+
+
+async def is_under_way(gate: Gate, attempt: Attempt, coded: Coded) -> CodeRun | None:
+    """Return the run of a capability that another one called before the pause: it was admitted then."""
+    inner = attempt.inner
+    if inner is None or not inner.resumed:
+        return None
+    run = await gate.desk.store.journals.get(_nested_id(attempt))
+    same = run is not None and (run.tool, run.artefact) == (str(attempt.tool), coded.digest)
+    return run if same else None
+
+
+async def run_capability(
+    gate: Gate,
+    attempt: Attempt,
+    coded: Coded,
+    *,
+    covered: frozenset[str],
+    make: Make,
+    told: Callable[[str], None],
+) -> Outcome:
+    """Run the capability's code. Raises: as `run_code`."""
+    inner, metadata = attempt.inner, coded.found.metadata
+    run_id = gate.desk.ids.new() if inner is None else _nested_id(attempt)
+    run = CodeRun(
+        id=run_id,
+        root=run_id if inner is None else inner.root,
+        principal=gate.session.principal,
+        tool=str(attempt.tool),
+        arguments=attempt.arguments,
+        offered=attempt.offered,
+        language=_LANGUAGES[metadata.type],
+        code=coded.code,
+        export=attempt.tool.action,
+        args=attempt.arguments,
+        artefact=coded.digest,
+        covered=covered,
+        metadata=canonical(metadata_json(metadata)),
+        source=coded.found.source,
+        seed=new_seed(gate),
+        started_at=gate.desk.clock.now(),
+    )
+    resumed = inner is not None and inner.resumed
+    return await run_code(scene_of(gate, run, make=make, told=told, resumed=resumed, inner=inner), run)
+
+
+def scene_of(
+    gate: Gate,
+    run: CodeRun,
+    *,
+    make: Make,
+    told: Callable[[str], None],
+    resumed: bool,
+    inner: Inner | None = None,
+) -> Scene:
+    """Return what the calls of a run are made with. Raises: Unavailable where code cannot be run."""
+    if gate.workshop is None:
+        raise Unavailable("code cannot be run here")
+    found = None
+    if run.metadata is not None:
+        found = Found(metadata=parse_metadata(run.metadata, what="the kept metadata"), source=run.source)
+    chain = () if inner is None else inner.chain
+    return Scene(
+        gate=gate,
+        workshop=gate.workshop,
+        make=make,
+        chain=chain if found is None else (*chain, run.tool),
+        found=found,
+        call=None if inner is None else inner.call,
+        resumed=resumed,
+        told=told,
+    )
+
+
+async def call_cloud(gate: Gate, remote: Remote, attempt: Attempt, arguments: JsonObject) -> bytes:
+    """Have the cloud make the call. Raises: as `Cloud.call`."""
+    if gate.cloud is None or gate.loader is None:
+        raise AssertionError("what is remote was found with a cloud")
+    keys = await asyncio.to_thread(gate.loader.variables.values, [KEY], workspace=None)
+    name = _cloud_name(remote.found.metadata, attempt.tool)
+    return await gate.cloud.call(remote.url, name, arguments, key=keys.get(KEY))
+
+
+def _cloud_name(metadata: CapabilityMetadata, tool: ToolName) -> str:
+    if tool == tool_of(metadata.fqdn):
+        return str(metadata.fqdn)
+    try:
+        return str(fqdn_of(tool, f"{metadata.fqdn.org}.{metadata.fqdn.project}"))
+    except Invalid:
+        return str(tool)
+
+
+def result_of(outcome: Outcome) -> bytes:
+    """Return the value as an MCP result."""
+    text = msgspec.json.format(outcome.value, indent=2).decode()
+    content = [{"type": "text", "text": text}]
+    structured = {"result": msgspec.Raw(outcome.value), "logs": outcome.logs}
+    return msgspec.json.encode({"content": content, "structuredContent": structured, "isError": False})
+
+
+def new_seed(gate: Gate) -> bytes:
+    """Return what all chance of a run comes from."""
+    return hashlib.sha256(f"{gate.desk.ids.new()}{gate.desk.ids.new()}".encode()).digest()
+
+
+def _nested_id(attempt: Attempt) -> str:
+    if attempt.inner is None:
+        raise AssertionError("only a call that code makes has an outer run")
+    return f"{attempt.inner.run_id}.{attempt.inner.number}"

@@ -1,0 +1,347 @@
+"""Code at work: its calls go through the pipeline, and it waits where one of them is asked about.
+
+Every call is begun in the journal before it is sent and finished there before the code gets its result; a
+run that is taken up again gets the same replies in the same order and goes on where it was. What runs the
+code (`Sandbox`), and what a call needs (`make`), arrives from outside.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from msgspec.structs import replace
+
+from pml.core.approvals import State
+from pml.core.digest import digest
+from pml.core.errors import CodeFailed, PmlError, ServerRefused
+from pml.core.journal import CodeRun, Step
+from pml.core.loading import Found
+from pml.core.names import ToolName
+from pml.core.ports import ApprovalQuery, PausedCall
+from pml.core.refusals import refusal_code
+from pml.core.sandbox import CodeCall, Conditions, Ended, Ending, Fault, Program, Reply, Request, Sleep, Turn
+from pml.core.values import JsonObject
+from pml.service.approvals import cancel
+from pml.service.desk import Desk
+from pml.service.gate import Attempt, Gate, Inner, Suspended
+from pml.service.workshop import Live, Workshop
+
+IN_FLIGHT: Final = 16  # calls of one run that are made at once; the others wait their turn
+ASKED: Final = 8  # questions of one run that are left open at once; more would wear the person out
+MAX_RESULT: Final = 10 * 1024 * 1024  # of one call, as the code gets it
+_SLEEP: Final = "sleep"
+_OPEN: Final = frozenset({State.PENDING, State.ALLOWED})
+
+
+class Make(Protocol):
+    """Makes a call that the code asks for, and returns its value as JSON text."""
+
+    async def __call__(self, attempt: Attempt) -> bytes: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """What a run's calls are made with. `chain` are the capabilities that run, with this one.
+
+    `call` is what started the outermost run, if that is another.
+    """
+
+    gate: Gate
+    workshop: Workshop
+    make: Make
+    chain: tuple[str, ...] = ()
+    found: Found | None = None
+    call: PausedCall | None = None
+    resumed: bool = False
+    told: Callable[[str], None] = lambda line: None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What the code returned, as JSON text, and what it printed."""
+
+    value: bytes
+    logs: tuple[str, ...]
+
+
+async def run_code(scene: Scene, run: CodeRun) -> Outcome:
+    """Run the code to its end, from wherever it was left.
+
+    Raises: Suspended while it waits for an answer; CodeFailed; Conflict while it goes on elsewhere.
+    """
+    live = await _take_up(scene, run)
+    try:
+        await _drive(scene, live)
+    except Suspended as exc:
+        await asyncio.shield(_park(scene, live))
+        exc.run_id = run.root
+        raise
+    except BaseException:
+        await asyncio.shield(_end(scene, live))
+        raise
+    await _end(scene, live)
+    return _outcome(live)
+
+
+async def give_up(gate: Gate, run_id: str) -> None:
+    """End a run that waits: nobody wants it any more, nor an answer to what it asked."""
+    if gate.workshop is not None:
+        gate.workshop.drop(run_id)
+    await gate.desk.store.journals.end(run_id)
+    await _withdraw(gate.desk, run_id)
+
+
+async def _take_up(scene: Scene, run: CodeRun) -> Live:
+    """Return the code, at its beginning or where it was left. Raises: Conflict, Unavailable."""
+    desk = scene.gate.desk
+    kept = None
+    if scene.resumed:
+        stored = await desk.store.journals.get(run.id)
+        is_dead = stored is not None and stored.owner is not None and not _is_alive(desk, stored)
+        dead = (stored.owner,) if stored is not None and stored.owner is not None and is_dead else ()
+        kept = await desk.store.journals.take(run.id, desk.owners.me, dead=dead)
+    if kept is None:
+        return await _opened(scene, replace(run, owner=desk.owners.me, taken=1), {}, is_stored=False)
+    if live := scene.workshop.unpark(run.id, taken=kept.run.taken):
+        live.run = kept.run
+        return live
+    steps = {step.number: step for step in kept.steps}
+    sandbox = scene.workshop.sandbox(run.language)
+    execution = None if kept.dump is None else await sandbox.load(_program(kept.run), kept.dump)
+    if execution is None:
+        return await _opened(scene, kept.run, steps, is_stored=True)
+    return Live(run=kept.run, execution=execution, is_stored=True, steps=steps, delivered=kept.dumped)
+
+
+def _is_alive(desk: Desk, run: CodeRun) -> bool:
+    return run.owner is not None and (run.owner == desk.owners.me or desk.owners.alive(run.owner))
+
+
+async def _opened(scene: Scene, run: CodeRun, steps: dict[int, Step], *, is_stored: bool) -> Live:
+    conditions = Conditions(seed=run.seed, at_ms=int(run.started_at.timestamp() * 1000))
+    execution = await scene.workshop.sandbox(run.language).open(_program(run), conditions)
+    return Live(run=run, execution=execution, is_stored=is_stored, steps=steps)
+
+
+def _program(run: CodeRun) -> Program:
+    return Program(language=run.language, code=run.code, args=run.args, export=run.export)
+
+
+async def _drive(scene: Scene, live: Live) -> None:
+    """Have the code's requests served until it has ended and none is left. Raises: Suspended, CodeFailed."""
+    if not live.has_begun:
+        live.has_begun = True
+        await _absorb(scene, live, await live.execution.begin())
+    await _replay(scene, live)
+    serving: dict[asyncio.Task[Reply], int] = {}
+    waiting: dict[int, Suspended] = {}
+    try:
+        while True:
+            _serve_more(scene, live, serving, waiting)
+            if not serving:
+                break
+            done, _ = await asyncio.wait(serving, return_when=asyncio.FIRST_COMPLETED)
+            for task in sorted(done, key=lambda task: serving[task]):
+                number = serving.pop(task)
+                try:
+                    reply = task.result()
+                except Suspended as exc:
+                    waiting[number] = exc
+                else:
+                    await _reply(scene, live, reply)
+    finally:
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+    if waiting and (live.ended is None or live.ended.how is Ending.RETURNED):
+        raise waiting[min(waiting)]
+    if live.ended is None:
+        live.ended = Ended(how=Ending.RAISED, message="the code waits for something that never comes")
+
+
+def _serve_more(
+    scene: Scene, live: Live, serving: dict[asyncio.Task[Reply], int], waiting: dict[int, Suspended]
+) -> None:
+    """Begin to serve requests, as many as may be served at once; after an error no more are begun."""
+    if live.ended is not None and live.ended.how is not Ending.RETURNED:
+        return
+    taken = {*serving.values(), *waiting}
+    for number, request in sorted(live.open.items()):
+        if len(serving) >= IN_FLIGHT or len(waiting) >= ASKED:
+            return
+        if number not in taken:
+            serving[asyncio.ensure_future(_serve(scene, live, request))] = number
+
+
+async def _absorb(scene: Scene, live: Live, turn: Turn) -> None:
+    """Take in what the code did. Raises: CodeFailed if it does other things than it did before."""
+    live.logs += turn.logs
+    live.ended = turn.ended or live.ended
+    for request in turn.requests:
+        live.open[request.number] = request
+        step = live.steps.get(request.number)
+        if step is not None and (step.what, step.digest) != _asked(request):
+            raise _diverged(live, f"step {request.number} was {step.what}, and is {_asked(request)[0]} now")
+    if turn.requests and not live.is_stored:
+        await scene.gate.desk.store.journals.start(live.run)
+        live.is_stored = True
+
+
+async def _replay(scene: Scene, live: Live) -> None:
+    """Give the code the replies that it has had before, in the order in which it had them."""
+    for step in live.recorded[live.delivered :]:
+        if step.number not in live.open:
+            raise _diverged(live, f"it did not come to step {step.number}, {step.what}")
+        reply = Reply(
+            number=step.number, value=step.value or b"null", fault=step.fault, at_ms=step.at_ms or 0
+        )
+        await _deliver(scene, live, reply)
+
+
+async def _reply(scene: Scene, live: Live, reply: Reply) -> None:
+    """Keep the reply, then give it to the code."""
+    what, asked = _asked(live.open[reply.number])
+    step = Step(
+        run_id=live.run.id,
+        number=reply.number,
+        what=what,
+        digest=asked,
+        place=live.delivered,
+        value=None if reply.fault else reply.value,
+        fault=reply.fault,
+        at_ms=reply.at_ms,
+    )
+    await scene.gate.desk.store.journals.finish(step)  # before the code gets it: it may act on it
+    live.steps[reply.number] = step
+    scene.told(f"{what} {'failed' if reply.fault else 'done'}")
+    await _deliver(scene, live, reply)
+
+
+async def _deliver(scene: Scene, live: Live, reply: Reply) -> None:
+    del live.open[reply.number]
+    live.delivered += 1
+    if live.ended is None:
+        await _absorb(scene, live, await live.execution.deliver(reply))
+
+
+async def _serve(scene: Scene, live: Live, request: Request) -> Reply:
+    """Do what the code asks for. Raises: Suspended."""
+    value, fault = b"null", None
+    match request:
+        case Sleep():
+            await asyncio.sleep(request.seconds)
+        case CodeCall():
+            try:
+                value = await scene.make(_attempt(scene, live, request))
+                if len(value) > MAX_RESULT:
+                    value, fault = b"null", Fault(code="too_large", message=_too_large(request, len(value)))
+            except PmlError as exc:
+                fault = _fault(exc)
+    now = scene.gate.desk.clock.now()
+    return Reply(number=request.number, value=value, fault=fault, at_ms=int(now.timestamp() * 1000))
+
+
+def _too_large(request: CodeCall, size: int) -> str:
+    return f"the result of {request.namespace}:{request.action} is too large for code: {size} bytes"
+
+
+def _fault(error: PmlError) -> Fault:
+    known = refusal_code(error)
+    if known is not None:
+        return Fault(code=known[0], message=known[1])
+    code = "server_refused" if isinstance(error, ServerRefused) else "failed"
+    return Fault(code=code, message=error.message)
+
+
+def _attempt(scene: Scene, live: Live, request: CodeCall) -> Attempt:
+    """Return the call that the code makes. Raises: Invalid for a name that no tool can have."""
+    run, before = live.run, live.steps.get(request.number)
+    tool = ToolName(namespace=request.namespace, action=request.action)
+
+    async def begin() -> None:
+        what, asked = _asked(request)
+        step = Step(run_id=run.id, number=request.number, what=what, digest=asked)
+        await scene.gate.desk.store.journals.begin(step)
+
+    inner = Inner(
+        run_id=run.id,
+        root=run.root,
+        number=request.number,
+        call=scene.call or PausedCall(tool=run.tool, arguments=run.arguments, offered=run.offered),
+        chain=scene.chain,
+        covered=run.covered,
+        found=scene.found,
+        begin=begin,
+        resumed=run.taken > 1,
+        is_unknown=before is not None and before.place is None,
+    )
+    return Attempt(tool=tool, arguments=request.arguments, offered=False, inner=inner)
+
+
+def _asked(request: Request) -> tuple[str, str]:
+    """Return what is kept of a request: its tool, and the digest by which it is known again."""
+    if isinstance(request, Sleep):
+        return _SLEEP, digest({"seconds": request.seconds})
+    tool = f"{request.namespace}:{request.action}"
+    asked: JsonObject = {"tool": tool, "arguments": request.arguments}
+    return tool, digest(asked)
+
+
+def _diverged(live: Live, how: str) -> CodeFailed:
+    return CodeFailed(
+        f"the code did not do again what it had done: {how}; nothing more of it was run",
+        refusal="run_diverged",
+        logs=tuple(live.logs),
+        hint="what it did before the pause has happened; look at it before running the code anew",
+    )
+
+
+async def _park(scene: Scene, live: Live) -> None:
+    """Let go of code that waits: its state is kept, or its process for a while, and its journal."""
+    dump = None if live.ended is not None else await live.execution.dump()
+    await scene.gate.desk.store.journals.leave(live.run.id, dump=dump, dumped=live.delivered)
+    if dump is None and live.ended is None:
+        scene.workshop.park(live)
+    else:
+        await live.execution.close()
+
+
+async def _end(scene: Scene, live: Live) -> None:
+    """Leave nothing of the code. The journal of one within another lives as long as that of the other.
+
+    It would be run anew, else, if all ended before the outer one has kept its result.
+    """
+    scene.workshop.drop(live.run.id)
+    await live.execution.close()
+    if live.is_stored and live.run.id == live.run.root:
+        await scene.gate.desk.store.journals.end(live.run.id)
+        await _withdraw(scene.gate.desk, live.run.id)
+
+
+async def _withdraw(desk: Desk, run_id: str) -> None:
+    """Cancel the questions of a run that is over, and answers that it did not use."""
+    for record in await desk.store.approvals.page(ApprovalQuery(states=_OPEN, run_id=run_id)):
+        with contextlib.suppress(PmlError):
+            await cancel(desk, record.id, reason="the code that asked has ended")
+
+
+def _outcome(live: Live) -> Outcome:
+    ended, logs = live.ended, tuple(live.logs)
+    if ended is None:
+        raise AssertionError("code that was driven to its end has ended")
+    if ended.how is Ending.RETURNED:
+        return Outcome(value=ended.value, logs=logs)
+    refusal = ended.code or _REFUSALS[ended.how]
+    raise CodeFailed(ended.message, refusal=refusal, line=ended.line, column=ended.column, logs=logs)
+
+
+_REFUSALS: Final = {
+    Ending.RAISED: "code_failed",
+    Ending.SYNTAX: "code_invalid",
+    Ending.MISSING: "method_missing",
+    Ending.VALUE: "code_value",
+    Ending.LIMIT: "code_limit",
+    Ending.BROKEN: "code_failed",
+}

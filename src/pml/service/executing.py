@@ -1,0 +1,90 @@
+"""`execute`: code that a client hands over, and going on with code that waited for an answer."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from pml.core.digest import digest
+from pml.core.errors import Invalid
+from pml.core.journal import CodeRun
+from pml.core.memory import EXECUTE
+from pml.core.names import parse_tool
+from pml.core.sandbox import Language
+from pml.core.text import quote
+from pml.core.values import JsonObject
+from pml.service.calls import maker, progress_lines, refuse_denied_call
+from pml.service.capabilities import new_seed, result_of, scene_of
+from pml.service.coding import run_code
+from pml.service.gate import Asking, Attempt, Gate
+from pml.service.workflows import WorkflowGone
+
+MAX_CODE: Final = 1024 * 1024  # characters; what is longer was not written for one use
+
+Progressing = Callable[[JsonObject], None] | None
+
+
+async def execute(gate: Gate, attempt: Attempt, asking: Asking, *, on_progress: Progressing) -> bytes:
+    """Run the code that the client hands over, and return its value as an MCP result.
+
+    Raises: Invalid, CodeFailed, Suspended, Unavailable.
+    """
+    language, code, args = read_execute(attempt.arguments)
+    run_id = gate.desk.ids.new()
+    run = CodeRun(
+        id=run_id,
+        root=run_id,
+        principal=gate.session.principal,
+        tool=EXECUTE,
+        arguments=attempt.arguments,
+        offered=attempt.offered,
+        language=language,
+        code=code,
+        export=None,
+        args=args,
+        seed=new_seed(gate),
+        started_at=gate.desk.clock.now(),
+    )
+    return await _run(gate, run, asking, on_progress, resumed=False)
+
+
+async def go_on(gate: Gate, run_id: str, asking: Asking, *, on_progress: Progressing) -> bytes:
+    """Go on with code that waited, and return its value as an MCP result.
+
+    Raises: WorkflowGone if it is over, ToolDenied, CodeFailed, Suspended, Conflict, Unavailable.
+    """
+    run = await gate.desk.store.journals.get(run_id)
+    if run is None or run.principal != gate.session.principal:
+        raise WorkflowGone
+    call = Attempt(tool=parse_tool(run.tool), arguments=run.arguments, offered=run.offered)
+    await refuse_denied_call(gate, call)
+    return await _run(gate, run, asking, on_progress, resumed=True)
+
+
+async def waiting_run(gate: Gate, attempt: Attempt) -> str | None:
+    """Return the run that the same call started and that waits, so that making it again goes on with it."""
+    asked = digest(attempt.arguments)
+    runs = await gate.desk.store.journals.waiting(gate.session.principal, str(attempt.tool))
+    return next((run.id for run in runs if digest(run.arguments) == asked), None)
+
+
+async def _run(gate: Gate, run: CodeRun, asking: Asking, on_progress: Progressing, *, resumed: bool) -> bytes:
+    make = maker(gate, asking, on_progress=on_progress, told=None)
+    scene = scene_of(gate, run, make=make, told=progress_lines(on_progress), resumed=resumed)
+    return result_of(await run_code(scene, run))
+
+
+def read_execute(arguments: JsonObject) -> tuple[Language, str, JsonObject]:
+    """Return what `execute` is to run. Raises: Invalid."""
+    code, language, args = arguments.get("code"), arguments.get("language"), arguments.get("args", {})
+    if not isinstance(code, str) or not code.strip():
+        raise Invalid("`execute` needs `code`, a text")
+    if len(code) > MAX_CODE:
+        raise Invalid(f"`code` has {len(code)} characters; at most {MAX_CODE} are run")
+    if not isinstance(args, Mapping):
+        raise Invalid("`args` must be an object")
+    if language is None:
+        return Language.TYPESCRIPT, code, args
+    try:
+        return Language(str(language)), code, args
+    except ValueError:
+        known = " or ".join(f"`{known}`" for known in Language)
+        raise Invalid(f"`language` is {quote(str(language))}; it must be {known}") from None

@@ -1,0 +1,90 @@
+"""Where code runs: the sandboxes, and the code that waits for an answer with its process still there."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pml.core.errors import Unavailable
+from pml.core.journal import CodeRun, Step
+from pml.core.sandbox import Ended, Execution, Language, Request, Sandbox
+
+KEPT_S: Final = 60.0  # most answers come by then; after that a run is replayed, and its memory is free
+KEPT: Final = 4  # processes that wait at once
+
+
+@dataclass(kw_only=True)
+class Live:
+    """Code at work: the requests it waits for, the replies it has had, and what is kept of both."""
+
+    run: CodeRun
+    execution: Execution
+    is_stored: bool
+    has_begun: bool = False
+    steps: dict[int, Step] = field(default_factory=dict[int, Step])
+    open: dict[int, Request] = field(default_factory=dict[int, Request])
+    logs: list[str] = field(default_factory=list[str])
+    delivered: int = 0
+    ended: Ended | None = None
+
+    @property
+    def recorded(self) -> list[Step]:
+        """The finished steps, in the order in which their replies were delivered."""
+        finished = [step for step in self.steps.values() if step.place is not None]
+        return sorted(finished, key=lambda step: step.place or 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workshop:
+    """The sandboxes of one process, by language."""
+
+    sandboxes: Mapping[Language, Sandbox]
+    _parked: dict[str, tuple[Live, asyncio.TimerHandle]] = field(
+        default_factory=dict[str, tuple[Live, asyncio.TimerHandle]]
+    )
+    _closing: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+
+    def sandbox(self, language: Language) -> Sandbox:
+        """Raises: Unavailable."""
+        found = self.sandboxes.get(language)
+        if found is None:
+            raise Unavailable(f"code in {language} cannot be run here")
+        return found
+
+    def park(self, live: Live) -> None:
+        """Keep the code with its process for a while: the answer it waits for may come soon."""
+        self.drop(live.run.id)
+        timer = asyncio.get_running_loop().call_later(KEPT_S, self.drop, live.run.id)
+        self._parked[live.run.id] = live, timer
+        if len(self._parked) > KEPT:
+            self.drop(next(iter(self._parked)))
+
+    def unpark(self, run_id: str, *, taken: int) -> Live | None:
+        """Return the code, if it still waits here and nobody has taken its run up elsewhere since."""
+        found = self._parked.pop(run_id, None)
+        if found is None:
+            return None
+        live, timer = found
+        timer.cancel()
+        if live.run.taken + 1 != taken:
+            self._close(live)
+            return None
+        return live
+
+    def drop(self, run_id: str) -> None:
+        """Let go of the process, and of those of the capabilities it calls: the run can be replayed."""
+        for id in [id for id in self._parked if id == run_id or id.startswith(f"{run_id}.")]:
+            live, timer = self._parked.pop(id)
+            timer.cancel()
+            self._close(live)
+
+    def _close(self, live: Live) -> None:
+        task = asyncio.get_running_loop().create_task(live.execution.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        for run_id in list(self._parked):
+            self.drop(run_id)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+        await asyncio.gather(*(sandbox.close() for sandbox in self.sandboxes.values()))

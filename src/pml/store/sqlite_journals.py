@@ -1,0 +1,143 @@
+"""Journals of code in SQLite. They hold what tools answered, so none of it gets into the audit log.
+
+What is refused is told by `store.journaling`; runs within a run, steps and dumps go with it by the schema.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from datetime import datetime
+
+from pml.core.approvals import OwnerId
+from pml.core.errors import Unavailable
+from pml.core.journal import CodeRun, Kept, Step
+from pml.store.journaling import (
+    check_code_run,
+    check_finished,
+    no_run,
+    refused_again,
+    refused_finish,
+    taken_by,
+)
+from pml.store.parts import Part, Reader
+from pml.store.rows import micros, spell
+from pml.store.rows_journals import code_run_of, code_run_values, step_of, step_values
+from pml.store.writer import Transaction, Writer
+
+
+class SqliteJournals(Part):
+    def __init__(self, reader: Reader, writer: Writer) -> None:
+        super().__init__(reader, writer)
+        self._to_wipe = False
+
+    async def start(self, run: CodeRun) -> None:
+        check_code_run(run)
+        values = code_run_values(run)
+
+        def operation(tx: Transaction) -> None:
+            if run.root != run.id:
+                _must_exist(tx, run.root)
+            tx.run("insert_code_run", values)
+
+        await self._writer.write(operation)
+
+    async def take(self, run_id: str, owner: OwnerId, *, dead: Sequence[OwnerId]) -> Kept | None:
+        def operation(tx: Transaction) -> Kept | None:
+            tx.run("take_code_run", (run_id, owner, spell(dead)))
+            if tx.changed():
+                return _kept(tx, run_id)
+            held = tx.run("code_run_owner", (run_id,))
+            if held:
+                raise taken_by(run_id, held[0][0])
+            return None
+
+        return await self._writer.write(operation)
+
+    async def leave(self, run_id: str, *, dump: bytes | None, dumped: int) -> None:
+        def operation(tx: Transaction) -> None:
+            tx.run("leave_code_run", (run_id,))
+            if not tx.changed():
+                return  # it was ended meanwhile
+            tx.run("delete_code_dump", (run_id,))
+            if dump is not None:
+                tx.run("insert_code_dump", (run_id, dumped, dump))
+
+        await self._writer.write(operation)
+
+    async def get(self, run_id: str) -> CodeRun | None:
+        rows = self._read.run("code_run", (run_id,))
+        return code_run_of(rows[0]) if rows else None
+
+    async def begin(self, step: Step) -> None:
+        def operation(tx: Transaction) -> None:
+            _must_exist(tx, step.run_id)
+            tx.run("begin_code_step", (step.run_id, step.number, step.what, step.digest))
+
+        await self._writer.write(operation)
+
+    async def finish(self, step: Step) -> None:
+        check_finished(step)
+        values = step_values(step)
+
+        def operation(tx: Transaction) -> None:
+            _must_exist(tx, step.run_id)
+            tx.run("finish_code_step", values)
+            if not tx.changed():
+                raise refused_finish(step, step_of(tx.run("code_step", (step.run_id, step.number))[0]))
+
+        await self._writer.write(operation)
+
+    async def again(self, run_id: str, number: int) -> None:
+        def operation(tx: Transaction) -> None:
+            for row in tx.run("code_step", (run_id, number)):
+                if (known := step_of(row)).place is not None:
+                    raise refused_again(known)
+                tx.run("delete_code_step", (run_id, number))
+
+        await self._writer.write(operation)
+
+    async def end(self, run_id: str) -> None:
+        await self._writer.write(lambda tx: tx.run("delete_code_run", (run_id,)))
+        self._to_wipe = True
+
+    async def waiting(self, principal: str, tool: str) -> Sequence[CodeRun]:
+        return [code_run_of(row) for row in self._read.run("waiting_code_runs", (principal, tool))]
+
+    async def owners(self) -> Sequence[OwnerId]:
+        return [OwnerId(row[0]) for row in self._read.run("owners_of_code_runs")]
+
+    async def forget(self, *, older_than: datetime, dead: Sequence[OwnerId]) -> int:
+        which = (micros(older_than), spell(dead))
+
+        def operation(tx: Transaction) -> int:
+            over = [row[0] for row in tx.run("over_code_runs", which)]
+            tx.run("delete_code_runs", (spell(over),))
+            return len(over)
+
+        count = 0
+        if self._read.run("over_code_runs", which):
+            count = await self._writer.write(operation)
+            self._to_wipe = True
+        self.wipe()
+        return count
+
+    def wipe(self) -> None:
+        """Empty the write-ahead log of what ended runs left there; while others use it, the next time.
+
+        The database itself forgets at once, by `secure_delete`.
+        """
+        if self._to_wipe:
+            with contextlib.suppress(Unavailable):
+                self._to_wipe = bool(self._read.run("empty_wal")[0][0])
+
+
+def _must_exist(tx: Transaction, run_id: str) -> None:
+    if not tx.run("code_run_exists", (run_id,)):
+        raise no_run(run_id)
+
+
+def _kept(tx: Transaction, run_id: str) -> Kept:
+    run = code_run_of(tx.run("code_run", (run_id,))[0])
+    steps = [step_of(row) for row in tx.run("code_steps", (run_id,))]
+    for dumped, dump in tx.run("code_dump", (run_id,)):
+        return Kept(run=run, steps=steps, dump=dump, dumped=dumped)
+    return Kept(run=run, steps=steps)
