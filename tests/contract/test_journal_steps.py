@@ -64,15 +64,14 @@ async def test_a_step_can_be_finished_without_being_begun(store: Store) -> None:
 
 
 @promise("code:step-once")
-async def test_a_finished_step_is_not_finished_again_begun_again_or_forgotten(store: Store) -> None:
+async def test_a_finished_step_is_not_finished_again_nor_begun_again(store: Store) -> None:
     await started(store)
     await store.journals.finish(finished(place=0, value=b"1"))
 
     for other in (finished(place=0, value=b"1"), finished(place=1, value=b"2")):
         with pytest.raises(Conflict, match="finished"):
             await store.journals.finish(other)
-    with pytest.raises(Conflict, match="finished"):
-        await store.journals.again(RUN, 0)
+    await store.journals.begin(begun())
 
     assert await steps_of(store) == [finished(place=0, value=b"1")]
 
@@ -121,21 +120,6 @@ async def test_a_fault_that_cannot_be_kept_exactly_is_refused(store: Store) -> N
         await store.journals.finish(finished(place=0, fault=Fault(code="x", message="\ud800")))
 
     assert await steps_of(store) == []
-
-
-async def test_a_step_that_is_to_be_made_again_is_as_if_never_begun(store: Store) -> None:
-    await started(store)
-    await store.journals.begin(begun(0))
-    await store.journals.begin(begun(1))
-
-    await store.journals.again(RUN, 0)
-    await store.journals.again(RUN, 7)
-    await store.journals.again("run-9", 0)
-    assert await steps_of(store) == [begun(1)]
-
-    changed = msgspec.structs.replace(begun(0), digest="sha256:other")
-    await store.journals.begin(changed)
-    assert await steps_of(store) == [changed, begun(1)]
 
 
 @promise("code:step-once")

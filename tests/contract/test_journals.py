@@ -279,7 +279,6 @@ async def test_nothing_of_a_journal_gets_into_the_audit_log(store: Store) -> Non
     await started(store)
     await taken(store)
     await store.journals.begin(begun(0))
-    await store.journals.again(RUN, 0)
     await store.journals.finish(finished(0, place=0, value=b"the-secret"))
     await store.journals.leave(RUN, dump=b"the-secret", dumped=1)
     await store.journals.forget(older_than=later(1), dead=())
@@ -330,10 +329,21 @@ async def test_a_run_is_forgotten_once_no_question_of_it_is_open(store: Store, s
 
     count = await forgotten(store)
 
-    is_kept = state in LIVE
+    is_kept = state in (*LIVE, State.DENIED, State.UNKNOWN)
     assert count == (0 if is_kept else 1)
     assert (await store.journals.get(RUN) is not None) is is_kept
     assert (await store.journals.get(f"{RUN}.0") is not None) is is_kept
+
+
+@pytest.mark.parametrize("state", [State.DENIED, State.UNKNOWN])
+async def test_a_run_waits_no_longer_for_a_no_than_its_question_would_have(
+    store: Store, state: State
+) -> None:
+    record, events = in_every_state()[state]
+    await started(store)
+    kept = await ask_and(store, asked_by(record, RUN), *events)
+
+    assert await forgotten(store, older_than=kept.expires_at) == 1
 
 
 async def test_a_question_of_another_run_or_of_none_keeps_no_run(store: Store) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from pml.registry.executing import Calls
 from pml.registry.folder import RegistryFolder
 from pml.registry.server import registry_app
 from pml.web.connections import Limits
@@ -36,16 +37,19 @@ class Served:
     def port(self) -> int:
         return int(self.url.rpartition(":")[2])
 
-    async def get(self, path: str, *, method: str = "GET", **headers: str) -> Got:
+    async def get(self, path: str, *, method: str = "GET", body: bytes = b"", **headers: str) -> Got:
         """Send one request for exactly `path`; `_` in the name of a header is a hyphen."""
         sent = {"host": f"127.0.0.1:{self.port}", "connection": "close"}
+        sent |= {"content-length": str(len(body))} if body else {}
         sent |= {key.replace("_", "-"): value for key, value in headers.items()}
         lines = "".join(f"{key}: {value}\r\n" for key, value in sent.items())
         async with asyncio.timeout(TIMEOUT_S):
             reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-            writer.write(f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode())
-            answer = await reader.read()
-            writer.close()
+            try:
+                writer.write(f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode() + body)
+                answer = await reader.read()
+            finally:
+                writer.close()
             await writer.wait_closed()
         return _parse(answer)
 
@@ -59,11 +63,11 @@ def _parse(answer: bytes) -> Got:
 
 @asynccontextmanager
 async def serving(
-    folder: Path, *, only_local: bool = True, limits: Limits | None = None
+    folder: Path, *, only_local: bool = True, limits: Limits | None = None, calls: Calls | None = None
 ) -> AsyncGenerator[Served]:
-    """Serve `folder` on a free port of this machine."""
+    """Serve `folder` on a free port of this machine, and run `calls` beside it."""
     lines: list[str] = []
-    app = registry_app(RegistryFolder(folder), only_local=only_local, debug=lines.append)
+    app = registry_app(RegistryFolder(folder), only_local=only_local, debug=lines.append, calls=calls)
     with listen("127.0.0.1", 0) as listening:
         served = Served(url=url_of(listening), lines=lines)
         task = asyncio.ensure_future(serve(app, listening, limits=limits))

@@ -27,6 +27,7 @@ COMMANDS: Final[dict[str, str]] = {
     "servers": "list, look at and stop the MCP servers of the workspace",
     "deps": "list, install, verify and remove servers",
     "catalog": "show the servers that PML knows by itself",
+    "capability": "write, check and accept capabilities",
     "publish": "check capabilities, add hashes and locks, fill a registry's folder",
     "cloud": "serve a folder of capabilities as a registry",
     "approvals": "list, show, answer, and ask for approvals",

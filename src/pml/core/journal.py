@@ -106,13 +106,6 @@ class Journals(Protocol):
         """
         ...
 
-    async def again(self, run_id: str, number: int) -> None:
-        """Forget that the step was begun: a person said that it is to be made again.
-
-        Raises: Conflict if it is finished.
-        """
-        ...
-
     async def end(self, run_id: str) -> None:
         """Forget the run, all that it called, and the runs within it."""
         ...
@@ -129,6 +122,6 @@ class Journals(Protocol):
         """Forget what clients started, that nobody alive has and no question is open for; return how many.
 
         The runs within go with them. Those not started before `older_than` stay: their question may not
-        be stored yet.
+        be stored yet. So do those that a no, or an unknown outcome, may still be told to.
         """
         ...

@@ -14,13 +14,20 @@ from pml.core.values import Json, JsonObject
 
 DECLARATIONS_HEAD: Final = "// Made by `pml capability types`, and written anew by it: do not edit."
 _LINE_TYPE: Final = 1_500  # characters of each type: a line that a model reads whole
-_DECLARED_TYPE: Final = 20_000
+MAX_DECLARED: Final = 20_000
 _MAX_DOC_LINES: Final = 40
 _MAX_DOC_LINE: Final = 300
 _CONTRACT: Final = """\
 /** What a capability gets beside its arguments: `export async function run(args, { mcp }: Context)`. */
 export interface Context {
   mcp: Mcp;
+}
+
+declare global {
+  /** What a call that failed throws: `code` tells why, such as `user_denied`. */
+  class ToolError extends Error {
+    readonly code: string;
+  }
 }
 """
 
@@ -40,7 +47,7 @@ def declarations(tools: Mapping[ToolName, JsonObject]) -> str:
         if tool.namespace is not None:
             lines = [
                 *_doc(definition),
-                property_name(tool.action) + _shape(definition, limit=_DECLARED_TYPE) + ";",
+                property_name(tool.action) + _shape(definition, limit=MAX_DECLARED) + ";",
             ]
             by_namespace.setdefault(tool.namespace, []).extend(f"    {line}\n" for line in lines)
     members = "".join(

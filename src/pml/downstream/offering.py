@@ -68,7 +68,7 @@ _EXECUTE: Final[JsonObject] = {
         "gives plain data; a refused call throws. There are no files, network or imports.\n"
         "TypeScript: top-level `await` and `return`, e.g. "
         "`const t = await mcp.time.get_current_time({timezone: 'UTC'}); return t`.\n"
-        "Python: top-level `await`; `mcp.ns.action(path='x')`; the result is the last expression, or `return`.\n"
+        "Python: top-level `await`; `mcp.ns.action(path='x')`; the last expression is the result.\n"
         "`args` is in scope. A call that needs approval pauses the code there; going on repeats nothing."
     ),
     "inputSchema": {

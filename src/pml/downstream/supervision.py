@@ -34,10 +34,10 @@ from pml.downstream.supervising_tools import (
     text_of,
     timeout_of,
 )
-from pml.service.calls import refuse_denied_call
 from pml.service.gate import Attempt, Gate
 from pml.service.launching import Wish
 from pml.service.loopback import Permit, Request, pending, permit, respond, wait_for_requests
+from pml.service.own_tools import refuse_denied_call
 from pml.service.supervising import Child, Kind, Next, child_of, children_of, next_for
 
 SERVER: Final = "plexus"  # what PML calls itself in the configuration of the agents that it launches

@@ -28,9 +28,10 @@ from pml.downstream.results import approval_result, refusal_result
 from pml.downstream.seals import Seals
 from pml.downstream.supervision import LAUNCH, Supervision, refused
 from pml.service.approvals import get
-from pml.service.calls import admit_own, call_tool, refuse_denied_call
+from pml.service.calls import call_tool
 from pml.service.executing import Progressing, execute, go_on
 from pml.service.gate import Attempt, Gate, Paused
+from pml.service.own_tools import admit_own, refuse_denied_call
 from pml.service.policy import current_policy
 from pml.service.settling import settle_trust
 from pml.service.workflows import Continuation, WorkflowAborted, WorkflowGone, resume

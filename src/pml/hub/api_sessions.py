@@ -20,8 +20,8 @@ from pml.core.values import Json, JsonObject
 from pml.core.wire import message_json, session_json
 from pml.hub.visits import DECIDERS, Route, Visit
 from pml.hub.workspaces import named_workspace
-from pml.service.calls import LAUNCH_TOOL
 from pml.service.launching import Launcher, Wish
+from pml.service.own_tools import LAUNCH_TOOL
 from pml.service.policy import judge_in_session, refuse_denied, why
 from pml.service.sessions import session_of
 from pml.service.supervising import WAITING, child

@@ -90,8 +90,9 @@ class Calls:
     async def answer(self, request: Request) -> Response:
         """Run the call that the request brings, and answer it."""
         try:
-            identity = await self._identify(request)
+            await self._identify(request)
             body = await self._body(request)
+            identity = await self._identify(request)  # the token may have been revoked while the body came
             run = self._run(identity, _key(request), _call(body), hashlib.sha256(body).digest())
         except _Refused as exc:
             return exc.answer

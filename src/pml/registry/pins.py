@@ -1,7 +1,7 @@
 """Code that came without a hash is pinned on first use: what comes later under its name is the same code.
 
-Pins lie outside the cache, which may be removed at any time. A pin is made once and never replaced here: a
-person removes its file to take other code.
+Pins lie outside the cache, which may be removed at any time. A pin is made once and never replaced: it is
+removed for a person who accepts other code, and the next use pins what comes then.
 """
 
 import hashlib
@@ -39,19 +39,15 @@ class CodePins:
 
     def check(self, *, registry: str, fqdn: str, code: bytes) -> None:
         """Return if `code` is pinned, or nothing is. Raises: Changed for other code; Invalid."""
-        path = self._path(registry, fqdn)
-        content = read_plain(path, limit=_MAX_BYTES)
-        if content is None:
+        pin = _read(self._path(registry, fqdn))
+        if pin is None:
             return
-        try:
-            pin = msgspec.json.decode(content, type=Pin)
-        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-            raise Invalid(f"the pin `{path}` cannot be read", hint="look at it, then remove it") from exc
         found = hashlib.sha256(code).hexdigest()
         if (pin.registry, pin.fqdn, pin.sha256) != (registry, fqdn, found):
             raise Changed(
                 f"the code of {visible(fqdn)} has changed: sha256 was {pin.sha256}, is {found}",
-                hint=f"it came without `code_integrity`; to take the new code, remove `{path}`",
+                hint="it came without `code_integrity`; a person who trusts the new code runs "
+                f"`pml capability accept {visible(fqdn)}`",
             )
 
     def add(self, *, registry: str, fqdn: str, code: bytes, pinned_at: datetime) -> None:
@@ -69,6 +65,27 @@ class CodePins:
                 hint="make PML_HOME a directory that this user can write",
             ) from exc
 
+    def of(self, fqdn: str) -> list[Pin]:
+        """Return what is pinned under that name, of every registry. Raises: Invalid."""
+        pins = [_read(path) for path in sorted(self._place.glob("*.json"))]
+        return [pin for pin in pins if pin is not None and pin.fqdn == fqdn]
+
+    def remove(self, pin: Pin) -> None:
+        """Forget `pin`: the next use of its capability pins anew. Raises: Unavailable."""
+        try:
+            self._path(pin.registry, pin.fqdn).unlink(missing_ok=True)
+        except OSError as exc:
+            raise Unavailable(f"cannot remove the pin of {visible(pin.fqdn)}: {exc.strerror}") from exc
+
     def _path(self, registry: str, fqdn: str) -> Path:
         digest = hashlib.sha256(f"{registry}\n{fqdn}".encode()).hexdigest()
         return self._place / f"{digest}.json"
+
+
+def _read(path: Path) -> Pin | None:
+    """Return the pin at `path`, None if there is none. Raises: Invalid."""
+    content = read_plain(path, limit=_MAX_BYTES)
+    try:
+        return None if content is None else msgspec.json.decode(content, type=Pin)
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise Invalid(f"the pin `{path}` cannot be read", hint="look at it, then remove it") from exc

@@ -1,6 +1,6 @@
 """Calls under the keys that their senders gave them: one that is sent again gets the answer of the first.
 
-Kept in memory and within bounds: for each token the latest calls, and of a long answer only that it was given.
+Kept in memory and within bounds: for each token the latest calls, of a long answer only that it was given.
 What a call does is not known here.
 """
 
@@ -54,7 +54,8 @@ class Replays:
 
     def find(self, token_id: TokenId, key: str | None) -> Run | None:
         """Return the call that the token's holder made under `key`."""
-        return None if key is None else self._runs.get(token_id, {}).get(key)
+        runs = self._runs.get(token_id)
+        return None if runs is None or key is None else runs.get(key)
 
     def keep(self, token_id: TokenId, key: str, run: Run) -> None:
         """Keep a call that begins, and forget what is old or too many; what runs is never forgotten."""

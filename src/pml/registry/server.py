@@ -1,8 +1,8 @@
 """A registry server: the sound entries of a folder over HTTP, read-only, under the URLs that clients use.
 
 Only what is metadata under its own name, and the code that belongs to it, is served: no other file of the
-folder, no list, nothing through a link. Calls are run beside it where its operator wants that. Imported by the
-command that serves: it brings the web framework.
+folder, no list, nothing through a link. Calls are run beside it where its operator wants that. Imported by
+the command that serves: it brings the web framework.
 """
 
 import hashlib

@@ -62,8 +62,10 @@ const setDelete = uncurried(WeakSet.prototype.delete);
 const typedBuffer = getter(getPrototypeOf(Uint8Array.prototype), "buffer");
 const typedOffset = getter(getPrototypeOf(Uint8Array.prototype), "byteOffset");
 const typedBytes = getter(getPrototypeOf(Uint8Array.prototype), "byteLength");
+const typedLength = getter(getPrototypeOf(Uint8Array.prototype), "length");
 const typedTag = getter(getPrototypeOf(Uint8Array.prototype), Symbol.toStringTag);
 const ObjectPrototype = Object.prototype;
+const ArrayPrototype = Array.prototype;
 const ErrorPrototype = Error.prototype;
 const PromisePrototype = Promise.prototype;
 const { subtle } = crypto;
@@ -80,7 +82,8 @@ let open = 0; // requests without a reply
 let logged = 0;
 let working = 0; // operations of the system under way: a turn lasts until they are done
 let ended = null; // JSON text
-let pending = create(null);
+let patience = 50; // rounds that a module with a timer of its own is given to be loaded
+const pending = create(null);
 
 const end = (how, fields) => {
   if (phase === "ended") return;
@@ -93,6 +96,8 @@ const quoteText = (text) => quoteJson(toWellFormed(cut(text, limits.message)));
 
 // ---------------------------------------------------------------- values as data
 class NoData {
+  path; // as fields, which no setter on a prototype can take
+  what;
   constructor(path, what) {
     this.path = path;
     this.what = what;
@@ -112,6 +117,14 @@ const REFUSED = [
   [DataView.prototype, "a DataView"],
   [getPrototypeOf(Uint8Array.prototype), "a typed array"],
 ];
+const refusedKind = (item) => {
+  const prototype = getPrototypeOf(item);
+  if (prototype === ObjectPrototype || prototype === ArrayPrototype || prototype === null) return null;
+  for (let i = 0; i < REFUSED.length; i++) {
+    if (isPrototypeOf(REFUSED[i][0], item)) return REFUSED[i][1];
+  }
+  return null;
+};
 const KINDS = freeze({ __proto__: null, function: "a function", symbol: "a symbol", bigint: "a BigInt" });
 
 // Writes JSON itself: JSON.stringify would ask `toJSON` of every prototype, and drop functions in silence.
@@ -136,13 +149,10 @@ const toJson = (value, what, most) => {
     if (typeof item !== "object") throw new NoData(path, KINDS[typeof item]);
     if (depth > limits.depth) throw new NoData(path, `nested deeper than ${limits.depth} levels`);
     if (setHas(above, item)) throw new NoData(path, "a cycle");
-    for (let i = 0; i < REFUSED.length; i++) {
-      if (isPrototypeOf(REFUSED[i][0], item)) throw new NoData(path, REFUSED[i][1]);
-    }
+    const kind = refusedKind(item);
+    if (kind !== null) throw new NoData(path, kind);
     const own = item.toJSON;
-    if (typeof own === "function" && depth <= limits.depth) {
-      return write(apply(own, item, [""]), path, depth + 1);
-    }
+    if (typeof own === "function") return write(apply(own, item, [""]), path, depth + 1);
     setAdd(above, item);
     const text = isArray(item) ? writeArray(item, path, depth) : writeObject(item, path, depth);
     setDelete(above, item);
@@ -175,7 +185,7 @@ const toJson = (value, what, most) => {
 };
 
 // ---------------------------------------------------------------- errors and where they come from
-const positions = new WeakMap(); // error → [line, column] of the innermost frame of the program
+const positions = new WeakMap(); // error → the innermost line and column of the program, as fields
 const toolErrors = new WeakMap(); // error → its code
 const SOURCE = /^(?:blob:|\/stripTypeScriptTypes\.ts$)/;
 
@@ -203,7 +213,7 @@ const prepareStackTrace = (error, sites) => {
     const line = CallSite.getLineNumber(sites[i]) - (startsWith(file, "blob:") ? 1 : 0);
     const column = CallSite.getColumnNumber(sites[i]);
     if (line < 1) continue;
-    if (isFirst && typeof error === "object" && error !== null) mapSet(positions, error, [line, column]);
+    if (isFirst && typeof error === "object" && error !== null) mapSet(positions, error, `,"line":${line},"column":${column}`);
     isFirst = false;
     const name = CallSite.getFunctionName(sites[i]);
     text += name ? `\n    at ${name} (code.ts:${line}:${column})` : `\n    at code.ts:${line}:${column}`;
@@ -252,30 +262,24 @@ const raise = (error) => {
     return fail("raised", `a thrown value that is no Error: ${text}`);
   }
   property(error, "stack"); // notes the position
-  const [line, column] = mapGet(positions, error) ?? [null, null];
   const code = mapGet(toolErrors, error);
-  const fields = line === null ? "" : `,"line":${line},"column":${column}`;
   const coded = code === undefined ? "" : `,"code":${quoteText(code)}`;
-  end("raised", `,"message":${quoteText(heading(error))}${fields}${coded}`);
+  end("raised", `,"message":${quoteText(heading(error))}${mapGet(positions, error) ?? ""}${coded}`);
 };
 
-class ToolError extends Error {
-  get name() {
-    return "ToolError";
-  }
-}
+class ToolError extends Error {}
+defineProperty(ToolError.prototype, "name", { value: "ToolError" });
 freeze(ToolError.prototype);
+freeze(ToolError);
 
 // ---------------------------------------------------------------- requests: calls and timers
-const LIMIT_MESSAGE = "the code was ended: it went over a limit";
-
 const refuse = (message) => {
   requests = "";
   fail("limit", message);
   return new NativeError(message);
 };
 const request = (text) => {
-  if (phase === "ended") throw new NativeError(LIMIT_MESSAGE);
+  if (phase === "ended") throw new NativeError("the code has ended");
   if (open >= limits.open) throw refuse(`more than ${limits.open} calls and timers are open at once`);
   if (made >= limits.requests) throw refuse(`more than ${limits.requests} calls and timers in one run`);
   if (requests.length + text.length > limits.line) throw refuse(`the calls of one turn are larger than ${limits.line} bytes`);
@@ -385,14 +389,19 @@ const printed = (value, letter) => {
   return typeof value === "string" && letter !== "o" && letter !== "O" ? value : shown(value, limits.logs);
 };
 const print = (...args) => {
-  if (logged < limits.logs) log(format(args));
+  if (logged >= limits.logs) return;
+  try {
+    log(format(args));
+  } catch {
+    log("[a value that cannot be shown]");
+  }
 };
 const nothing = () => {};
 const makeConsole = () => {
   const own = {};
   for (const name of ["log", "info", "debug", "warn", "error", "trace", "dir", "table"]) own[name] = print;
   own.dirxml = own.group = own.groupCollapsed = print;
-  own.assert = (isTrue, ...args) => isTrue || print("Assertion failed", ...args);
+  own.assert = (isTrue, ...args) => isTrue || print("Assertion failed:", args);
   for (const name of ["groupEnd", "time", "timeEnd", "timeLog", "count", "countReset", "clear"]) own[name] = nothing;
   return own;
 };
@@ -579,12 +588,11 @@ const hidden = (value) => ({ value, writable: true, enumerable: false, configura
 
 const lockDown = () => {
   const kept = new Set(KEPT);
-  const { Temporal: HasTemporal } = globalThis;
   for (const key of ownKeys(globalThis)) if (typeof key === "string" && !kept.has(key)) delete globalThis[key];
   delete URL.createObjectURL;
   delete URL.revokeObjectURL;
   delete AbortSignal.timeout;
-  if (HasTemporal !== undefined || true) tameTime();
+  tameTime();
   defineProperty(Math, "random", hidden(random));
   const resolved = NativePromise.resolve();
   const given = {
@@ -642,7 +650,8 @@ const readBytes = (size) => {
 const readText = (size) => decodeText(decoder, readBytes(size));
 const send = (text) => {
   const bytes = encodeText(encoder, text);
-  for (let done = 0; done < bytes.length; ) done += writeOutput(stdout, subarray(bytes, done));
+  const size = typedLength(bytes);
+  for (let done = 0; done < size; ) done += writeOutput(stdout, subarray(bytes, done));
 };
 const tell = () => {
   const said = ended === null ? "" : `,"ended":${ended}`;
@@ -659,9 +668,11 @@ const begin = () => {
   seed(header.seed);
   const args = parseJson(readText(header.args));
   const url = createUrl(new NativeBlob([readBytes(header.code)], { type: "application/javascript" }));
-  then(import(url), (loaded) => start(loaded, header.export, args), refuseCode);
-  then(NativePromise.resolve(), () => {});
-  return url;
+  const done = (next) => (loaded) => {
+    revokeUrl(url);
+    next(loaded);
+  };
+  then(import(url), done((loaded) => start(loaded, header.export, args)), done(refuseCode));
 };
 
 const LOADING = /^(.*?) at \S*?:(\d+):(\d+)$/s;
@@ -706,13 +717,23 @@ const deliver = () => {
   delete pending[reply.number];
   open -= 1;
   if (waiting.fire !== null) return fire(waiting.fire);
-  if (reply.fault === null) return waiting.resolve(parseJson(text));
-  mapSet(toolErrors, waiting.error, reply.fault.code);
-  for (const name of ["code", "message"]) {
-    defineProperty(waiting.error, name, { __proto__: null, value: reply.fault[name], writable: true, configurable: true, enumerable: false });
+  if (reply.fault !== null) return reject(waiting, reply.fault.code, reply.fault.message);
+  let value;
+  try {
+    value = parseJson(text);
+  } catch {
+    return reject(waiting, "invalid", "the result of the call is not JSON");
   }
+  waiting.resolve(value);
+};
+const reject = (waiting, code, message) => {
+  mapSet(toolErrors, waiting.error, code);
+  describe(waiting.error, "code", code);
+  describe(waiting.error, "message", message);
   waiting.reject(waiting.error);
 };
+const describe = (error, name, value) =>
+  defineProperty(error, name, { __proto__: null, value, writable: true, configurable: true, enumerable: false });
 const fire = (callback) => {
   try {
     callback();
@@ -726,7 +747,7 @@ const unhandled = (error) => {
 
 // A turn ends when nothing is left to do: microtasks come before `later`, work of the system is counted.
 const step = () => {
-  if (working > 0 || (phase === "loading" && open === 0)) return later(step);
+  if (working > 0 || (phase === "loading" && (open === 0 || patience-- > 0))) return later(step);
   if (phase === "running" && open === 0) fail("raised", "Error: the code waits for something that can never happen");
   tell();
   deliver();

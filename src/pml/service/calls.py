@@ -5,40 +5,34 @@ How questions are shown (`Asking`) and how servers are run (`Servers`) arrive fr
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
-from pml.core.approvals import Approval, Lost, MatchedRule, State, Subject
-from pml.core.audit import Entry, call_judged
+from pml.core.approvals import Approval, MatchedRule, State, Subject
 from pml.core.config import Unlisted
-from pml.core.digest import digest_call
 from pml.core.errors import AlreadyClaimed, Changed, Invalid, NotFound, PmlError
-from pml.core.identity import TokenRole
 from pml.core.loading import Progress, Told
 from pml.core.manifests import Manifest, arguments_text
 from pml.core.memory import OWN_NAMESPACE
-from pml.core.rules import Call, VerdictKind, runs_code
+from pml.core.rules import VerdictKind, runs_code
 from pml.core.text import quote
 from pml.core.toolvalues import value_of
 from pml.core.values import JsonObject
 from pml.service.answers import answer_in_run
-from pml.service.approvals import Question, cancel, claim, finish
+from pml.service.approvals import Question, cancel, claim
 from pml.service.capabilities import (
     Needs,
-    call_cloud,
     is_under_way,
     needs_of,
-    result_of,
-    run_capability,
     why_needs,
 )
 from pml.service.coding import Make
 from pml.service.gate import Asking, Attempt, Coded, Gate, Inner, Launch, Remote, Target, deciders
+from pml.service.judging import entry_of, judge_attempt, policy_now, policy_of_turn
 from pml.service.pins import pin_or_ask
-from pml.service.policy import Judged, Policy, current_policy, judge, matched_rule, refuse_denied, why
+from pml.service.policy import Judged, Policy, why
 from pml.service.readiness import (
     current_launch,
     find_again,
@@ -49,40 +43,11 @@ from pml.service.readiness import (
     unknown_tool,
     untrusted,
 )
+from pml.service.running import Admitted, Hearing, Ran, run_admitted
 from pml.service.settling import answers, settle, settle_trust
 
 # Trust, each install, its variables, start and pin take one each; what changes more often is not relied on.
 _TRIES: Final = 128
-LAUNCH_TOOL: Final = "pml:session_launch"
-
-
-class Admitted(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that may run now, exactly so. `record` is the claimed approval, None if none was needed.
-
-    `covered` are the tools that a capability may use in this run.
-    """
-
-    target: Target
-    manifest: Manifest
-    arguments: JsonObject
-    record: Approval | None
-    noted: Awaitable[None] | None = None  # done once the audit log holds the call
-    covered: frozenset[str] = frozenset()
-
-
-class Ran(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a call: the result as its server wrote it, and `value`, if code returned it here."""
-
-    result: bytes
-    value: bytes | None = None
-
-
-class Hearing(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is asked for a call, who hears how it goes, and how an install for it goes."""
-
-    asking: Asking
-    on_progress: Callable[[JsonObject], None] | None
-    told: Told
 
 
 async def call_tool(
@@ -100,87 +65,45 @@ async def call_tool(
     `on_progress` does. Raises: ToolDenied, NotApproved, NotFound, Invalid, IntegrityFailed, EnvMissing,
     Paused, ServerFailed, ServerRefused, CodeFailed, and what `asking` raises.
     """
-    told = _told_too(gate, attempt, told or _as_progress(on_progress))
-    hearing = Hearing(asking=asking, on_progress=on_progress, told=told)
+    told = _told_too(gate, attempt, told or as_progress(on_progress))
+    make = maker(gate, asking, told=told)
+    hearing = Hearing(asking=asking, on_progress=on_progress, told=told, make=make)
     return (await _call(gate, attempt, hearing, settled)).result
 
 
-def maker(
-    gate: Gate, asking: Asking, *, on_progress: Callable[[JsonObject], None] | None, told: Told | None
-) -> Make:
+def maker(gate: Gate, asking: Asking, *, told: Told) -> Make:
     """Return what makes the calls of code: through the pipeline, like any other."""
 
     async def make(attempt: Attempt) -> bytes:
         if attempt.tool.namespace == OWN_NAMESPACE:
             raise NotFound(f"code cannot call {quote(str(attempt.tool))}: it calls tools of servers")
-        heard = _told_too(gate, attempt, told or _as_progress(on_progress))
-        ran = await _call(gate, attempt, Hearing(asking=asking, on_progress=None, told=heard), None)
+        heard = _told_too(gate, attempt, told)
+        ran = await _call(
+            gate, attempt, Hearing(asking=asking, on_progress=None, told=heard, make=make), None
+        )
         return value_of(ran.result, tool=str(attempt.tool)) if ran.value is None else ran.value
 
     return make
 
 
 async def _call(gate: Gate, attempt: Attempt, hearing: Hearing, settled: Approval | None) -> Ran:
-    policy = await _policy_of_turn(gate) if settled is None else await _policy_now(gate)
+    policy = await policy_of_turn(gate) if settled is None else await policy_now(gate)
     found: Coded | Remote | None = None
     for _ in range(_TRIES):
         admitted = await _admit(gate, policy, attempt, hearing, settled, found)
         if not isinstance(admitted, Admitted):
             found = admitted
-            policy = await _policy_now(gate)
+            policy = await policy_now(gate)
             continue
         try:
-            return await _run(gate, attempt, admitted, hearing)
+            return await run_admitted(gate, attempt, admitted, hearing)
         except Changed:
             if admitted.record is not None:
                 raise
-            policy, found = await _policy_now(gate), None
+            policy, found = await policy_now(gate), None
     raise Changed(
         f"server `{attempt.tool.namespace}` changes too often", hint="`pml servers logs` may tell why"
     )
-
-
-async def refuse_denied_call(gate: Gate, attempt: Attempt) -> None:
-    """Raise ToolDenied if a rule denies the call: of PML's own tool, or of what began before a pause."""
-    await _judge(gate, await _policy_now(gate), attempt, None, None)
-
-
-async def admit_own(gate: Gate, attempt: Attempt, asking: Asking, settled: Approval | None) -> Attempt:
-    """Return the use of PML's own tool that may be made; what only carries other calls asks by rule only.
-
-    Raises: ToolDenied, NotApproved, Paused.
-    """
-    policy = await _policy_now(gate)
-    judged = await _judge(gate, policy, attempt, None, None)
-    if not _must_ask_own(gate, judged, attempt):
-        return attempt
-    tool = str(attempt.tool)
-    question = Question(
-        session=gate.session,
-        tool=tool,
-        arguments=attempt.arguments,
-        deciders=deciders(gate, policy.settings, Subject.TOOL_CALL, tool, asking, reserved=judged.reserved),
-    )
-    because = matched_rule(judged)
-    try:
-        record = await settle(gate, question, because, attempt=attempt, asking=asking, settled=settled)
-        claimed = await claim(gate.desk, record.id)
-    except AlreadyClaimed:  # by the same call, made twice: this one needs an answer of its own
-        return await admit_own(gate, attempt, asking, settled)
-    await finish(gate.desk, record.id)
-    return msgspec.structs.replace(attempt, arguments=claimed.run_input)
-
-
-async def _policy_now(gate: Gate) -> Policy:
-    return await current_policy(gate.desk, gate.session.workspace)
-
-
-async def _policy_of_turn(gate: Gate) -> Policy:
-    """Return the policy as it is now, looked up once for all calls that this turn of the loop judges."""
-    if not gate.of_turn:
-        gate.of_turn.append(await _policy_now(gate))
-        asyncio.get_running_loop().call_soon(gate.of_turn.clear)
-    return gate.of_turn[0]
 
 
 def _told_too(gate: Gate, attempt: Attempt, told: Told) -> Told:
@@ -196,20 +119,9 @@ def _told_too(gate: Gate, attempt: Attempt, told: Told) -> Told:
     return tell
 
 
-def progress_lines(on_progress: Callable[[JsonObject], None] | None) -> Callable[[str], None]:
-    """Return what tells of each call that code has made."""
-    made = 0
+def as_progress(on_progress: Callable[[JsonObject], None] | None) -> Told:
+    """Return what tells of an install as the progress of its call."""
 
-    def tell(line: str) -> None:
-        nonlocal made
-        made += 1
-        if on_progress is not None:
-            on_progress({"progress": made, "message": line})
-
-    return tell
-
-
-def _as_progress(on_progress: Callable[[JsonObject], None] | None) -> Told:
     def tell(step: Progress) -> None:
         if on_progress is not None:
             total: JsonObject = {} if step.total is None else {"total": step.total}
@@ -230,7 +142,7 @@ async def _admit(
     asking = hearing.asking
     target = current_launch(gate, policy, attempt) or found
     manifest = _offer(gate, target)
-    judged = await _judge(gate, policy, attempt, target, manifest)
+    judged = await judge_attempt(gate, policy, attempt, target, manifest)
     if target is None or manifest is None:
         return await make_ready(
             gate, policy, judged, target, attempt=attempt, asking=asking, settled=settled, told=hearing.told
@@ -287,7 +199,7 @@ def _offer(gate: Gate, target: Target | None) -> Manifest | None:
 
 def _let_through(gate: Gate, attempt: Attempt, admitted: Admitted, judged: Judged) -> Admitted:
     because = _why_allowed(judged, attempt)
-    entry = _entry(gate, attempt, admitted.target, admitted.manifest, word="allowed", because=because)
+    entry = entry_of(gate, attempt, admitted.target, admitted.manifest, word="allowed", because=because)
     return replace(admitted, noted=gate.desk.store.audit.note(entry))
 
 
@@ -310,7 +222,7 @@ async def _claim(gate: Gate, attempt: Attempt, record: Approval, shown: Admitted
 
     Raises: what `claim` raises, and NotApproved or NotFound if the server may not be started any more.
     """
-    policy = await _policy_now(gate)
+    policy = await policy_now(gate)
     target, manifest = await _target_now(gate, policy, attempt, record, shown)
     definition = manifest.definitions.get(attempt.tool.action)
     claiming = asyncio.create_task(claim(gate.desk, record.id, definition=definition, artefact=target.digest))
@@ -343,25 +255,6 @@ async def _target_now(
     return launch, gate.servers.live(launch.spec) or await gate.servers.manifest(launch.spec)
 
 
-async def _judge(
-    gate: Gate, policy: Policy, attempt: Attempt, launch: Target | None, manifest: Manifest | None
-) -> Judged:
-    """Return the verdict. Raises: ToolDenied."""
-    call = Call(
-        tool=str(attempt.tool),
-        arguments=attempt.arguments,
-        cwd=gate.session.workspace,
-        definition=None if manifest is None else manifest.definitions.get(attempt.tool.action),
-        artefact=None if launch is None else launch.digest,
-    )
-    judged = await judge(gate.desk, policy, call, session=gate.session)
-    if judged.kind is VerdictKind.DENY:
-        entry = _entry(gate, attempt, launch, manifest, word="denied", because=why(judged))
-        await gate.desk.store.audit.record(entry)
-    refuse_denied(judged, call.tool)
-    return judged
-
-
 def _must_ask(gate: Gate, policy: Policy, judged: Judged, attempt: Attempt) -> bool:
     """Tell whether PML asks: for what a rule names, and for the unlisted whenever nobody else can."""
     if judged.kind is not VerdictKind.UNLISTED:
@@ -391,15 +284,6 @@ def _is_covered_by_run(inner: Inner, judged: Judged, attempt: Attempt) -> bool:
     return tool in inner.covered and not in_doubt and not runs_code(tool, attempt.arguments)
 
 
-def _must_ask_own(gate: Gate, judged: Judged, attempt: Attempt) -> bool:
-    """As above, for PML's own tools: of the unlisted ones only a launch does something by itself."""
-    is_launch = str(attempt.tool) == LAUNCH_TOOL
-    if is_launch and gate.session.role is not TokenRole.SESSION:
-        return False  # whatever anybody said, a child's launch is refused
-    is_unlisted = judged.kind is VerdictKind.UNLISTED
-    return judged.kind is VerdictKind.ASK or (is_launch and is_unlisted and gate.is_held)
-
-
 def _why_allowed(judged: Judged, attempt: Attempt) -> str:
     if judged.kind is VerdictKind.ALLOW:
         return why(judged)
@@ -410,23 +294,6 @@ def _why_asked(judged: Judged, attempt: Attempt, needs: Needs) -> MatchedRule | 
     if attempt.inner is not None and attempt.inner.is_unknown:
         return MatchedRule(verdict="unknown", entry="it was begun before, and nobody knows whether it ran")
     return why_needs(judged, needs)
-
-
-def _entry(
-    gate: Gate,
-    attempt: Attempt,
-    launch: Target | None,
-    manifest: Manifest | None,
-    *,
-    word: str,
-    because: str,
-) -> Entry:
-    tool = str(attempt.tool)
-    definition = None if manifest is None else manifest.definitions.get(attempt.tool.action)
-    digest = digest_call(
-        tool, attempt.arguments, definition=definition, artefact=None if launch is None else launch.digest
-    )
-    return call_judged(gate.session.id, tool, digest, at=gate.desk.clock.now(), word=word, why=because)
 
 
 def _question(
@@ -459,113 +326,6 @@ def _question(
         deciders=may_decide,
         run_id=None if attempt.inner is None else attempt.inner.root,
     )
-
-
-async def _run(gate: Gate, attempt: Attempt, admitted: Admitted, hearing: Hearing) -> Ran:
-    record = admitted.record
-    if isinstance(admitted.target, Coded):
-        return await _run_code(gate, attempt, admitted.target, admitted, hearing)
-    try:
-        result = await _send(gate, attempt, admitted, hearing)
-    except PmlError as exc:
-        if record is not None:
-            await finish(gate.desk, record.id, error=exc.message)
-        elif not isinstance(exc, Changed):
-            await _note_failed(gate, attempt, admitted, exc)
-        raise
-    except BaseException:  # also a caller who gave up: nobody learns what came of it
-        if record is not None:
-            await asyncio.shield(_lose(gate, record))
-        raise
-    if record is not None:
-        await finish(gate.desk, record.id)
-    if admitted.noted is not None:
-        await admitted.noted  # committed before the reply; the server has worked meanwhile
-    return Ran(result=result)
-
-
-async def _run_code(gate: Gate, attempt: Attempt, coded: Coded, admitted: Admitted, hearing: Hearing) -> Ran:
-    """Run a capability. Its approval is used up when it begins: it may wait, and go on in another process."""
-    if admitted.record is not None:
-        await finish(gate.desk, admitted.record.id)
-    if admitted.noted is not None:
-        await admitted.noted
-    attempt = replace(attempt, arguments=admitted.arguments)
-    make = maker(gate, hearing.asking, on_progress=hearing.on_progress, told=hearing.told)
-    try:
-        outcome = await run_capability(
-            gate,
-            attempt,
-            coded,
-            covered=admitted.covered,
-            make=make,
-            told=progress_lines(hearing.on_progress),
-        )
-    except PmlError as exc:
-        await _note_failed(gate, attempt, admitted, exc)
-        raise
-    return Ran(result=result_of(outcome), value=outcome.value)
-
-
-async def _note_failed(gate: Gate, attempt: Attempt, admitted: Admitted, error: PmlError) -> None:
-    entry = _entry(gate, attempt, admitted.target, admitted.manifest, word="failed", because=error.message)
-    await gate.desk.store.audit.record(entry)
-
-
-async def _send(gate: Gate, attempt: Attempt, admitted: Admitted, hearing: Hearing) -> bytes:
-    """Send the call to the server that was proven. Nothing is sent twice: `Changed` says that nothing was."""
-    manifest = admitted.manifest
-    if attempt.inner is not None:
-        await attempt.inner.begin()
-    if isinstance(admitted.target, Remote):
-        return await call_cloud(gate, admitted.target, attempt, admitted.arguments)
-    if not isinstance(admitted.target, Launch):
-        raise AssertionError("code is not sent anywhere")
-    for last in (False, False, True):
-        try:
-            return await gate.servers.request(
-                admitted.target.spec,
-                attempt.method,
-                attempt.params(admitted.arguments),
-                seen=manifest,
-                on_progress=hearing.on_progress,
-            )
-        except Changed:
-            if admitted.record is None or last:
-                raise
-            manifest = await _proven_again(gate, attempt, admitted, admitted.target)
-    raise AssertionError("the last try returns or raises")
-
-
-async def _proven_again(gate: Gate, attempt: Attempt, admitted: Admitted, shown: Launch) -> Manifest:
-    """Return what the server of an approved call offers now, if the call is still the one that was approved.
-
-    Raises: ToolDenied; Changed if it is not.
-    """
-    approved = replace(attempt, arguments=admitted.arguments)
-    launch = await _still_so(gate, approved, shown)  # before anything is started
-    manifest = await gate.servers.manifest(launch.spec)
-    await _still_so(gate, approved, shown)
-    action = attempt.tool.action
-    if manifest.definitions.get(action) != admitted.manifest.definitions.get(action):
-        raise Changed(f"tool `{attempt.tool}` is no longer the one that was asked about")
-    return manifest
-
-
-async def _still_so(gate: Gate, attempt: Attempt, launch: Launch) -> Launch:
-    """Return the server as it is configured now. Raises: ToolDenied; Changed if it is another."""
-    policy = await _policy_now(gate)
-    now = current_launch(gate, policy, attempt)
-    await _judge(gate, policy, attempt, now, None)
-    if now is None or now.digest != launch.digest:
-        raise Changed(f"server `{attempt.tool.namespace}` is no longer the one that was asked about")
-    return now
-
-
-async def _lose(gate: Gate, record: Approval) -> None:
-    """Mark the call as one whose outcome nobody knows."""
-    with contextlib.suppress(PmlError):
-        await gate.desk.store.approvals.advance(record.id, Lost(at=gate.desk.clock.now()))
 
 
 def _check_tool(manifest: Manifest, attempt: Attempt) -> None:

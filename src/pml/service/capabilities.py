@@ -97,6 +97,8 @@ def capability_manifest(found: Found) -> Manifest | None:
 def _manifest(found: Found, tool: ToolName) -> Manifest:
     """Return what the entry offers. Raises: NotFound if the tool is not among it."""
     manifest = capability_manifest(found)
+    if manifest is not None and not found.metadata.tools:
+        return msgspec.structs.replace(manifest, tools=({"name": tool.action},))  # its code knows
     if manifest is None or tool.action not in manifest.definitions:
         names = ", ".join(() if manifest is None else manifest.definitions)
         raise NotFound(f"no tool `{tool}`", hint=f"`{found.metadata.fqdn}` offers {names}")

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from pml.core.approvals import State
 from pml.core.digest import digest
-from pml.core.errors import CodeFailed, PmlError, ServerRefused
+from pml.core.errors import CodeFailed, NotFound, PmlError, ServerRefused
 from pml.core.journal import CodeRun, Step
 from pml.core.loading import Found
 from pml.core.names import ToolName
@@ -102,6 +102,8 @@ async def _take_up(scene: Scene, run: CodeRun) -> Live:
         is_dead = stored is not None and stored.owner is not None and not _is_alive(desk, stored)
         dead = (stored.owner,) if stored is not None and stored.owner is not None and is_dead else ()
         kept = await desk.store.journals.take(run.id, desk.owners.me, dead=dead)
+    if kept is None and scene.resumed and run.id == run.root:
+        raise NotFound("the code is over", hint="run it again")  # never from its start: it has had effects
     if kept is None:
         return await _opened(scene, replace(run, owner=desk.owners.me, taken=1), {}, is_stored=False)
     if live := scene.workshop.unpark(run.id, taken=kept.run.taken):
@@ -315,9 +317,13 @@ async def _end(scene: Scene, live: Live) -> None:
     """
     scene.workshop.drop(live.run.id)
     await live.execution.close()
-    if live.is_stored and live.run.id == live.run.root:
-        await scene.gate.desk.store.journals.end(live.run.id)
-        await _withdraw(scene.gate.desk, live.run.id)
+    if not live.is_stored:
+        return
+    if live.run.id != live.run.root:
+        await scene.gate.desk.store.journals.leave(live.run.id, dump=None, dumped=0)
+        return
+    await scene.gate.desk.store.journals.end(live.run.id)
+    await _withdraw(scene.gate.desk, live.run.id)
 
 
 async def _withdraw(desk: Desk, run_id: str) -> None:

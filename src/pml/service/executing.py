@@ -11,10 +11,12 @@ from pml.core.names import parse_tool
 from pml.core.sandbox import Language
 from pml.core.text import quote
 from pml.core.values import JsonObject
-from pml.service.calls import maker, progress_lines, refuse_denied_call
+from pml.service.calls import as_progress, maker
 from pml.service.capabilities import new_seed, result_of, scene_of
 from pml.service.coding import run_code
 from pml.service.gate import Asking, Attempt, Gate
+from pml.service.own_tools import refuse_denied_call
+from pml.service.running import progress_lines
 from pml.service.workflows import WorkflowGone
 
 MAX_CODE: Final = 1024 * 1024  # characters; what is longer was not written for one use
@@ -67,7 +69,7 @@ async def waiting_run(gate: Gate, attempt: Attempt) -> str | None:
 
 
 async def _run(gate: Gate, run: CodeRun, asking: Asking, on_progress: Progressing, *, resumed: bool) -> bytes:
-    make = maker(gate, asking, on_progress=on_progress, told=None)
+    make = maker(gate, asking, told=as_progress(on_progress))
     scene = scene_of(gate, run, make=make, told=progress_lines(on_progress), resumed=resumed)
     return result_of(await run_code(scene, run))
 

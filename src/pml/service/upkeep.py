@@ -12,6 +12,7 @@ from pml.service.desk import Desk
 from pml.service.policy import current_policy
 from pml.service.remembering import redo_intents
 
+CODE_S: Final = 60  # between a run's beginning and its first question
 RECEIPT_S: Final = 24 * 3600  # whoever repeats a request does so sooner
 _AT_ONCE: Final = 500
 
@@ -33,6 +34,7 @@ async def sweep(desk: Desk) -> Swept:
     lost = await _notice_dead_owners(desk)
     expired, left = await _end_due(desk)
     written = await redo_intents(desk)
+    await _forget_code(desk)
     return Swept(
         expired=expired,
         cancelled=cancelled + left,
@@ -50,6 +52,13 @@ async def clean_up(desk: Desk, workspace: str) -> int:
     count = await desk.store.approvals.cleanup_old(older_than=now - keep, at=now)
     await desk.store.sessions.forget(older_than=now - keep)
     return count
+
+
+async def _forget_code(desk: Desk) -> None:
+    """Forget code that waited for what nobody can answer any more, with all that its calls returned."""
+    dead = [owner for owner in await desk.store.journals.owners() if not desk.owners.alive(owner)]
+    older_than = desk.clock.now() - timedelta(seconds=CODE_S)
+    await desk.store.journals.forget(older_than=older_than, dead=dead)
 
 
 async def end_session(desk: Desk, session: Session) -> int:

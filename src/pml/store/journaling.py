@@ -37,7 +37,3 @@ def refused_finish(step: Step, known: Step) -> Conflict:
     if known.place is not None:
         return Conflict(f"step {step.number} of run `{step.run_id}` is finished already")
     return Conflict(f"step {step.number} of run `{step.run_id}` was begun as another")
-
-
-def refused_again(step: Step) -> Conflict:
-    return Conflict(f"step {step.number} of run `{step.run_id}` is finished and is not made again")

@@ -61,7 +61,7 @@ class MemoryStore:
         self.manifests = MemoryManifests()
         self.pins = MemoryPins(self.audit)
         self.approvals = MemoryApprovals(self)
-        self.journals = MemoryJournals(asked_by=self.approvals.live_runs)
+        self.journals = MemoryJournals(asked_by=self.approvals.awaited_runs)
         self.sessions = MemorySessions(
             self.audit, self.grants, self.tokens, self.runs, asked_in=self.approvals.sessions
         )
@@ -176,9 +176,15 @@ class MemoryApprovals:
         """Return whose approvals there are."""
         return {row.session_id for row in self._rows.values()}
 
-    def live_runs(self) -> set[str]:
-        """Return whose code a question is open for."""
-        return {row.run_id for row in self._rows.values() if row.run_id is not None and row.status in LIVE}
+    def awaited_runs(self, at: datetime) -> set[str]:
+        """Return whose code a question is open for, or a no that may still be told at `at`."""
+        untold = (State.DENIED, State.UNKNOWN)
+        return {
+            row.run_id
+            for row in self._rows.values()
+            if row.run_id is not None
+            and (row.status in LIVE or (row.status in untold and row.expires_at > at))
+        }
 
     def _by_age(self) -> list[Approval]:
         return sorted(self._rows.values(), key=lambda row: (row.created_at, row.id))

@@ -13,16 +13,15 @@ from pml.store.journaling import (
     check_code_run,
     check_finished,
     no_run,
-    refused_again,
     refused_finish,
     taken_by,
 )
 
 
 class MemoryJournals:
-    """`asked_by` tells for which runs a question is open."""
+    """`asked_by` tells for which runs a question is open, or an answer not told that was due since."""
 
-    def __init__(self, *, asked_by: Callable[[], Container[str]]) -> None:
+    def __init__(self, *, asked_by: Callable[[datetime], Container[str]]) -> None:
         self._asked_by = asked_by
         self._runs: dict[str, CodeRun] = {}
         self._dumps: dict[str, tuple[bytes, int]] = {}
@@ -79,13 +78,6 @@ class MemoryJournals:
             raise Conflict(f"run `{step.run_id}` has another step in place {step.place}")
         steps[step.number] = step
 
-    async def again(self, run_id: str, number: int) -> None:
-        steps = self._steps.get(run_id, {})
-        known = steps.get(number)
-        if known is not None and known.place is not None:
-            raise refused_again(known)
-        steps.pop(number, None)
-
     async def end(self, run_id: str) -> None:
         for run in list(self._runs.values()):
             if run_id in (run.id, run.root) or run.id.startswith(f"{run_id}."):
@@ -105,7 +97,7 @@ class MemoryJournals:
         return sorted({run.owner for run in self._runs.values() if run.owner is not None})
 
     async def forget(self, *, older_than: datetime, dead: Sequence[OwnerId]) -> int:
-        asked_by = self._asked_by()
+        asked_by = self._asked_by(older_than)
         over = [
             run.id
             for run in self._runs.values()

@@ -14,7 +14,6 @@ from pml.store.journaling import (
     check_code_run,
     check_finished,
     no_run,
-    refused_again,
     refused_finish,
     taken_by,
 )
@@ -83,15 +82,6 @@ class SqliteJournals(Part):
             tx.run("finish_code_step", values)
             if not tx.changed():
                 raise refused_finish(step, step_of(tx.run("code_step", (step.run_id, step.number))[0]))
-
-        await self._writer.write(operation)
-
-    async def again(self, run_id: str, number: int) -> None:
-        def operation(tx: Transaction) -> None:
-            for row in tx.run("code_step", (run_id, number)):
-                if (known := step_of(row)).place is not None:
-                    raise refused_again(known)
-                tx.run("delete_code_step", (run_id, number))
 
         await self._writer.write(operation)
 

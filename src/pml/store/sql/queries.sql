@@ -262,10 +262,11 @@ ORDER BY started_at DESC, id DESC
 SELECT DISTINCT owner FROM code_runs WHERE owner IS NOT NULL ORDER BY owner
 
 -- name: over_code_runs
-SELECT id FROM code_runs WHERE root = id AND started_at < ?
-  AND (owner IS NULL OR owner IN (SELECT value FROM json_each(?)))
+SELECT id FROM code_runs WHERE root = id AND started_at < ?1
+  AND (owner IS NULL OR owner IN (SELECT value FROM json_each(?2)))
   AND NOT EXISTS (SELECT 1 FROM approvals WHERE approvals.run_id = code_runs.id
-    AND approvals.status IN ('pending', 'allowed', 'executing'))
+    AND (approvals.status IN ('pending', 'allowed', 'executing')
+      OR (approvals.status IN ('denied', 'unknown') AND approvals.expires_at > ?1)))
 
 -- name: delete_code_runs
 DELETE FROM code_runs WHERE id IN (SELECT value FROM json_each(?))
@@ -298,9 +299,6 @@ SELECT * FROM code_steps WHERE run_id = ? ORDER BY number
 
 -- name: code_step
 SELECT * FROM code_steps WHERE run_id = ? AND number = ?
-
--- name: delete_code_step
-DELETE FROM code_steps WHERE run_id = ? AND number = ?
 
 -- name: empty_wal
 PRAGMA wal_checkpoint(TRUNCATE)

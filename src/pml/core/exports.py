@@ -1,0 +1,82 @@
+"""Which functions code offers by name, as far as its text tells: what a capability's tools can be.
+
+`default` is the default export. Whether they are functions, and what they do, is not known here.
+"""
+
+import ast
+import warnings
+from collections.abc import Sequence
+from typing import Final
+
+from pml.core.names import FALLBACK_EXPORT
+from pml.core.sandbox import Language
+from pml.core.typescript import NOTHING, NotUnderstood, Token, tokens_of
+
+DEFAULT: Final = "default"
+_BEFORE_NAME: Final = frozenset({"async", "function", "const", "let", "var", "class", "abstract"})
+
+
+def exports_of(code: str, language: Language) -> frozenset[str] | None:
+    """Return the names that `code` exports; None if it cannot be understood."""
+    return _python_exports(code) if language is Language.PYTHON else _typescript_exports(code)
+
+
+def export_for(action: str, exports: frozenset[str], language: Language) -> str | None:
+    """Return the export that serves a tool: of its name, else `run`, else the default one."""
+    names = (action, FALLBACK_EXPORT, *((DEFAULT,) if language is Language.TYPESCRIPT else ()))
+    return next((name for name in names if name in exports), None)
+
+
+def _python_exports(code: str) -> frozenset[str] | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of odd escapes: they matter to whoever runs it
+            tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    assigned = (node for node in tree.body if isinstance(node, ast.Assign))
+    targets = (target for node in assigned for target in node.targets if isinstance(target, ast.Name))
+    return frozenset({*(node.name for node in functions), *(target.id for target in targets)})
+
+
+def _typescript_exports(code: str) -> frozenset[str] | None:
+    try:
+        tokens = tokens_of(code)
+    except NotUnderstood:
+        return None
+    found: set[str] = set()
+    for index, token in enumerate(tokens):
+        if (token.kind, token.text, token.within) == ("word", "export", ""):
+            found |= _exported(tokens, index + 1)
+    return frozenset(found)
+
+
+def _exported(tokens: Sequence[Token], index: int) -> set[str]:
+    """Return what the `export` before `index` exports."""
+    first = _at(tokens, index)
+    if first.is_op("{"):
+        return _listed(tokens, index + 1)
+    if first.text == DEFAULT:
+        return {DEFAULT}
+    while _at(tokens, index).text in _BEFORE_NAME or _at(tokens, index).is_op("*"):
+        index += 1
+    is_value = first.text in _BEFORE_NAME and _at(tokens, index).kind == "word"
+    return {_at(tokens, index).text} if is_value else set()
+
+
+def _listed(tokens: Sequence[Token], index: int) -> set[str]:
+    """Return the names of `{ a, b as c }`: the last word of each."""
+    found: set[str] = set()
+    last = ""
+    while not (token := _at(tokens, index)).is_op("}", ""):
+        if token.is_op(","):
+            found.add(last)
+        elif token.kind in {"word", "string"}:
+            last = token.text
+        index += 1
+    return {name for name in {*found, last} if name}
+
+
+def _at(tokens: Sequence[Token], index: int) -> Token:
+    return tokens[index] if index < len(tokens) else NOTHING

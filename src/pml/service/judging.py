@@ -1,0 +1,58 @@
+"""Judging a call by the policy of this moment; a denied call leaves its trace in the audit log."""
+
+import asyncio
+
+from pml.core.audit import Entry, call_judged
+from pml.core.digest import digest_call
+from pml.core.manifests import Manifest
+from pml.core.rules import Call, VerdictKind
+from pml.service.gate import Attempt, Gate, Target
+from pml.service.policy import Judged, Policy, current_policy, judge, refuse_denied, why
+
+
+async def policy_now(gate: Gate) -> Policy:
+    return await current_policy(gate.desk, gate.session.workspace)
+
+
+async def policy_of_turn(gate: Gate) -> Policy:
+    """Return the policy as it is now, looked up once for all calls that this turn of the loop judges."""
+    if not gate.of_turn:
+        gate.of_turn.append(await policy_now(gate))
+        asyncio.get_running_loop().call_soon(gate.of_turn.clear)
+    return gate.of_turn[0]
+
+
+async def judge_attempt(
+    gate: Gate, policy: Policy, attempt: Attempt, launch: Target | None, manifest: Manifest | None
+) -> Judged:
+    """Return the verdict. Raises: ToolDenied."""
+    call = Call(
+        tool=str(attempt.tool),
+        arguments=attempt.arguments,
+        cwd=gate.session.workspace,
+        definition=None if manifest is None else manifest.definitions.get(attempt.tool.action),
+        artefact=None if launch is None else launch.digest,
+    )
+    judged = await judge(gate.desk, policy, call, session=gate.session)
+    if judged.kind is VerdictKind.DENY:
+        entry = entry_of(gate, attempt, launch, manifest, word="denied", because=why(judged))
+        await gate.desk.store.audit.record(entry)
+    refuse_denied(judged, call.tool)
+    return judged
+
+
+def entry_of(
+    gate: Gate,
+    attempt: Attempt,
+    launch: Target | None,
+    manifest: Manifest | None,
+    *,
+    word: str,
+    because: str,
+) -> Entry:
+    tool = str(attempt.tool)
+    definition = None if manifest is None else manifest.definitions.get(attempt.tool.action)
+    digest = digest_call(
+        tool, attempt.arguments, definition=definition, artefact=None if launch is None else launch.digest
+    )
+    return call_judged(gate.session.id, tool, digest, at=gate.desk.clock.now(), word=word, why=because)

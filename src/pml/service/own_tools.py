@@ -1,0 +1,57 @@
+"""Uses of PML's own tools: denied by rule, asked about by rule; of themselves most do nothing."""
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from pml.core.approvals import Approval, Subject
+from pml.core.errors import AlreadyClaimed
+from pml.core.identity import TokenRole
+from pml.core.rules import VerdictKind
+from pml.service.approvals import Question, claim, finish
+from pml.service.gate import Asking, Attempt, Gate, deciders
+from pml.service.judging import judge_attempt, policy_now
+from pml.service.policy import Judged, matched_rule
+from pml.service.settling import settle
+
+LAUNCH_TOOL: Final = "pml:session_launch"
+
+
+async def refuse_denied_call(gate: Gate, attempt: Attempt) -> None:
+    """Raise ToolDenied if a rule denies the call: of PML's own tool, or of what began before a pause."""
+    await judge_attempt(gate, await policy_now(gate), attempt, None, None)
+
+
+async def admit_own(gate: Gate, attempt: Attempt, asking: Asking, settled: Approval | None) -> Attempt:
+    """Return the use of PML's own tool that may be made; what only carries other calls asks by rule only.
+
+    Raises: ToolDenied, NotApproved, Paused.
+    """
+    policy = await policy_now(gate)
+    judged = await judge_attempt(gate, policy, attempt, None, None)
+    if not _must_ask_own(gate, judged, attempt):
+        return attempt
+    tool = str(attempt.tool)
+    question = Question(
+        session=gate.session,
+        tool=tool,
+        arguments=attempt.arguments,
+        deciders=deciders(gate, policy.settings, Subject.TOOL_CALL, tool, asking, reserved=judged.reserved),
+    )
+    because = matched_rule(judged)
+    try:
+        record = await settle(gate, question, because, attempt=attempt, asking=asking, settled=settled)
+        claimed = await claim(gate.desk, record.id)
+    except AlreadyClaimed:  # by the same call, made twice: this one needs an answer of its own
+        return await admit_own(gate, attempt, asking, settled)
+    await finish(gate.desk, record.id)
+    return replace(attempt, arguments=claimed.run_input)
+
+
+def _must_ask_own(gate: Gate, judged: Judged, attempt: Attempt) -> bool:
+    """As above, for PML's own tools: of the unlisted ones only a launch does something by itself."""
+    is_launch = str(attempt.tool) == LAUNCH_TOOL
+    if is_launch and gate.session.role is not TokenRole.SESSION:
+        return False  # whatever anybody said, a child's launch is refused
+    is_unlisted = judged.kind is VerdictKind.UNLISTED
+    return judged.kind is VerdictKind.ASK or (is_launch and is_unlisted and gate.is_held)

@@ -1,0 +1,83 @@
+"""A gatehouse where code runs: its scripts call the tools of server `notes`."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import msgspec
+
+from pml.core.approvals import Approval, OwnerId, SessionId
+from pml.core.config import FileKind
+from pml.core.memory import EXECUTE
+from pml.core.names import parse_tool
+from pml.core.sandbox import Language
+from pml.core.values import Json, JsonObject, loads_object
+from pml.service.executing import execute, go_on
+from pml.service.gate import Attempt, Gate, Paused
+from pml.service.upkeep import sweep
+from pml.service.workflows import Continuation, resume
+from pml.service.workshop import Workshop
+from tests.fakes import FakeAsking, FakeOwners, FakeServers
+from tests.fakes_sandbox import FakeSandbox, Script
+from tests.service.gatehouses import Gatehouse
+from tests.service.offices import SESSION, Office
+
+
+class Codehouse(Gatehouse):
+    """`run` hands code over, which is the name of a script."""
+
+    sandbox: FakeSandbox
+
+    @classmethod
+    async def open(cls, office: Office, scripts: Mapping[str, Script]) -> "Codehouse":
+        house = cls(office, await office.session(SESSION))
+        house.equip(FakeSandbox(scripts))
+        return house
+
+    def equip(self, sandbox: FakeSandbox) -> None:
+        self.sandbox = sandbox
+        workshop = Workshop(sandboxes={language: sandbox for language in Language})
+        gate = self.gate
+        self.gate = Gate(
+            desk=gate.desk, session=gate.session, servers=self.servers, loader=gate.loader, workshop=workshop
+        )
+
+    async def restart(self) -> "Codehouse":
+        """Return the house after its process was killed: another session of the same principal."""
+        office = self.office
+        config = office.read(FileKind.USER)
+        desk = dataclasses.replace(office.desk, owners=FakeOwners(OwnerId("the next")), policies={})
+        await sweep(desk)
+        session = await office.session(SessionId("session-2"))
+        house = Codehouse(office, session, desk=desk, servers=FakeServers())
+        office.write(FileKind.USER, config)
+        house.equip(FakeSandbox(self.sandbox.scripts))
+        return house
+
+    async def run(
+        self, code: str, args: JsonObject | None = None, *, asking: FakeAsking | None = None
+    ) -> Json:
+        arguments: JsonObject = {"code": code, "args": args or {}}
+        attempt = Attempt(tool=parse_tool(EXECUTE), arguments=arguments, offered=True)
+        return _value(await execute(self.gate, attempt, asking or FakeAsking(), on_progress=None))
+
+    async def resume(self, paused: Paused, *, asking: FakeAsking | None = None, **said: bool) -> Json:
+        """Continue the workflow, as `execute` does with nothing but `continue_workflow`."""
+        continued = Continuation(workflow_id=paused.workflow.id, approved=said.get("approved", True))
+        attempt, _ = await resume(self.gate, continued, given={EXECUTE: {}}, client="agent")
+        assert attempt.run_id is not None
+        return _value(await go_on(self.gate, attempt.run_id, asking or FakeAsking(), on_progress=None))
+
+    @property
+    def added(self) -> list[Json]:
+        """What the server was told to add, in order."""
+        params = [params["arguments"] for _, _, params in self.servers.ran]
+        return [it.get("text") for it in params if isinstance(it, Mapping)]
+
+    async def allow(self, record: Approval) -> None:
+        await self.office.allow(record)
+
+
+def _value(result: bytes) -> Json:
+    structured = loads_object(result, what="the result")["structuredContent"]
+    assert isinstance(structured, Mapping)
+    return msgspec.to_builtins(structured["result"])
