@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from pml.service.desk import Desk
     from pml.service.gate import Loader
     from pml.service.launching import Launcher, Wish
+    from pml.service.workshop import Workshop
     from pml.settings.variables import DiskVariables
+    from pml.upstream.cloud import CloudClient
     from pml.upstream.fleet import Fleet
 
 
@@ -163,7 +165,10 @@ async def open_gateway(
             desk, place, fleet, warn=lambda line: relay.logged("pml", {"level": "warning", "data": line})
         )
         opening.push_async_callback(stop_installs, loader)
-        gate = Gate(desk=desk, session=session, servers=fleet, loader=loader)
+        workshop, cloud = open_workshop(place), open_cloud_client()
+        opening.push_async_callback(workshop.close)
+        opening.push_async_callback(cloud.close)
+        gate = Gate(desk=desk, session=session, servers=fleet, loader=loader, workshop=workshop, cloud=cloud)
         launching = BesideHub(desk, place)
         opening.push_async_callback(launching.close)
         gateway = Gateway(gate, connection, relay, launching)
@@ -273,6 +278,26 @@ def open_loader(desk: "Desk", place: Place, fleet: "Fleet", *, warn: Callable[[s
         variables=open_variables(place),
         containment=fleet.containment_of,
     )
+
+
+def open_workshop(place: Place) -> "Workshop":
+    """Return where code runs; whoever opens it closes it. Nothing is started before there is code to run."""
+    from pml.core.sandbox import Language
+    from pml.install.tools import find_deno
+    from pml.sandbox.deno import DenoSandbox
+    from pml.sandbox.monty import MontySandbox
+    from pml.service.workshop import Workshop
+    from pml.upstream.bubblewrap import find_bwrap
+
+    deno = DenoSandbox(deno=find_deno, bwrap=find_bwrap, cache=place.home / "cache" / "code")
+    return Workshop(sandboxes={Language.TYPESCRIPT: deno, Language.PYTHON: MontySandbox(place.home)})
+
+
+def open_cloud_client() -> "CloudClient":
+    """Return what calls tools in the cloud; whoever opens it closes it."""
+    from pml.upstream.cloud import CloudClient
+
+    return CloudClient()
 
 
 def open_sources(place: Place, clock: "Clock", *, warn: Callable[[str], None]) -> "Sources":

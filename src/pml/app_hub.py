@@ -14,9 +14,19 @@ from typing import Final
 
 from starlette.types import ASGIApp
 
-from pml.app import Place, is_debugging, open_agents, open_desk, open_fleet, open_loader
+from pml.app import (
+    Place,
+    is_debugging,
+    open_agents,
+    open_cloud_client,
+    open_desk,
+    open_fleet,
+    open_loader,
+    open_workshop,
+)
 from pml.core.agents import Agents
 from pml.core.approvals import OwnerId, SessionId
+from pml.core.cloud import Cloud
 from pml.core.errors import NotFound, PmlError
 from pml.core.events import HubEvent, install_progress, server_changed
 from pml.core.identity import Identity, TokenId
@@ -42,6 +52,7 @@ from pml.service.launching import Launcher, close_left_runs
 from pml.service.sessions import session_of, start_session
 from pml.service.tokens import is_live_token
 from pml.service.upkeep import clean_up, end_session, sweep
+from pml.service.workshop import Workshop
 from pml.upstream.board import list_servers
 
 SWEEP_S: Final = 2.0  # how soon an agent's end, or an expiry, is noticed by nobody's doing
@@ -87,7 +98,12 @@ async def open_hub(place: Place, *, url: str, allowed: Allowed, servers: Servers
             open_gateway, must_resume=must_resume, again=permit_again, debug=is_debugging()
         )
         launcher = Launcher(desk, agents, endpoint.end)
-        shared.append(_Shared(desk=desk, place=place, feed=feed, launcher=launcher))
+        workshop, cloud = open_workshop(place), open_cloud_client()
+        stack.push_async_callback(workshop.close)
+        stack.push_async_callback(cloud.close)
+        shared.append(
+            _Shared(desk=desk, place=place, feed=feed, launcher=launcher, workshop=workshop, cloud=cloud)
+        )
         chores = [
             asyncio.create_task(_keep_house(desk, agents, launcher, str(place.workspace))),
             asyncio.create_task(_watch_servers(desk, place, feed, streams)),
@@ -136,6 +152,8 @@ class _Shared:
     place: Place
     feed: Feed
     launcher: Launcher
+    workshop: Workshop
+    cloud: Cloud
 
 
 async def _open_gateway(
@@ -160,6 +178,8 @@ async def _open_gateway(
         session=session,
         servers=fleet,
         loader=loader,
+        workshop=hub.workshop,
+        cloud=hub.cloud,
         is_held=run is not None and run.order.is_held,
         told=lambda name, step: hub.feed.publish(_installing(session, name, step, desk.clock.now())),
     )

@@ -45,6 +45,7 @@ async def test_every_version_lists_the_same_tools_in_the_same_order(party: Party
     assert names(tools) == [
         "discover",
         "call",
+        "execute",
         "alpha__a",
         "alpha__z",
         "files__read",
@@ -173,7 +174,7 @@ async def test_what_a_schema_requires_is_checked_before_anything_is_sent(party: 
 async def test_only_what_expose_names_is_listed_and_the_rest_is_found(party: Party) -> None:
     party.configure(expose=["files:read", "st*"])
 
-    assert names(await party.connect()) == ["discover", "call", "files__read", "files__stat"]
+    assert names(await party.connect()) == ["discover", "call", "execute", "files__read", "files__stat"]
     entries = {entry["tool"]: entry for entry in (await discover(party))["tools"]}
     assert entries["files:read"]["call"] == "files__read"
     assert entries["files:write"]["call"] == "call"
@@ -216,7 +217,7 @@ async def test_a_server_that_does_not_start_does_not_spoil_the_list(party: Party
 
     party.servers.manifest = fail  # type: ignore[method-assign]
 
-    assert names(await party.connect()) == ["discover", "call"]
+    assert names(await party.connect()) == ["discover", "call", "execute"]
     assert (await discover(party))["servers_not_ready"] == {"files": "server `files` ended with exit code 3"}
 
 
@@ -297,7 +298,7 @@ async def test_an_untrusted_workspace_starts_nothing_and_its_servers_are_named(p
     define_untrusted(party)
     tools = await party.connect()
 
-    assert names(tools) == ["discover", "call"]
+    assert names(tools) == ["discover", "call", "execute"]
     assert "wait for the user to trust the workspace's .pml.json: local" in tools[0]["description"]
     assert party.servers.started == []
 
@@ -421,7 +422,7 @@ async def test_an_edit_of_the_rules_file_is_noticed_and_announced(
     party.configure(expose=["files:read"])
 
     await party.told(CHANGED, count=2)
-    assert names((await party.result("tools/list"))["tools"]) == ["discover", "call", "files__read"]
+    assert names((await party.result("tools/list"))["tools"]) == ["discover", "call", "execute", "files__read"]
 
 
 async def test_asking_that_is_off_is_told_in_the_list_and_by_discover(party: Party) -> None:

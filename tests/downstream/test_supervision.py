@@ -127,8 +127,8 @@ async def test_a_session_is_offered_all_and_a_child_only_what_asks(hub: Hub) -> 
         [each["name"] for each in (await seat.result("tools/list"))["tools"]] for seat in (parent, child)
     ]
 
-    assert offered[0] == ["discover", "call", *NAMES, "files__read", "files__write"]
-    assert offered[1] == ["discover", "call", "loopback_permit", "files__read", "files__write"]
+    assert offered[0] == ["discover", "call", "execute", *NAMES, "files__read", "files__write"]
+    assert offered[1] == ["discover", "call", "execute", "loopback_permit", "files__read", "files__write"]
 
 
 @promise("supervise:own-descendants-only")

@@ -6,7 +6,6 @@ import contextlib
 import re
 import sys
 from collections.abc import Callable, Generator
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pml.cli.cards import short
@@ -21,15 +20,17 @@ from pml.cli.terminal import TerminalAsking
 from pml.cli.verbs import add_common
 from pml.core.approvals import instant
 from pml.core.errors import Invalid
+from pml.core.names import parse_tool
 from pml.core.text import quote, visible
 from pml.core.values import JsonObject
 from pml.core.wire import approval_json, headline
 
 if TYPE_CHECKING:
+    from pml.core.loading import Told
     from pml.core.manifests import Manifest
     from pml.core.servers import ServerSpec
     from pml.core.serving import Servers
-    from pml.service.gate import Attempt, Gate, Paused
+    from pml.service.gate import Asking, Attempt, Gate, Paused
 
 EXAMPLES = """Runs a tool of a server if rules and people let it, and prints the result. A server that is not
 installed yet is found in the catalog or the registry, and installed after you agreed to exactly that. On a
@@ -41,6 +42,8 @@ examples:
   pml call time__get_current_time '{"timezone": "Europe/Paris"}'     by the name that clients see
   jq -n '{path: "a.txt"}' | pml call fs:read_text_file -             arguments from stdin
   pml call github:create_issue '{"title": "Hi"}' --json              the whole result
+  pml call acme.tools.notes.summarize '{"day": "today"}'              a capability, by its full name
+  pml call pml:execute '{"code": "return await mcp.time.get_current_time({timezone: \"UTC\"})"}'
   pml call db:backup --session nightly                               collects from another shell: cron, CI
 
 exit codes: 0 ok, 1 the tool or its server failed, 2 usage or invalid arguments, 3 denied, 4 approval pending,
@@ -61,11 +64,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(args: argparse.Namespace) -> int:
-    from pml.app import find_place, open_fleet, open_loader
+    from pml.app import find_place, open_cloud_client, open_fleet, open_loader, open_workshop
     from pml.downstream.offering import CONTINUE
-    from pml.service.calls import call_tool
     from pml.service.carrying import stop_installs
     from pml.service.gate import Gate, Paused
+    from pml.service.nobody import Nobody
 
     _refuse_two_words(args.tool, args.arguments)
     arguments = read_object(args.arguments, what="the input")
@@ -80,18 +83,46 @@ async def run(args: argparse.Namespace) -> int:
         loader = open_loader(desk, place, fleet, warn=complain)
         bar = InstallBar()
         servers = Announced(fleet, before=bar.clear)
-        gate = Gate(desk=desk, session=session, servers=servers, loader=loader)
+        workshop, cloud = open_workshop(place), open_cloud_client()
+        gate = Gate(
+            desk=desk, session=session, servers=servers, loader=loader, workshop=workshop, cloud=cloud
+        )
         try:
-            attempt = await _attempt(gate, args.tool, arguments)
             with bar:
                 asking = TerminalAsking(desk, session, before=bar.clear)
-                result = await call_tool(gate, attempt, asking, told=bar)
-            return print_result(result, server=attempt.tool.namespace or "", as_json=args.json)
+                server, result = await _result(gate, args.tool, arguments, asking, bar)
+            return print_result(result, server=server, as_json=args.json)
         except Paused as paused:
             return _tell_paused(paused, as_json=args.json)
         finally:
             await stop_installs(loader)
+            await workshop.close()
+            await cloud.close()
             await fleet.close()
+
+
+async def _result(
+    gate: "Gate", name: str, arguments: JsonObject, asking: "Asking", told: "Told"
+) -> tuple[str, bytes]:
+    """Return the server and the result; code that the same call left waiting goes on."""
+    from pml.core.memory import EXECUTE
+    from pml.service.calls import call_tool
+    from pml.service.executing import execute, go_on, waiting_run
+    from pml.service.gate import Attempt
+    from pml.service.own_tools import admit_own
+
+    is_own = name in (EXECUTE, "execute")
+    if is_own:
+        attempt = Attempt(tool=parse_tool(EXECUTE), arguments=arguments, offered=False)
+    else:
+        attempt = await _attempt(gate, name, arguments)
+    server = attempt.tool.namespace or ""
+    if left := await waiting_run(gate, attempt):
+        return server, await go_on(gate, left, asking, on_progress=None)
+    if is_own:
+        attempt = await admit_own(gate, attempt, asking, None)
+        return server, await execute(gate, attempt, asking, on_progress=None)
+    return server, await call_tool(gate, attempt, asking, told=told)
 
 
 def _refuse_two_words(tool: str, arguments: str) -> None:
@@ -125,33 +156,6 @@ def _tell_paused(paused: "Paused", *, as_json: bool) -> Exit:
     )
     complain("  then run the same command again: it collects the answer")
     return Exit.PENDING
-
-
-class Nobody:
-    """The `Client` that servers find behind a command: it has a workspace, and answers no forms."""
-
-    def __init__(self, workspace: str) -> None:
-        self._workspace = Path(workspace)
-
-    @property
-    def can_elicit(self) -> bool:
-        return False
-
-    @property
-    def has_roots(self) -> bool:
-        return False
-
-    async def elicit(self, server: str, params: JsonObject) -> JsonObject:
-        return {"action": "cancel"}
-
-    async def roots(self) -> JsonObject:
-        return {"roots": [{"uri": self._workspace.as_uri(), "name": self._workspace.name}]}
-
-    def logged(self, server: str, params: JsonObject) -> None:
-        pass
-
-    def changed(self, server: str, kind: str) -> None:
-        pass
 
 
 class Announced:

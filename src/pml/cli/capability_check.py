@@ -4,6 +4,7 @@ A problem is what keeps it from working anywhere; what only this workspace refus
 """
 
 import argparse
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -88,6 +89,7 @@ async def check_capabilities(args: argparse.Namespace) -> int:
     from pml.service.policy import current_policy
 
     place = find_place(args.workspace)
+    paths = [Path(text) for text in args.paths if Path(text).name != DECLARATIONS]  # as `*.ts` means it
     async with opened(args) as desk:
         policy = await current_policy(desk, str(place.workspace))
         for error in policy.broken:
@@ -95,9 +97,9 @@ async def check_capabilities(args: argparse.Namespace) -> int:
         checking = _Checking(desk, place, policy, await look_around(desk, place, policy))
         with InstallBar() as bar:
             reports: list[Report] = []
-            for text in args.paths:
-                bar(Progress(done=len(reports), total=len(args.paths), message=f"checking {text}"))
-                reports.append(await checking.check(Path(text)))
+            for path in paths:
+                bar(Progress(done=len(reports), total=len(paths), message=f"checking {path}"))
+                reports.append(await checking.check(path))
     if args.json:
         print_json({"checked": [report.json() for report in reports]})
     else:
@@ -126,8 +128,8 @@ class _Checking:
             calls = await self._check_code(report, draft)
         elif metadata.code_url is not None:
             report.warnings.append(f"its code is at {quote(metadata.code_url)}, and was not checked")
-        self._find_servers(report, metadata, calls)
         await self._judge(report, calls)
+        self._find_servers(report, metadata)
         await self._look_for_variables(report)
         return report
 
@@ -159,11 +161,11 @@ class _Checking:
         known = [name for name in called if name is not None and name in self._here.namespaces]
         return declarations(self._here.of(known))
 
-    def _find_servers(self, report: Report, metadata: CapabilityMetadata, calls: StaticCalls) -> None:
+    def _find_servers(self, report: Report, metadata: CapabilityMetadata) -> None:
         """Tell which servers would be installed, and of which tools nothing is known."""
         report.servers += metadata.mcp_deps
         own = {dependency.name for dependency in metadata.mcp_deps}
-        for tool in calls.tools:
+        for tool in (each.tool for each in report.tools if each.verdict is not VerdictKind.DENY):
             name = tool.namespace or ""
             if name in own or name in self._here.silent:
                 continue
@@ -205,8 +207,6 @@ class _Checking:
                 report.warnings.append(f"{tool} is denied here: `pml rules explain {tool}` shows the rule")
 
     async def _look_for_variables(self, report: Report) -> None:
-        import asyncio
-
         from pml.app import open_variables
 
         names = [*dict.fromkeys(name for each in report.servers for name in each.env_required)]
@@ -268,7 +268,8 @@ def _tell(report: Report) -> None:
     for problem in report.problems:
         file = report.code if problem.line is not None and report.code is not None else report.path
         place = "" if problem.line is None else f":{problem.line}:{problem.column}"
-        complain(f"{visible(str(file))}{place}: {visible(problem.message)}")
+        message = problem.message.removeprefix(f"{file}: ")
+        complain(f"{visible(str(file))}{place}: {visible(message)}")
     if report.metadata is None:
         return
     print_facts(f"{title}  {'HAS PROBLEMS' if report.problems else 'is sound'}", [*_facts(report)])

@@ -21,16 +21,19 @@ _PYTHON_S: Final = 2.0  # for what a module does when it is loaded: it defines f
 _PYTHON_BYTES: Final = 64 * 1024 * 1024
 _MAX_PROBLEMS: Final = 50
 # What the sandbox has, and no more: no files, no network, no `Deno`, no `process`.
-_CONFIG: Final = """{"compilerOptions": {"strict": true, "noImplicitAny": false, "types": ["./globals.d.ts"],
+_CONFIG: Final = """{"compilerOptions": {"strict": true, "noImplicitAny": false,
+"types": ["./globals.d.ts", "./mcp.d.ts"],
 "lib": ["esnext", "deno.web", "deno.url", "deno.console", "deno.crypto"]}}"""
 _GLOBALS: Final = """\
-declare const console: Pick<Console, "log" | "info" | "warn" | "error" | "debug">;
+declare const console: Console;
 declare const performance: { now(): number; readonly timeOrigin: number };
 declare function setTimeout(callback: (...args: any[]) => void, ms?: number, ...args: any[]): number;
 declare function setInterval(callback: (...args: any[]) => void, ms?: number, ...args: any[]): number;
 declare function clearTimeout(id?: number): void;
 declare function clearInterval(id?: number): void;
 """
+_NO_IMPORTS: Final = "code cannot import modules, only types: `import type`"
+_TYPE_IMPORT: Final = re.compile(r"""^\s*import\s+type\b[^;'"]*["'][^'"\n]*["'];?""", re.MULTILINE)
 _ADVICE: Final = re.compile(r" Do you need to (?:change your target library|install type definitions).*")
 _DENO: Final = re.compile(
     r"^(?:TS\d+ \[ERROR\]|error): (?:SyntaxError: )?(?P<message>.+)\n(?:(?!TS\d+ |error: ).*\n)*?"
@@ -62,7 +65,10 @@ async def type_check(code: str, language: Language, *, declared: str) -> list[Pr
 
 async def _check_typescript(code: str, declared: str) -> list[Problem]:
     from pml.install.tools import find_deno, run_tool
+    from pml.sandbox.deno_imports import find_import
 
+    if (place := find_import(_TYPE_IMPORT.sub(_blank, code))) is not None:
+        return [Problem(message=_NO_IMPORTS, line=place[0], column=place[1])]
     with tempfile.TemporaryDirectory(prefix="pml-check-") as name:
         place = Path(name)
         (place / "code.ts").write_text(code, encoding="utf-8", newline="")
@@ -126,3 +132,8 @@ def _problems(pattern: re.Pattern[str], said: str) -> list[Problem]:
         )
         for found in islice(pattern.finditer(said), _MAX_PROBLEMS)
     ]
+
+
+def _blank(found: re.Match[str]) -> str:
+    """Return what has the same lines and columns, and says nothing."""
+    return re.sub(r"[^\n]", " ", found[0])

@@ -186,7 +186,14 @@ class ServerRefused(PmlError):
 
 
 class ToolFailed(PmlError):
-    """A tool that code called ran, and says that it failed; the message is the tool's own."""
+    """A tool that code called ran, and says that it failed; the message is the tool's own.
+
+    `refusal`: what it is called, if it did not run at all.
+    """
+
+    def __init__(self, message: str, *, refusal: str = "tool_failed", hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.refusal = refusal
 
 
 class CodeFailed(PmlError):

@@ -42,7 +42,7 @@ def refusal_code(error: PmlError) -> tuple[str, str] | None:
         case TooManyPending():
             return "too_many_pending", error.message
         case ToolFailed():
-            return "tool_failed", error.message
+            return error.refusal, error.message
         case CodeFailed():
             return error.refusal, error.message
         case ServerFailed():

@@ -16,6 +16,10 @@ class _Result(msgspec.Struct):
     is_error: bool = msgspec.field(default=False, name="isError")
 
 
+class _Asking(msgspec.Struct):
+    approval_required: Any = None
+
+
 def value_of(result: bytes, *, tool: str) -> bytes:
     """Return what the code gets, as JSON text. Raises: ToolFailed if the tool says that it failed."""
     try:
@@ -29,3 +33,11 @@ def value_of(result: bytes, *, tool: str) -> bytes:
     if bytes(read.structured) not in (b"", b"null"):
         return bytes(read.structured)
     return msgspec.json.encode(text if len(texts) == len(read.content) else read.content)
+
+
+def is_asking(result: bytes) -> bool:
+    """Tell whether the result is another PML's question instead of what the tool returned."""
+    try:
+        return msgspec.json.decode(result, type=_Asking).approval_required is True
+    except msgspec.DecodeError:
+        return False

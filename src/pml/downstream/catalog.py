@@ -6,7 +6,7 @@ from typing import Final
 
 from pml.core.errors import Invalid
 from pml.core.manifests import Manifest
-from pml.core.names import ToolName, parse_tool
+from pml.core.names import Fqdn, ToolName, parse_fqdn, parse_tool, tool_of
 from pml.core.values import JsonObject
 from pml.downstream.asking import Spawn
 from pml.downstream.offering import is_listed, tool_list
@@ -92,6 +92,9 @@ class Catalog:
             known = tools.by_wire.get(name) or tools.by_name.get(name)
         if known is not None:
             return Attempt(tool=known.tool, arguments=arguments, offered=is_listed(tools, known))
+        if fqdn := _as_fqdn(name):
+            prefix = f"{fqdn.org}.{fqdn.project}"
+            return Attempt(tool=tool_of(fqdn), arguments=arguments, offered=False, prefix=prefix)
         tool = self._unknown(name, policy)
         if tool is None:
             raise policy.broken[0] if policy.broken else unknown_tool(name, [*tools.by_wire, *tools.by_name])
@@ -120,3 +123,11 @@ class Catalog:
 
     async def manifests(self) -> Sequence[Manifest]:
         return (await self.learn())[0].manifests
+
+
+def _as_fqdn(name: str) -> Fqdn | None:
+    """Return the capability that is meant by its full name."""
+    try:
+        return parse_fqdn(name)
+    except Invalid:
+        return None

@@ -104,6 +104,9 @@ class DenoSandbox:
 
     async def translated(self, program: Program) -> str | Ended:
         """Return the program as one JavaScript module. Raises: Unavailable."""
+        most = self._limits.line_bytes
+        if len(program.code) > most:
+            return Ended(how=Ending.LIMIT, message=f"the code is larger than {most:,} bytes")
         kept = None if program.export is None else self._kept  # what an agent writes is seldom written twice
         made = await translate(program.code, self._strippers.take, kept)
         if isinstance(made, Ended):
@@ -163,7 +166,7 @@ class DenoExecution:
     async def deliver(self, reply: Reply) -> Turn:
         """Give the program what it waits for; once it has ended, nothing happens any more."""
         process = self._process
-        if process is None or not process.alive:
+        if process is None:
             return Turn()
         fault, value = reply.fault, reply.value
         if len(value) > self._limits.line_bytes:
@@ -180,8 +183,9 @@ class DenoExecution:
 
     async def close(self) -> None:
         """End the process, whatever it is doing."""
-        if self._process is not None:
-            await self._process.end()
+        process, self._process = self._process, None
+        if process is not None:
+            await process.end()
 
     async def _turn(self, process: DenoProcess, *parts: bytes) -> Turn:
         try:
@@ -189,7 +193,8 @@ class DenoExecution:
         except Stopped as exc:
             turn = Turn(ended=Ended(how=exc.how, message=exc.message))
         if turn.ended is not None:
-            process.kill()
+            self._process = None
+            process.kill()  # it is gone in a moment; nobody need wait for that
         return turn
 
     def _read(self, line: bytes) -> Turn:

@@ -88,7 +88,7 @@ async def _strip(source: str, take: Callable[[], Awaitable[DenoProcess]]) -> str
         return Ended(
             how=Ending.SYNTAX, message=f"SyntaxError: {made.message}", line=made.line, column=made.column
         )
-    if (place := find_import(made.code)) is not None:
+    if (place := await asyncio.to_thread(find_import, made.code)) is not None:
         line, column = place
         return Ended(how=Ending.SYNTAX, message=f"SyntaxError: {_NO_IMPORTS}", line=line, column=column)
     return made.code

@@ -33,16 +33,16 @@ class Pool:
             raise Unavailable("the sandbox is closed")
         self._given = {process for process in self._given if process.alive}
         process = self._pop()
-        self._fill(after_s=_REPLACE_S)
+        self._fill()
         if process is None:
-            process = await self._start()
+            process = await self._started()
         self._given.add(process)
         return process
 
     async def warm(self) -> None:
         """Return once as many are ready as are kept. Raises: Unavailable."""
         while len(self._ready) < self._size and not self._is_closed:
-            self._keep(await self._start())
+            self._ready.append(await self._started())
 
     async def close(self) -> None:
         """End all processes, also those that were given away."""
@@ -64,16 +64,18 @@ class Pool:
                 return process
         return None
 
-    def _keep(self, process: DenoProcess) -> None:
-        if self._is_closed:
-            process.kill()
-        self._ready.append(process)
+    async def _started(self) -> DenoProcess:
+        process = await self._start()
+        if self._is_closed:  # meanwhile
+            await process.end()
+            raise Unavailable("the sandbox is closed")
+        return process
 
-    def _fill(self, *, after_s: float) -> None:
-        if self._filling is None or self._filling.done():
-            self._filling = asyncio.get_running_loop().create_task(self._refill(after_s))
+    def _fill(self) -> None:
+        if self._size and (self._filling is None or self._filling.done()):
+            self._filling = asyncio.get_running_loop().create_task(self._refill())
 
-    async def _refill(self, after_s: float) -> None:
-        await asyncio.sleep(after_s)
+    async def _refill(self) -> None:
+        await asyncio.sleep(_REPLACE_S)
         with contextlib.suppress(Unavailable):  # who takes one is told why there is none
             await self.warm()

@@ -160,10 +160,10 @@ class DenoProcess(asyncio.SubprocessProtocol):
         if len(self._said) > self._limits.line_bytes + self._limits.result_bytes:
             del self._said[:]
             self._stop(Ending.LIMIT, f"the code said more than {self._limits.line_bytes:,} bytes in one turn")
-        elif data.endswith(b"\n") and self._line is not None and not self._line.done():
+        elif b"\n" in data and self._line is not None and not self._line.done():
             line = bytes(self._said)
             del self._said[:]
-            if line.count(b"\n") == 1:
+            if line.index(b"\n") == len(line) - 1:
                 self._line.set_result(line)
             else:
                 self._stop(Ending.BROKEN, "the sandbox gave more than one answer")

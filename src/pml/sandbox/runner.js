@@ -50,6 +50,7 @@ const toWellFormed = uncurried(String.prototype.toWellFormed);
 const isWellFormed = uncurried(String.prototype.isWellFormed);
 const indexOf = uncurried(String.prototype.indexOf);
 const startsWith = uncurried(String.prototype.startsWith);
+const trim = uncurried(String.prototype.trim);
 const execRegExp = uncurried(RegExp.prototype.exec);
 const isPrototypeOf = uncurried(Object.prototype.isPrototypeOf);
 const isEnumerable = uncurried(Object.prototype.propertyIsEnumerable);
@@ -681,7 +682,7 @@ const refuseCode = (error) => {
   const found = isError(error) ? execRegExp(LOADING, property(error, "message")) : null;
   if (found === null) return raise(error);
   const line = found[2] - 1;
-  end("syntax", `,"message":${quoteText(`SyntaxError: ${found[1]}`)}${line > 0 ? `,"line":${line},"column":${found[3]}` : ""}`);
+  end("syntax", `,"message":${quoteText(`SyntaxError: ${trim(found[1])}`)}${line > 0 ? `,"line":${line},"column":${found[3]}` : ""}`);
 };
 
 const start = (loaded, name, args) => {

@@ -17,7 +17,7 @@ from pml.core.approvals import MatchedRule
 from pml.core.capability import CapabilityMetadata, CapabilityType, Routing, metadata_json, parse_metadata
 from pml.core.cloud import KEY
 from pml.core.digest import digest
-from pml.core.errors import Invalid, NotFound, ToolDenied, Unavailable
+from pml.core.errors import Invalid, NotFound, ToolDenied, ToolFailed, Unavailable
 from pml.core.journal import CodeRun
 from pml.core.loading import Found
 from pml.core.manifests import Manifest
@@ -26,6 +26,7 @@ from pml.core.rules import Call, VerdictKind
 from pml.core.sandbox import Language
 from pml.core.static_calls import StaticCalls, static_calls
 from pml.core.telling import NEEDS
+from pml.core.toolvalues import is_asking
 from pml.core.values import JsonObject, canonical
 from pml.service.coding import Make, Outcome, Scene, run_code
 from pml.service.gate import Attempt, Coded, Gate, Inner, Loader, Remote
@@ -242,7 +243,14 @@ async def call_cloud(gate: Gate, remote: Remote, attempt: Attempt, arguments: Js
         raise AssertionError("what is remote was found with a cloud")
     keys = await asyncio.to_thread(gate.loader.variables.values, [KEY], workspace=None)
     name = _cloud_name(remote.found.metadata, attempt.tool)
-    return await gate.cloud.call(remote.url, name, arguments, key=keys.get(KEY))
+    result = await gate.cloud.call(remote.url, name, arguments, key=keys.get(KEY))
+    if b'"approval_required"' in result and is_asking(result):
+        raise ToolFailed(
+            f"the cloud asks a person there before it runs `{attempt.tool}`; nothing has run",
+            refusal="cloud_asks",
+            hint="call it again when they have decided, with the same arguments",
+        )
+    return result
 
 
 def _cloud_name(metadata: CapabilityMetadata, tool: ToolName) -> str:

@@ -6,6 +6,7 @@ cloud decides, and whether the call is allowed here, is not known here.
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -41,8 +42,14 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
 class CloudClient:
     """The port `Cloud`. One for a process; its connections are used again."""
 
-    def __init__(self, *, patience: Patience | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        patience: Patience | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
         self._patience = patience or Patience()
+        self._sleep = sleep
         self._clients: dict[str, httpx2.AsyncClient] = {}
 
     async def call(self, url: str, name: str, arguments: JsonObject, *, key: str | None) -> bytes:
@@ -55,7 +62,7 @@ class CloudClient:
                 pause_s = self._pause_s(RETRIES - left, exc.after_s)
                 if not left or pause_s is None:
                     raise exc.told from exc
-                await asyncio.sleep(pause_s)
+                await self._sleep(pause_s)
         raise AssertionError  # the last attempt returns or raises
 
     async def close(self) -> None:

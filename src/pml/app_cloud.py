@@ -1,0 +1,132 @@
+"""The cloud put together: others' calls of this registry's tools, run here, by the rules of this place."""
+
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import msgspec
+
+from pml.app import Place, open_desk, open_fleet, open_loader, open_workshop
+from pml.core.approvals import Approval, SessionId
+from pml.core.errors import Invalid, NotFound, PmlError
+from pml.core.identity import Identity
+from pml.core.loading import Found, Sources
+from pml.core.names import ToolName, parse_fqdn, parse_tool, tool_of
+from pml.core.values import JsonObject
+from pml.downstream.results import approval_result, refusal_result
+from pml.registry.executing import Executor
+from pml.service.calls import call_tool
+from pml.service.carrying import stop_installs
+from pml.service.desk import Desk
+from pml.service.gate import Attempt, Gate, Loader, Paused
+from pml.service.nobody import Nobody
+from pml.service.sessions import session_of
+from pml.service.tokens import identify_bearer
+from pml.service.upkeep import sweep
+
+
+class OwnFolder:
+    """The port `Sources` of a cloud: what it serves, whatever registry its configuration names."""
+
+    def __init__(self, sources: Sources, folder: Path) -> None:
+        self._sources = sources
+        self._folder = str(folder)
+
+    async def find(self, tool: ToolName, *, registry: str | None, prefix: str | None) -> Found | None:
+        return await self._sources.find(tool, registry=self._folder, prefix=prefix)
+
+    async def code(self, found: Found) -> bytes:
+        return await self._sources.code(found)
+
+    def bundled(self) -> Sequence[Found]:
+        return self._sources.bundled()
+
+    def known(self, registry: str | None) -> Sequence[Found]:
+        return self._sources.known(self._folder)
+
+
+class PeopleElsewhere:
+    """The port `Asking` of a cloud: whoever calls decides nothing; people of this place do."""
+
+    has_form = False
+    has_model = False
+
+    async def put(self, record: Approval) -> Approval:
+        return record
+
+
+class CloudExecutor:
+    """The port `Executor`: one gate for every session that a token speaks for."""
+
+    def __init__(self, desk: Desk, open_gate: Callable[[SessionId], Awaitable[Gate]]) -> None:
+        self._desk = desk
+        self._open_gate = open_gate
+        self._gates: dict[SessionId, Gate] = {}
+
+    async def identify(self, authorization: str | None) -> Identity | None:
+        return await identify_bearer(self._desk, authorization)
+
+    async def call(self, identity: Identity, params: JsonObject) -> bytes:
+        """Raises: PmlError for what is not the caller's business."""
+        gate = await self._gate(identity)
+        try:
+            attempt = read_attempt(params)
+            return await call_tool(gate, attempt, PeopleElsewhere())
+        except Paused as exc:
+            result = approval_result(exc.record, exc.workflow, now=self._desk.clock.now())
+        except PmlError as exc:
+            refused = refusal_result(exc)
+            if refused is None:
+                raise
+            result = refused
+        return msgspec.json.encode(result)
+
+    async def _gate(self, identity: Identity) -> Gate:
+        if identity.session_id is None:
+            raise NotFound("this token speaks for no session", hint="make one with `--role session`")
+        if identity.session_id not in self._gates:
+            opened = await self._open_gate(identity.session_id)
+            self._gates.setdefault(identity.session_id, opened)
+        return self._gates[identity.session_id]
+
+
+def read_attempt(params: JsonObject) -> Attempt:
+    """Return the call that is meant: by FQDN, or as `namespace:action`. Raises: Invalid."""
+    name, arguments = params.get("name"), params.get("arguments") or {}
+    if not isinstance(name, str) or not isinstance(arguments, Mapping):
+        raise Invalid("`tools/call` needs `name`, and `arguments` must be an object")
+    if ":" in name:
+        return Attempt(tool=parse_tool(name), arguments=arguments, offered=False)
+    fqdn = parse_fqdn(name)
+    return Attempt(
+        tool=tool_of(fqdn), arguments=arguments, offered=False, prefix=f"{fqdn.org}.{fqdn.project}"
+    )
+
+
+@contextlib.asynccontextmanager
+async def open_cloud(place: Place, *, folder: Path, warn: Callable[[str], None]) -> AsyncGenerator[Executor]:
+    """Yield what runs the calls of others; at the end nothing that they started is left."""
+    async with AsyncExitStack() as stack:
+        desk = await stack.enter_async_context(open_desk(place))
+        await sweep(desk)
+        workshop = open_workshop(place)
+        stack.push_async_callback(workshop.close)
+        fleet = open_fleet(desk, place, Nobody(str(place.workspace)))
+        stack.push_async_callback(fleet.close)
+        opened = open_loader(desk, place, fleet, warn=warn)
+        loader = Loader(
+            sources=OwnFolder(opened.sources, folder),
+            installer=opened.installer,
+            variables=opened.variables,
+            containment=opened.containment,
+        )
+        stack.push_async_callback(stop_installs, loader)
+
+        async def open_gate(session_id: SessionId) -> Gate:
+            session = await session_of(desk, session_id)
+            return Gate(
+                desk=desk, session=session, servers=fleet, loader=loader, workshop=workshop, is_cloud=True
+            )
+
+        yield CloudExecutor(desk, open_gate)
