@@ -92,6 +92,7 @@ def test_every_command_has_help_with_examples(pml: Pml, command: str) -> None:
 
 
 VERBS = {
+    "capability": ("new", "types", "check", "accept"),
     "approvals": ("list", "show", "ask", "allow", "deny", "watch"),
     "rules": ("list", "allow", "deny", "ask", "remove", "explain"),
     "audit": ("list", "verify"),

@@ -82,6 +82,7 @@ class MessagesApi:
         self._more: dict[str, Sequence[Turn]] = {}
         self._lock = Lock()
         self._conversations: list[Conversation] = []
+        self._failed: Exception | None = None
 
     @property
     def conversations(self) -> list[Conversation]:
@@ -115,9 +116,22 @@ class MessagesApi:
         turn = script[conversation.turn] if conversation.turn < len(script) else LAST_WORD
         if conversation.results and NOT_YET in conversation.results[-1]:
             time.sleep(THINKS_S)
-        said = turn(conversation) if callable(turn) else turn
+        said = self._say(turn, conversation)
         # An identity of its own for each: the client takes messages of one identity for parts of one message.
         return _message(f"msg_{conversation.said}", _block(said, identity=f"toolu_{conversation.said}"))
+
+    def check(self) -> None:
+        """Raise what went wrong in a turn of the script."""
+        if self._failed is not None:
+            raise self._failed
+
+    def _say(self, turn: Turn, conversation: Conversation) -> Said:
+        """Return what the model says; a turn that fails ends the conversation, which would be tried again."""
+        try:
+            return turn(conversation) if callable(turn) else turn
+        except Exception as exc:
+            self._failed = self._failed or exc
+            return LAST_WORD
 
 
 def _results(conversations: Sequence[Conversation]) -> list[str]:
@@ -204,3 +218,4 @@ def scripted(*script: Turn) -> Generator[MessagesApi]:
         finally:
             server.shutdown()
             thread.join()
+            api.check()

@@ -73,12 +73,12 @@ class Here:
 async def look_around(desk: "Desk", place: "Place", policy: "Policy") -> Here:
     """Return what is known. Starts nothing."""
     from pml.app import open_fleet, open_loader
-    from pml.service.nobody import Nobody
     from pml.cli.output import complain
     from pml.core.approvals import SessionId
     from pml.core.ports import Session
     from pml.service.discovery import known_tools
     from pml.service.gate import Gate
+    from pml.service.nobody import Nobody
 
     session = Session(
         id=SessionId("nobody"),

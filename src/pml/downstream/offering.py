@@ -175,7 +175,12 @@ def _brief(tools: Tools, known: Known) -> JsonObject:
     how: JsonObject = {"call": known.wire} if listed else {"call": "call", "with": {"tool": tool}}
     installs: JsonObject = {} if known.installs is None else {"installs_after_approval": known.installs}
     described: JsonObject = {"description": known.shape.get("description", "")}
-    return {"tool": tool, **described, **how, "code": signature(known.tool, known.shape), **installs}
+    return {"tool": tool, **described, **how, "code": signature(known.tool, _for_code(known)), **installs}
+
+
+def _for_code(known: Known) -> JsonObject:
+    """Return the definition of which code gets the result: a capability may return anything."""
+    return {"outputSchema": {}, **known.shape} if known.is_capability else known.shape
 
 
 def _schemas(known: Known) -> JsonObject:

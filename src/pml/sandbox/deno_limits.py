@@ -13,7 +13,7 @@ from typing import Final
 from pml.core.values import MAX_DEPTH
 
 _FILES: Final = 64  # pipes, timers and threads of the runtime; a program opens none
-_STARTUP_CPU_S: Final = 2  # what getting ready may have cost by then
+_STARTUP_CPU_S: Final = 1  # what getting ready may have cost by then
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ process. Who answers a call is not known here.
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 from uuid import UUID
 
 from pydantic_monty import ClassInstance, ClassType
@@ -18,7 +18,7 @@ Path = tuple[str, ...]
 _MOST_LETTERS: Final = 256  # of a name; no tool has a longer one
 
 
-class mcp:  # noqa: N801 - the code sees this name when it asks for the type
+class mcp:  # the code sees this name when it asks for the type
     """Stands for `mcp` and everything read off it."""
 
 
@@ -80,5 +80,5 @@ def arguments_of(args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     if not args:
         return kwargs
     if len(args) == 1 and not kwargs and isinstance(args[0], dict):
-        return args[0]
+        return cast(dict[str, Any], args[0])
     raise Misused("a tool takes keyword arguments, or one dict with them")

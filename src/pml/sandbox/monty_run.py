@@ -1,9 +1,8 @@
 """One run of Python code in a session of the interpreter, turn by turn.
 
-All of it that must outlive the process is in `RunState`, beside the interpreter's own snapshot: what the code
-asked for, when it thinks it is, and how often it drew random bytes. A fault raises
-`RuntimeError("CODE: message")` in the code: the interpreter's errors can carry nothing else. Calls of this
-module block; no two may run at once.
+All of it that must outlive the process is in `RunState` and the interpreter's own snapshot. A fault raises
+`RuntimeError("CODE: message")` in the code: the interpreter's errors can carry nothing but a message. Calls
+of this module block; no two may run at once.
 """
 
 import hashlib
@@ -25,50 +24,18 @@ from pydantic_monty import (
 )
 
 from pml.core.errors import Invalid
-from pml.core.sandbox import (
-    CodeCall,
-    Conditions,
-    Ended,
-    Ending,
-    Program,
-    Reply,
-    Request,
-    Sleep,
-    Turn,
-)
-from pml.core.text import quote
-from pml.core.values import JsonObject
+from pml.core.sandbox import Ended, Ending, Program, Reply, Request, Turn
 from pml.sandbox.monty_errors import ended_by, raised_by
 from pml.sandbox.monty_limits import LimitReached, MontyLimits
-from pml.sandbox.monty_logs import MontyLogs
 from pml.sandbox.monty_mcp import McpTree, Misused, arguments_of
+from pml.sandbox.monty_state import OpenRequest, RunState
 from pml.sandbox.monty_values import NoData, data_of, packed_result
 from pml.sandbox.python_source import FALLBACK, NotAtTopLevel, PythonSource, executed, exported
 
 Snapshot: TypeAlias = FunctionSnapshot | NameLookupSnapshot | FutureSnapshot | MontyComplete
 
 _LATER: Final[Any] = {"future": ...}
-
-
-class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request without a reply. `call_id` is the interpreter's; None while it waits in `time.sleep`."""
-
-    request: Request
-    call_id: int | None
-
-
-class RunState(msgspec.Struct, kw_only=True):
-    """What of a run is not in the interpreter."""
-
-    seed: bytes
-    at_ms: int
-    logs: MontyLogs
-    draws: int = 0
-    made: int = 0
-    open: dict[int, OpenRequest] = {}
-    held: list[tuple[int, Reply]] = []  # came while the code was in `time.sleep`, with their call ids
-    paths: list[tuple[str, ...]] = []
-    faults: list[str] = []
+_NOTHING_MADE: Final = (Ending.LIMIT, Ending.BROKEN)  # a flood of calls comes to nothing but an error
 
 
 class _Stop(Exception):
@@ -137,8 +104,8 @@ class MontyRun:
         if len(self._program.code.encode(errors="replace")) > self._limits.code_bytes:
             raise LimitReached(f"the code has more than {self._limits.code_bytes:,} bytes")
         self._source = self._sourced()
-        names = ("__pml_args", "__pml_mcp") if self._program.export is not None else ("args", "mcp")
-        inputs = dict(zip(names, (self._program.args, self._tree.root), strict=True))
+        prefix = "" if self._program.export is None else "__pml_"
+        inputs: dict[str, Any] = {f"{prefix}args": self._program.args, f"{prefix}mcp": self._tree.root}
         return self._session.feed_start(self._source.text, inputs=inputs, print_callback=self._printed)
 
     def _sourced(self) -> PythonSource:
@@ -155,6 +122,8 @@ class MontyRun:
         self._turn_bytes = 0
         ended = self._run(step)
         requests, self._new = tuple(self._new), []
+        if ended is not None and ended.how in _NOTHING_MADE:
+            requests = ()
         logs = tuple(self._state.logs.new(is_end=ended is not None))
         return Turn(requests=requests, logs=logs, ended=ended)
 
@@ -240,16 +209,13 @@ class MontyRun:
             return _raise(snapshot, "TypeError", str(exc))
         except NoData as exc:
             return _raise(snapshot, "TypeError", exc.found("the arguments"))
-        self._count(arguments := cast(JsonObject, arguments))
-        number = self._numbered()
-        call = CodeCall(number=number, namespace=namespace, action=action, arguments=arguments)
-        self._made(call, call_id=snapshot.call_id)
-        return snapshot.resume(_LATER)
-
-    def _count(self, arguments: JsonObject) -> None:
-        self._turn_bytes += len(msgspec.json.encode(arguments))
+        text = msgspec.json.encode(arguments)
+        self._turn_bytes += len(text)
         if self._turn_bytes > self._limits.arguments_bytes:
             raise LimitReached(f"its calls carry more than {self._limits.arguments_bytes:,} bytes at once")
+        call = (namespace, action, text)
+        self._made(OpenRequest(number=self._numbered(), call_id=snapshot.call_id, call=call))
+        return snapshot.resume(_LATER)
 
     def _numbered(self) -> int:
         if len(self._state.open) >= self._limits.open_requests:
@@ -259,9 +225,9 @@ class MontyRun:
         self._state.made += 1
         return self._state.made - 1
 
-    def _made(self, request: Request, *, call_id: int | None) -> None:
-        self._new.append(request)
-        self._state.open[request.number] = OpenRequest(request=request, call_id=call_id)
+    def _made(self, made: OpenRequest) -> None:
+        self._new.append(made.request)
+        self._state.open[made.number] = made
 
     def _system(self, snapshot: FunctionSnapshot) -> Snapshot | None:
         """Answer for the clock, for chance and for waiting. There is nothing else of a system."""
@@ -294,11 +260,10 @@ class MontyRun:
             return snapshot.resume({"return_value": None})
         if seconds > self._limits.sleep_s:
             raise LimitReached(f"it sleeps longer than {self._limits.sleep_s:g} s")
-        sleep = Sleep(number=self._numbered(), seconds=seconds)
+        call_id = snapshot.call_id if is_async else None
+        self._made(OpenRequest(number=self._numbered(), call_id=call_id, seconds=seconds))
         if is_async:
-            self._made(sleep, call_id=snapshot.call_id)
             return snapshot.resume(_LATER)
-        self._made(sleep, call_id=None)
         self._waiting = snapshot
         return None
 
@@ -324,11 +289,6 @@ class MontyRun:
 
     def _printed(self, _stream: str, text: str) -> None:
         self._state.logs.printed(text)
-
-
-def new_state(conditions: Conditions, limits: MontyLimits) -> RunState:
-    logs = MontyLogs(most_bytes=limits.logs_bytes)
-    return RunState(seed=conditions.seed, at_ms=conditions.at_ms, logs=logs)
 
 
 def _raise(snapshot: FunctionSnapshot, kind: Any, message: str) -> Snapshot:

@@ -7,10 +7,9 @@ this Python cannot parse goes as it is: the interpreter knows more syntax, and s
 
 import ast
 import keyword
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 FALLBACK: Final = "run"
 
@@ -46,7 +45,8 @@ async def __pml_result(value, dumps=__pml_json.dumps):
     return (where, type(value).__name__, why)
 """
 _PRELUDE_LINES: Final = _PRELUDE.count("\n")
-_OPEN: Final, _CLOSE = "await __pml_result((", "))"
+_OPEN: Final = "await __pml_result(("  # two brackets: a tuple may come without its own
+_CLOSE: Final = "))"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +63,7 @@ class _Edit:
 class PythonSource:
     """`text` is what is fed. From the byte `tail_at` on, nothing in it is the user's.
 
-    `is_packed`: what comes out of it is the text of the result, or where it is no data; else the value itself.
+    `is_packed`: its outcome is the text of the result, or where that is no data; else the value itself.
     """
 
     text: str
@@ -156,7 +156,7 @@ def _returns(body: Sequence[ast.stmt]) -> Iterator[ast.Return]:
         elif not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             for _, field in ast.iter_fields(statement):
                 if isinstance(field, list):
-                    yield from _returns(list(_statements(field)))
+                    yield from _returns(list(_statements(cast(list[object], field))))
 
 
 def _statements(items: Sequence[object]) -> Iterator[ast.stmt]:
@@ -202,9 +202,7 @@ def _as_getattr(lines: Sequence[str], node: ast.Subscript) -> Iterator[_Edit]:
     opening = lines[line - 1].find("[", _characters(lines, line, value.end_col_offset or 0))
     if opening < 0 or isinstance(node.slice, ast.Slice | ast.Tuple):
         return  # the bracket is on another line: the interpreter says that it cannot be subscripted
-    yield _Edit(
-        line=node.lineno, column=_characters(lines, node.lineno, node.col_offset), text="getattr("
-    )
+    yield _Edit(line=node.lineno, column=_characters(lines, node.lineno, node.col_offset), text="getattr(")
     yield _Edit(line=line, column=opening, removed=1, text=", ")
     closing = _characters(lines, end_line, node.end_col_offset or 0) - 1
     yield _Edit(line=end_line, column=closing, removed=1, text=")")

@@ -335,9 +335,12 @@ const arm = (id, timer) => {
     __proto__: null,
     fire: () => {
       if (timers[id] !== timer) return;
-      if (timer.again) arm(id, timer);
-      else delete timers[id];
-      apply(timer.callback, undefined, timer.args);
+      if (!timer.again) delete timers[id];
+      try {
+        apply(timer.callback, undefined, timer.args);
+      } finally {
+        if (timers[id] === timer) arm(id, timer);
+      }
     },
   };
 };
@@ -487,14 +490,14 @@ const serve = () => {
     working -= 1;
     if (working > 0) serve();
   };
-  const settle = (with_) => (value) => {
-    with_(value);
+  const answer = (give) => (value) => {
+    give(value);
     next();
   };
   try {
-    then(apply(job.method, subtle, job.args), settle(job.resolve), settle(job.reject));
+    then(apply(job.method, subtle, job.args), answer(job.resolve), answer(job.reject));
   } catch (error) {
-    settle(job.reject)(error);
+    answer(job.reject)(error);
   }
 };
 const oneByOne = (method) => (...args) =>
@@ -695,7 +698,17 @@ const start = (loaded, name, args) => {
     if (typeof method !== "function") return fail("missing", `Method ${name} not found in capability`);
   }
   const given = name === null ? [args, mcp] : [args, { mcp }];
-  then((async () => await apply(method, undefined, given))(), finish, raise);
+  settle(method, given);
+};
+
+const settle = async (method, given) => {
+  let value;
+  try {
+    value = await apply(method, undefined, given);
+  } catch (error) {
+    return raise(error);
+  }
+  finish(value);
 };
 
 const finish = (value) => {

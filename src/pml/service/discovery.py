@@ -7,7 +7,7 @@ the catalog offers is known without being installed.
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pml.core.errors import Invalid, PmlError, Unavailable
@@ -35,6 +35,7 @@ class Known:
     shape: JsonObject
     listed: bool
     installs: str | None = None
+    is_capability: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,10 +155,11 @@ def _capabilities(gate: Gate, policy: Policy) -> list[Known]:
     if gate.loader is None:
         return []
     servers = policy.settings.servers
-    found = gate.loader.sources.known(policy.settings.registry)
-    offers = [capability_manifest(it) for it in found if it.metadata.fqdn.namespace not in servers]
+    listed = gate.loader.sources.known(policy.settings.registry)
+    offers = [capability_manifest(it) for it in listed if it.metadata.fqdn.namespace not in servers]
     named = [offer for offer in offers if offer is not None and not _is_denied(gate, policy, offer.server)]
-    return [entry for offer in named for entry in _entries(offer, policy)]
+    found = [entry for offer in named for entry in _entries(offer, policy)]
+    return [replace(entry, is_capability=True) for entry in found]
 
 
 def _installed(gate: Gate, loader: Loader) -> list[tuple[str, Launch]]:
