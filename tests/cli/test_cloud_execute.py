@@ -1,5 +1,6 @@
-"""`pml cloud --execute` as a process: it runs what its folder has, for holders of tokens, by its own rules."""
+"""`pml cloud --execute` as a process: it runs what its folder has, for who has a token, by its own rules."""
 
+import asyncio
 import json
 import re
 import shlex
@@ -38,16 +39,19 @@ def make_key(pml: Pml) -> dict[str, Any]:
     return pml("token", "create", "--role", "session", "--name", "bob", "--json").json
 
 
-async def call(url: str, key: str | None) -> Any:
-    client = CloudClient()
-    try:
-        return json.loads(await client.call(url, GREET, ARGUMENTS, key=key))
-    finally:
-        await client.close()
+def call(url: str, key: str | None) -> Any:
+    async def one() -> bytes:
+        client = CloudClient()
+        try:
+            return await client.call(url, GREET, ARGUMENTS, key=key)
+        finally:
+            await client.close()
+
+    return json.loads(asyncio.run(one()))
 
 
 @promise("cloud:own-rules")
-async def test_it_runs_what_its_rules_allow_for_whoever_has_a_token(
+def test_it_runs_what_its_rules_allow_for_whoever_has_a_token(
     workspace: Path, registry: Path, pml: Pml
 ) -> None:
     rule(workspace, pml, allow=["text:greet"])
@@ -55,27 +59,25 @@ async def test_it_runs_what_its_rules_allow_for_whoever_has_a_token(
     with cloud("--folder", "registry", "--execute", "--json") as process:
         told = ready(process)
         assert told["executes"] is True
-        result = await call(told["url"], key["token"])
+        result = call(told["url"], key["token"])
         assert result["structuredContent"]["result"] == {"hello": "Ann"}
         with pytest.raises(Unavailable, match="wants a key"):
-            await call(told["url"], None)
+            call(told["url"], None)
         assert pml("token", "revoke", key["id"]).code == 0
         with pytest.raises(Unavailable, match="refuses the key"):
-            await call(told["url"], key["token"])
+            call(told["url"], key["token"])
 
 
 @promise("cloud:own-rules")
-async def test_it_runs_nothing_that_its_rules_deny_or_ask_about(
-    workspace: Path, registry: Path, pml: Pml
-) -> None:
+def test_it_runs_nothing_that_its_rules_deny_or_ask_about(workspace: Path, registry: Path, pml: Pml) -> None:
     rule(workspace, pml, deny=["text:*"])
     key = make_key(pml)
     with cloud("--folder", "registry", "--execute", "--json") as process:
         url = ready(process)["url"]
-        denied = await call(url, key["token"])
+        denied = call(url, key["token"])
         assert denied["structuredContent"]["error"]["code"] == "TOOL_DENIED"
         rule(workspace, pml)
-        asked = await call(url, key["token"])
+        asked = call(url, key["token"])
         assert asked["approval_required"] is True
 
 
@@ -101,14 +103,14 @@ def test_it_says_that_it_runs_tools_by_which_rules_and_how_to_make_a_key(
 
 
 @promise("cloud:only-with-token")
-async def test_it_runs_nothing_unless_it_is_asked_to(workspace: Path, registry: Path, pml: Pml) -> None:
+def test_it_runs_nothing_unless_it_is_asked_to(workspace: Path, registry: Path, pml: Pml) -> None:
     rule(workspace, pml, allow=["text:greet"])
     key = make_key(pml)
     with cloud("--folder", "registry", "--json") as process:
         told = ready(process)
         assert told["executes"] is False
         with pytest.raises(Unavailable, match="runs no tools") as caught:
-            await call(told["url"], key["token"])
+            call(told["url"], key["token"])
     assert "pml cloud --execute" in (caught.value.hint or "")
 
 

@@ -422,7 +422,8 @@ async def test_an_edit_of_the_rules_file_is_noticed_and_announced(
     party.configure(expose=["files:read"])
 
     await party.told(CHANGED, count=2)
-    assert names((await party.result("tools/list"))["tools"]) == ["discover", "call", "execute", "files__read"]
+    listed = (await party.result("tools/list"))["tools"]
+    assert names(listed) == ["discover", "call", "execute", "files__read"]
 
 
 async def test_asking_that_is_off_is_told_in_the_list_and_by_discover(party: Party) -> None:

@@ -1,4 +1,4 @@
-"""Code in both languages that does three things, the second of which a person must allow; and what it has done.
+"""Code in both languages that does three things, the second of which a person must allow, and what it did.
 
 The tools are those of a small server, `code_ledger.py`, which writes down every call.
 """
@@ -65,6 +65,13 @@ except Exception as error:
 {"caught": found}
     """,
 }
+AT_ONCE: Final[Mapping[str, str]] = {
+    "typescript": 'return await Promise.all(["rent", "gas"].map((what) => mcp.ledger.pay({ what })))',
+    "python": """
+import asyncio
+await asyncio.gather(mcp.ledger.pay(what="rent"), mcp.ledger.pay(what="gas"))
+""",
+}
 
 
 def three_calls(language: str) -> dict[str, object]:
@@ -75,6 +82,11 @@ def three_calls(language: str) -> dict[str, object]:
 def catching(language: str) -> dict[str, object]:
     """The arguments of `execute` with code that goes on when its only call fails."""
     return {"code": CATCHES[language], "language": language}
+
+
+def at_once(language: str) -> dict[str, object]:
+    """The arguments of `execute` with code that makes two calls at once, both of which are asked about."""
+    return {"code": AT_ONCE[language], "language": language}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +115,11 @@ class Books:
         }
         (self.workspace.path / ".pml.json").write_text(json.dumps(settings))
         self.workspace.trust()
+
+    def allow_all(self) -> None:
+        """Allow everything that is asked."""
+        ran = self.workspace.pml("approvals", "allow", *(each["id"] for each in self.workspace.pending()))
+        assert ran.code == 0, ran.err
 
     def deny(self, *options: str) -> None:
         """Deny the one thing that is asked."""
@@ -180,3 +197,10 @@ def shown(outcome: Outcome) -> str:
     """Return the structured part of a result, as a client shows it to its model."""
     assert outcome.result is not None, outcome.error
     return json.dumps(outcome.result["structuredContent"])
+
+
+def error_of(outcome: Outcome) -> Any:
+    """Return why a call was refused; fails for any other result."""
+    assert outcome.result is not None, outcome.error
+    assert outcome.result["isError"] is True, outcome.result
+    return outcome.result["structuredContent"]["error"]

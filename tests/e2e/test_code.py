@@ -1,11 +1,13 @@
 """Code handed over with `execute`, by real clients: it waits at exactly the call that is asked about."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.claude import run_headless
-from tests.e2e.clients import PYTHON, PYTHON_LEGACY, Kind, call, connected
+from tests.e2e.clients import ACCEPT, DECLINE, PYTHON, PYTHON_LEGACY, READS_S, Client, Kind, call, connected
 from tests.e2e.code_rig import (
     ASKS,
     DONE,
@@ -14,6 +16,9 @@ from tests.e2e.code_rig import (
     RETURNED,
     RULES,
     Books,
+    at_once,
+    catching,
+    error_of,
     goes_on,
     question,
     shown,
@@ -25,6 +30,8 @@ from tests.e2e.messages_api import Conversation, Use, scripted
 from tests.e2e.workspaces import Workspace
 from tests.promises import promise
 
+ERAS = (PYTHON, PYTHON_LEGACY)
+every_era = pytest.mark.parametrize("kind", ERAS, ids=lambda kind: kind.name)
 every_language = pytest.mark.parametrize("language", LANGUAGES)
 
 
@@ -36,6 +43,16 @@ def books(tmp_path: Path, home: Path) -> Books:
     books = Books(workspace=Workspace(path=place, home=home, notes=place / "ledger.txt"))
     books.rule(RULES)
     return books
+
+
+@asynccontextmanager
+async def working(kind: Kind, books: Books, *, forms: bool = True) -> AsyncGenerator[Client]:
+    """A client of a new gateway; without forms the model collects what was decided elsewhere."""
+    place = books.workspace
+    if not forms:
+        place.configure({"approval": {"model_may_approve": "never"}})
+    async with connected(kind, place.gateway, home=place.home, forms=forms) as client:
+        yield client
 
 
 @every_language
@@ -86,8 +103,7 @@ def test_what_ran_before_the_gateway_was_killed_does_not_run_again_in_the_next(
 
 
 @promise("run:resumes-in-place")
-@pytest.mark.parametrize("kind", [PYTHON, PYTHON_LEGACY], ids=lambda kind: kind.name)
-@every_language
+@pytest.mark.parametrize(("language", "kind"), [("typescript", PYTHON), ("python", PYTHON_LEGACY)])
 async def test_code_that_waits_outlives_its_client_and_goes_on_from_another(
     books: Books, language: str, kind: Kind
 ) -> None:
@@ -100,3 +116,68 @@ async def test_code_that_waits_outlives_its_client_and_goes_on_from_another(
         ran = await call(client, "execute", question(asked).go_on)
     assert value_of(shown(ran)) == RETURNED
     assert books.effects == DONE
+
+
+@every_era
+@every_language
+async def test_the_form_of_a_call_that_code_makes_is_answered_within_the_one_call_of_the_code(
+    books: Books, language: str, kind: Kind
+) -> None:
+    async with working(kind, books) as client:
+        ran = await call(client, "execute", three_calls(language), answer=ACCEPT)
+    [form] = ran.forms
+    assert form["message"].startswith("Call ledger:pay?\n")
+    assert value_of(shown(ran)) == RETURNED
+    assert books.effects == DONE
+
+
+@every_era
+@every_language
+async def test_a_call_that_a_person_declines_is_an_error_that_code_may_catch(
+    books: Books, language: str, kind: Kind
+) -> None:
+    async with working(kind, books) as client:
+        caught = await call(client, "execute", catching(language), answer=DECLINE, reads_s=READS_S)
+        uncaught = await call(client, "execute", three_calls(language), answer=DECLINE, reads_s=READS_S)
+    assert "denied by user" in value_of(shown(caught))["caught"]
+    assert error_of(uncaught)["code"] == "user_denied"
+    assert books.effects == DONE[:1]
+
+
+@promise("deny:beats-grants")
+@every_language
+async def test_a_call_that_a_rule_denies_is_an_error_that_code_may_catch(books: Books, language: str) -> None:
+    books.rule({**RULES, "deny": ["ledger:pay"]})
+    async with working(PYTHON, books) as client:
+        caught = await call(client, "execute", catching(language), answer=ACCEPT)
+        uncaught = await call(client, "execute", three_calls(language), answer=ACCEPT)
+    assert "TOOL_DENIED" in value_of(shown(caught))["caught"]
+    assert error_of(uncaught)["code"] == "TOOL_DENIED"
+    assert [*caught.forms, *uncaught.forms] == []
+    assert books.effects == DONE[:1]
+
+
+@every_language
+async def test_what_a_person_says_when_denying_elsewhere_reaches_the_code(
+    books: Books, language: str
+) -> None:
+    async with working(PYTHON, books, forms=False) as client:
+        asked = question(shown(await call(client, "execute", catching(language))))
+        books.deny("--message", "not this month")
+        caught = await call(client, "execute", asked.go_on)
+    assert "not this month" in value_of(shown(caught))["caught"]
+    assert books.effects == []
+
+
+@every_language
+async def test_calls_that_code_makes_at_once_are_asked_at_once_and_each_runs_once(
+    books: Books, language: str
+) -> None:
+    async with working(PYTHON, books, forms=False) as client:
+        asked = question(shown(await call(client, "execute", at_once(language))))
+        waiting = books.workspace.pending()
+        assert sorted(each["input"]["what"] for each in waiting) == ["gas", "rent"]
+        books.allow_all()
+        ran = await call(client, "execute", asked.go_on)
+    assert value_of(shown(ran)) == ["pay rent: done", "pay gas: done"]
+    assert sorted(books.effects) == ["pay gas", "pay rent"]

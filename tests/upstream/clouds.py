@@ -1,4 +1,4 @@
-"""A cloud that answers what the test wants, byte by byte, and remembers what it was sent."""
+"""A cloud that answers what the test wants, byte by byte, and a client that tells no key and never sleeps."""
 
 import asyncio
 import json
@@ -8,7 +8,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+import pytest
+
+from pml.core.errors import PmlError
+from pml.upstream.cloud import CloudClient, Patience
+from tests.registry.places import GREET
+
 TIMEOUT_S: Final = 30.0  # only ever reached by what hangs
+KEY: Final = "pml_000000000001_secret"
+ARGUMENTS: Final = {"who": "Ann"}
+PATIENCE: Final = Patience(connect_s=20, answer_s=20, body_s=20)  # only ever reached by what hangs
 RESULT: Final = b'{ "content" : [ ] }'  # not spelled as we would
 
 
@@ -111,13 +120,26 @@ def hang_up(content: bytes = b"") -> Reply:
     return reply
 
 
-def dribble(content: bytes, held: asyncio.Event) -> Reply:
+def fall_silent(content: bytes, held: asyncio.Event) -> Reply:
     """Say this, and nothing more while `held` is not set."""
 
     async def reply(writer: asyncio.StreamWriter, sent: Sent) -> None:
         writer.write(content)
         await writer.drain()
         await held.wait()
+
+    return reply
+
+
+def drip(begin: bytes) -> Reply:
+    """Say this, then a byte now and then, for as long as somebody listens."""
+
+    async def reply(writer: asyncio.StreamWriter, sent: Sent) -> None:
+        writer.write(begin)
+        while not writer.is_closing():
+            writer.write(b"x")
+            await writer.drain()
+            await asyncio.sleep(0.01)
 
     return reply
 
@@ -137,3 +159,32 @@ def endless() -> Reply:
 def _head(status: str, headers: Mapping[str, str]) -> bytes:
     lines = "".join(f"{key}: {value}\r\n" for key, value in headers.items())
     return f"HTTP/1.1 {status}\r\n{lines}connection: close\r\n\r\n".encode()
+
+
+class Caller:
+    """A client of a cloud. `pauses` are those it made; `meanwhile` is what happens then."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+        self.meanwhile: Callable[[], Awaitable[object]] | None = None
+        self.client = self.of(PATIENCE)
+
+    def of(self, patience: Patience) -> CloudClient:
+        self.client = CloudClient(patience=patience, sleep=self._pause)
+        return self.client
+
+    async def call(self, url: str, *, key: str | None = KEY) -> bytes:
+        async with asyncio.timeout(TIMEOUT_S):
+            return await self.client.call(url, GREET, ARGUMENTS, key=key)
+
+    async def fail(self, url: str, *, key: str | None = KEY) -> PmlError:
+        """Return why the call fails; the key is in no word of it."""
+        with pytest.raises(PmlError) as caught:
+            await self.call(url, key=key)
+        assert KEY not in f"{caught.value.message} {caught.value.hint}"
+        return caught.value
+
+    async def _pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        if self.meanwhile is not None:
+            await self.meanwhile()

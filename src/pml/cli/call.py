@@ -148,7 +148,8 @@ def _tell_paused(paused: "Paused", *, as_json: bool) -> Exit:
         shape = {"approval_required": True, "workflow_id": paused.workflow.id}
         print_json({**shape, "approval": approval_json(record)})
         return Exit.PENDING
-    complain(f"{visible(headline(record))}: nothing has run")
+    what = "nothing has run" if paused.workflow.run_id is None else "the code waits there"
+    complain(f"{visible(headline(record))}: {what}")
     complain(f"  id {record.id}, to be decided until {instant(record.expires_at)}")
     complain(f"  look at it with `pml approvals show {short(record.id)}`")
     complain(

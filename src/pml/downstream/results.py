@@ -74,13 +74,14 @@ def approval_result(record: Approval, workflow: Workflow, *, now: datetime) -> J
 def _approval_text(record: Approval, workflow: Workflow, now: datetime) -> str:
     minutes = max(0, ceil((record.expires_at - now).total_seconds() / 60))
     short = record.id[:SHORT_ID]
+    ran = "Nothing has run." if workflow.run_id is None else "This call has not run."
     lines = [headline(record), ""]
     for name, value in [*asked_facts(record), ("why", why_asked(record))]:
         first, *rest = value.split("\n")
         lines += [f"  {name}: {first}", *(f"    {line}" for line in rest)]
     lines += [
         "",
-        f"Nothing has run. A person can decide it until {instant(record.expires_at)} ({minutes} min):",
+        f"{ran} A person can decide it until {instant(record.expires_at)} ({minutes} min):",
         f"  pml approvals allow {short}    or    pml approvals deny {short}",
         "",
         *_how_to_continue(record, workflow),

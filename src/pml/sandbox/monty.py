@@ -31,6 +31,10 @@ class MontySandbox:
         self._running: set[MontyExecution] = set()
         self._is_closed = False
 
+    async def warm(self) -> None:
+        """Start a process ahead of the first run. Raises: Unavailable if there is none to be had."""
+        await asyncio.wrap_future(self._threads.submit(self._workers.start))
+
     async def open(self, program: Program, conditions: Conditions) -> "MontyExecution":
         """Raises: Unavailable if too much runs already."""
         return self._seated(program, conditions)

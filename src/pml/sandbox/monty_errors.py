@@ -58,7 +58,12 @@ def _raised(
         case TimeoutError() if message.startswith(_OVER_TIME):
             return _at(error, source, how=Ending.LIMIT, message=over_time)
         case RecursionError() if message.startswith(_OVER_RECURSION):
-            return _at(error, source, how=Ending.LIMIT, message="its functions call each other too deeply")
+            return _at(
+                error,
+                source,
+                how=Ending.LIMIT,
+                message="the functions of the code call each other too deeply",
+            )
         case RuntimeError() if (code := message.partition(": ")[0]) in faults:
             told = message.removeprefix(f"{code}: ")
             return _at(error, source, how=Ending.RAISED, message=told, code=code)

@@ -19,6 +19,7 @@ class MontyLimits:
     logs_bytes: int = 256 * 1024
     sleep_s: float = 24 * 3600.0
     random_bytes: int = 1024 * 1024  # of one `os.urandom`
+    dump_bytes: int = 32 * 1024 * 1024  # a larger one is not made: the run is replayed instead
     runs: int = 256  # at once; each has a process of some 6 MB
 
 

@@ -64,7 +64,7 @@ class McpTree:
         id = _id_of(path)
         if id not in self._objects:
             if len(self._objects) >= self._most:
-                raise LimitReached(f"it reads more than {self._most:,} names off `mcp`")
+                raise LimitReached(f"the code reads more than {self._most:,} names off `mcp`")
             self._paths[id] = path
             self._objects[id] = ClassInstance(mcp(), id=id, class_type=self._type)
         return self._objects[id]

@@ -145,13 +145,13 @@ class MontyRun:
             return Ended(how=Ending.LIMIT, message=str(exc))
         except MontyError as exc:
             assert self._source is not None  # nothing is fed without
-            memory = f"it needs more than {self._limits.memory_bytes / 1024 / 1024:,.0f} MB of memory"
+            memory = f"the code needs more than {self._limits.memory_bytes / 1024 / 1024:,.0f} MB of memory"
             faults = self._state.faults
             return ended_by(exc, self._source, faults=faults, over_time=self._over_time, over_memory=memory)
 
     @property
     def _over_time(self) -> str:
-        return f"it runs longer than {self._limits.turn_s:g} s without waiting"
+        return f"the code runs longer than {self._limits.turn_s:g} s without waiting"
 
     def _returned(self, output: object) -> Ended:
         assert self._source is not None
@@ -208,20 +208,22 @@ class MontyRun:
         except Misused as exc:
             return _raise(snapshot, "TypeError", str(exc))
         except NoData as exc:
-            return _raise(snapshot, "TypeError", exc.found("the arguments"))
+            return _raise(snapshot, "TypeError", exc.found("the argument"))
         text = msgspec.json.encode(arguments)
         self._turn_bytes += len(text)
         if self._turn_bytes > self._limits.arguments_bytes:
-            raise LimitReached(f"its calls carry more than {self._limits.arguments_bytes:,} bytes at once")
+            raise LimitReached(
+                f"the calls of the code carry more than {self._limits.arguments_bytes:,} bytes at once"
+            )
         call = (namespace, action, text)
         self._made(OpenRequest(number=self._numbered(), call_id=snapshot.call_id, call=call))
         return snapshot.resume(_LATER)
 
     def _numbered(self) -> int:
         if len(self._state.open) >= self._limits.open_requests:
-            raise LimitReached(f"it has more than {self._limits.open_requests:,} calls open")
+            raise LimitReached(f"the code has more than {self._limits.open_requests:,} calls open")
         if self._state.made >= self._limits.requests:
-            raise LimitReached(f"it makes more than {self._limits.requests:,} calls")
+            raise LimitReached(f"the code makes more than {self._limits.requests:,} calls")
         self._state.made += 1
         return self._state.made - 1
 
@@ -259,7 +261,7 @@ class MontyRun:
         if seconds <= 0:
             return snapshot.resume({"return_value": None})
         if seconds > self._limits.sleep_s:
-            raise LimitReached(f"it sleeps longer than {self._limits.sleep_s:g} s")
+            raise LimitReached(f"the code sleeps longer than {self._limits.sleep_s:g} s")
         call_id = snapshot.call_id if is_async else None
         self._made(OpenRequest(number=self._numbered(), call_id=call_id, seconds=seconds))
         if is_async:

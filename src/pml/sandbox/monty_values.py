@@ -25,10 +25,10 @@ _MOST_LETTERS: Final = 200  # of a path or a reason that the code has made
 class NoData(Exception):
     """A value cannot be written as JSON. `found(what)` says which part of `what` it is, and why."""
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str, *, where: str = "") -> None:
         super().__init__(why)
         self._why = why
-        self._path: list[str] = []
+        self._path: list[str] = [where] if where else []
 
     def within(self, key: object) -> None:
         self._path.append(f"[{key!r}]")
@@ -36,7 +36,7 @@ class NoData(Exception):
     def found(self, what: str) -> str:
         path = "".join(reversed(self._path))
         shown = path if len(path) <= _MOST_LETTERS else f"{path[:_MOST_LETTERS]}…"
-        return f"{what}{visible(shown)} {self._why}"
+        return f"{what} at {visible(shown)} {self._why}" if path else f"{what} {self._why}"
 
 
 def data_of(value: object, *, depth: int = 0) -> Json:
@@ -81,9 +81,11 @@ def _refusal(where: str, kind: str, why: str) -> NoData:
         why = "is not a finite number, and JSON has no other"
     elif why.startswith("Circular"):
         why = "contains itself"
+    elif why.startswith("maximum recursion"):
+        why = "is nested too deeply"
     else:
         why = f"is no data: {visible(why)}"
-    return NoData(f"at {visible(where)} {why}" if where else why)
+    return NoData(why, where=where)
 
 
 def _part(item: object, key: object, depth: int) -> Json:

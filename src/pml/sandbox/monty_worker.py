@@ -15,7 +15,7 @@ from pml.core.errors import Unavailable
 from pml.core.sandbox import Conditions, Program, Reply, Turn
 from pml.sandbox.monty_box import interpreter, launchers
 from pml.sandbox.monty_dumps import DumpSeal
-from pml.sandbox.monty_limits import MontyLimits
+from pml.sandbox.monty_limits import LimitReached, MontyLimits
 from pml.sandbox.monty_state import new_state
 
 if TYPE_CHECKING:
@@ -41,15 +41,18 @@ class MontyWorkers:
         self._pool: Monty | None = None
         self.seal = DumpSeal(home)
 
+    def start(self) -> "Monty":
+        """Return the pool, which is started by the first to ask. Raises: Unavailable."""
+        with self._lock:
+            if self._pool is None:
+                self._pool = self._started()
+            return self._pool
+
     def session(self) -> "MontySession":
         """Return a new session with a process to itself. Raises: Unavailable."""
         from pydantic_monty import MontyError
 
-        with self._lock:
-            if self._pool is None:
-                self._pool = self._started()
-            pool = self._pool
-        session = pool.checkout(
+        session = self.start().checkout(
             limits={
                 "max_turn_duration_secs": self._limits.turn_s,
                 "max_memory": self._limits.memory_bytes,
@@ -130,10 +133,10 @@ class MontyWorker:
             found = self._workers.seal.open(self._program, dump)
             if found is None:
                 return None
-            self._run = MontyRun(self._entered(), self._program, found.state, self._limits)
             try:
+                self._run = MontyRun(self._entered(), self._program, found.state, self._limits)
                 return self._run.restore(found.snapshot)
-            except ValueError:
+            except (ValueError, LimitReached):
                 return None
 
     def deliver(self, reply: Reply) -> Turn:
@@ -147,7 +150,7 @@ class MontyWorker:
 
         with self._working, suppress(MontyError, OSError, ValueError):
             dumped = None if self._run is None else self._run.dump()
-            if dumped is not None:
+            if dumped is not None and len(dumped[0]) <= self._limits.dump_bytes:
                 snapshot, state = dumped
                 return self._workers.seal.seal(self._program, state, snapshot)
         return None
