@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pml.core.approvals import Decider, OwnerId, SessionId
     from pml.core.loading import Sources
     from pml.core.ports import Clock, ConfigFiles, Session
+    from pml.core.sandbox import Sandbox
     from pml.core.serving import Client
     from pml.downstream.connection import Connection
     from pml.downstream.eras import Era
@@ -283,14 +284,28 @@ def open_loader(desk: "Desk", place: Place, fleet: "Fleet", *, warn: Callable[[s
 def open_workshop(place: Place) -> "Workshop":
     """Return where code runs; whoever opens it closes it. Nothing is started before there is code to run."""
     from pml.core.sandbox import Language
+    from pml.service.workshop import Workshop
+
+    return Workshop(
+        sandboxes={
+            Language.TYPESCRIPT: lambda: _open_deno(place),
+            Language.PYTHON: lambda: _open_monty(place),
+        }
+    )
+
+
+def _open_deno(place: Place) -> "Sandbox":
     from pml.install.tools import find_deno
     from pml.sandbox.deno import DenoSandbox
-    from pml.sandbox.monty import MontySandbox
-    from pml.service.workshop import Workshop
     from pml.upstream.bubblewrap import find_bwrap
 
-    deno = DenoSandbox(deno=find_deno, bwrap=find_bwrap, cache=place.home / "cache" / "code")
-    return Workshop(sandboxes={Language.TYPESCRIPT: deno, Language.PYTHON: MontySandbox(place.home)})
+    return DenoSandbox(deno=find_deno, bwrap=find_bwrap, cache=place.home / "cache" / "code")
+
+
+def _open_monty(place: Place) -> "Sandbox":
+    from pml.sandbox.monty import MontySandbox
+
+    return MontySandbox(place.home)
 
 
 def open_cloud_client() -> "CloudClient":

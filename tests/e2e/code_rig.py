@@ -28,6 +28,7 @@ LANGUAGES: Final = ("typescript", "python")
 LEDGER: Final = Server(
     command=sys.executable, args=(str(Path(__file__).with_name("code_ledger.py").resolve()),)
 )
+SERVERS: Final = {"ledger": LEDGER.as_config()}
 RULES: Final = {"allow": ["ledger:open", "ledger:shut"], "deny": [], "ask": ["*"]}
 
 THREE_CALLS: Final[Mapping[str, str]] = {
@@ -54,7 +55,7 @@ CATCHES: Final[Mapping[str, str]] = {
         try {
             await mcp.ledger.pay({ what: "rent" });
         } catch (error) {
-            return { caught: String(error) };
+            return { caught: `${error.code}: ${error.message}` };
         }
     """,
     "python": """
@@ -106,15 +107,8 @@ class Books:
         return Setting(api=api, server=place.gateway, home=place.home, workspace=place.path)
 
     def rule(self, permissions: Mapping[str, Sequence[str]], **more: object) -> None:
-        """Give the workspace these rules, as a person who trusts them."""
-        settings = {
-            "version": "0.1.0",
-            "permissions": permissions,
-            "mcpServers": {"ledger": LEDGER.as_config()},
-            **more,
-        }
-        (self.workspace.path / ".pml.json").write_text(json.dumps(settings))
-        self.workspace.trust()
+        """Let the user's own file say this."""
+        self.workspace.configure({"permissions": permissions, "mcpServers": SERVERS, **more})
 
     def allow_all(self) -> None:
         """Allow everything that is asked."""

@@ -35,7 +35,7 @@ class Codehouse(Gatehouse):
 
     def equip(self, sandbox: FakeSandbox) -> None:
         self.sandbox = sandbox
-        workshop = Workshop(sandboxes={language: sandbox for language in Language})
+        workshop = Workshop(sandboxes={language: lambda: sandbox for language in Language})
         gate = self.gate
         self.gate = Gate(
             desk=gate.desk, session=gate.session, servers=self.servers, loader=gate.loader, workshop=workshop

@@ -1,7 +1,7 @@
 """Where code runs: the sandboxes, and the code that waits for an answer with its process still there."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -36,9 +36,10 @@ class Live:
 
 @dataclass(frozen=True, kw_only=True)
 class Workshop:
-    """The sandboxes of one process, by language."""
+    """The sandboxes of one process, by language; each is opened when there is code for it."""
 
-    sandboxes: Mapping[Language, Sandbox]
+    sandboxes: Mapping[Language, Callable[[], Sandbox]]
+    _opened: dict[Language, Sandbox] = field(default_factory=dict[Language, Sandbox])
     _parked: dict[str, tuple[Live, asyncio.TimerHandle]] = field(
         default_factory=dict[str, tuple[Live, asyncio.TimerHandle]]
     )
@@ -46,10 +47,11 @@ class Workshop:
 
     def sandbox(self, language: Language) -> Sandbox:
         """Raises: Unavailable."""
-        found = self.sandboxes.get(language)
-        if found is None:
+        if language not in self.sandboxes:
             raise Unavailable(f"code in {language} cannot be run here")
-        return found
+        if language not in self._opened:
+            self._opened[language] = self.sandboxes[language]()
+        return self._opened[language]
 
     def park(self, live: Live) -> None:
         """Keep the code with its process for a while: the answer it waits for may come soon."""
@@ -87,4 +89,4 @@ class Workshop:
         for run_id in list(self._parked):
             self.drop(run_id)
         await asyncio.gather(*self._closing, return_exceptions=True)
-        await asyncio.gather(*(sandbox.close() for sandbox in self.sandboxes.values()))
+        await asyncio.gather(*(sandbox.close() for sandbox in self._opened.values()))
