@@ -179,6 +179,26 @@ async def open_gateway(
     return gateway
 
 
+async def register_process(
+    desk: "Desk", place: Place, stack: contextlib.AsyncExitStack, *, name: str
+) -> None:
+    """Register this process as an agent's: what its servers start beneath it decides nothing."""
+    from pml.core.approvals import SessionId
+    from pml.service.sessions import start_session
+    from pml.service.upkeep import end_session
+
+    session = await start_session(
+        desk,
+        session_id=SessionId(desk.ids.new()),
+        name=name,
+        principal=name,
+        workspace=str(place.workspace),
+        process=desk.processes.ancestors()[0],
+        is_agent=True,
+    )
+    stack.push_async_callback(end_session, desk, session)
+
+
 def open_fleet(desk: "Desk", place: Place, client: "Client", *, owner: "OwnerId | None" = None) -> "Fleet":
     """Return the servers of the workspace; whoever opens them closes them.
 

@@ -1,13 +1,15 @@
 """The cloud put together: others' calls of this registry's tools, run here, by the rules of this place."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
-from pml.app import Place, open_desk, open_fleet, open_loader, open_workshop
+from pml.app import Place, open_desk, open_fleet, open_loader, open_workshop, register_process
 from pml.core.approvals import Approval, SessionId
 from pml.core.errors import Invalid, NotFound, PmlError
 from pml.core.identity import Identity
@@ -24,6 +26,8 @@ from pml.service.nobody import Nobody
 from pml.service.sessions import session_of
 from pml.service.tokens import identify_bearer
 from pml.service.upkeep import sweep
+
+SWEEP_S: Final = 2.0  # how soon an expiry is noticed by nobody's doing
 
 
 class OwnFolder:
@@ -110,6 +114,9 @@ async def open_cloud(place: Place, *, folder: Path, warn: Callable[[str], None])
     async with AsyncExitStack() as stack:
         desk = await stack.enter_async_context(open_desk(place))
         await sweep(desk)
+        await register_process(desk, place, stack, name="cloud")
+        sweeping = asyncio.create_task(_keep_house(desk))
+        stack.push_async_callback(_end, sweeping)
         workshop = open_workshop(place)
         stack.push_async_callback(workshop.close)
         fleet = open_fleet(desk, place, Nobody(str(place.workspace)))
@@ -125,8 +132,22 @@ async def open_cloud(place: Place, *, folder: Path, warn: Callable[[str], None])
 
         async def open_gate(session_id: SessionId) -> Gate:
             session = await session_of(desk, session_id)
+            if session.workspace != str(place.workspace):
+                raise NotFound("this token belongs to another workspace than the cloud's")
             return Gate(
                 desk=desk, session=session, servers=fleet, loader=loader, workshop=workshop, is_cloud=True
             )
 
         yield CloudExecutor(desk, open_gate)
+
+
+async def _keep_house(desk: Desk) -> None:
+    while True:
+        await asyncio.sleep(SWEEP_S)
+        with contextlib.suppress(PmlError):
+            await sweep(desk)
+
+
+async def _end(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -23,6 +23,7 @@ from pml.app import (
     open_fleet,
     open_loader,
     open_workshop,
+    register_process,
 )
 from pml.core.agents import Agents
 from pml.core.approvals import OwnerId, SessionId
@@ -49,9 +50,9 @@ from pml.service.desk import Desk
 from pml.service.feed import Feed
 from pml.service.gate import Gate
 from pml.service.launching import Launcher, close_left_runs
-from pml.service.sessions import session_of, start_session
+from pml.service.sessions import session_of
 from pml.service.tokens import is_live_token
-from pml.service.upkeep import clean_up, end_session, sweep
+from pml.service.upkeep import clean_up, sweep
 from pml.service.workshop import Workshop
 from pml.upstream.board import list_servers
 
@@ -79,7 +80,7 @@ async def open_hub(place: Place, *, url: str, allowed: Allowed, servers: Servers
     async with AsyncExitStack() as stack:
         desk = await stack.enter_async_context(open_desk(place))
         await sweep(desk)
-        await _register(desk, place, stack)
+        await register_process(desk, place, stack, name="hub")
         agents = open_agents(place, hub_url=lambda: url)
         await close_left_runs(desk, agents)
         feed = Feed(desk)
@@ -128,20 +129,6 @@ async def open_hub(place: Place, *, url: str, allowed: Allowed, servers: Servers
             complain=_complain,
         )
         yield OpenHub(app=app, desk=desk, launcher=launcher, stop=feed.close)
-
-
-async def _register(desk: Desk, place: Place, stack: AsyncExitStack) -> None:
-    """Register this process as an agent's: what its servers start beneath it decides nothing."""
-    hub = await start_session(
-        desk,
-        session_id=SessionId(desk.ids.new()),
-        name="hub",
-        principal="hub",
-        workspace=str(place.workspace),
-        process=desk.processes.ancestors()[0],
-        is_agent=True,
-    )
-    stack.push_async_callback(end_session, desk, hub)
 
 
 @dataclass(frozen=True, kw_only=True)

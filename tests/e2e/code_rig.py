@@ -90,6 +90,12 @@ def at_once(language: str) -> dict[str, object]:
     return {"code": AT_ONCE[language], "language": language}
 
 
+def effects(workspace: Path) -> list[str]:
+    """The calls that have run there, in their order."""
+    file = workspace / "ledger.txt"
+    return file.read_text().splitlines() if file.exists() else []
+
+
 @dataclass(frozen=True, kw_only=True)
 class Books:
     """A workspace with the ledger."""
@@ -99,8 +105,7 @@ class Books:
     @property
     def effects(self) -> list[str]:
         """The calls that have run, in their order."""
-        file = self.workspace.path / "ledger.txt"
-        return file.read_text().splitlines() if file.exists() else []
+        return effects(self.workspace.path)
 
     def setting(self, api: MessagesApi) -> Setting:
         place = self.workspace

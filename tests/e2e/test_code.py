@@ -1,6 +1,6 @@
 """Code handed over with `execute`, by real clients: it waits at exactly the call that is asked about."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -15,9 +15,11 @@ from tests.e2e.code_rig import (
     LANGUAGES,
     RETURNED,
     RULES,
+    SERVERS,
     Books,
     at_once,
     catching,
+    effects,
     error_of,
     goes_on,
     question,
@@ -25,6 +27,7 @@ from tests.e2e.code_rig import (
     three_calls,
     value_of,
 )
+from tests.e2e.hubs import Hub, Room, hub_running, plexus
 from tests.e2e.installed import need_clients
 from tests.e2e.messages_api import Conversation, Use, scripted
 from tests.e2e.workspaces import Workspace
@@ -44,6 +47,17 @@ def books(tmp_path: Path, home: Path) -> Books:
     books = Books(workspace=Workspace(path=place, home=home, notes=place / "ledger.txt"))
     books.rule(RULES)
     return books
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Generator[Hub]:
+    with hub_running(tmp_path_factory.mktemp("hub")) as running:
+        yield running
+
+
+@pytest.fixture
+def room(hub: Hub) -> Room:
+    return hub.room()
 
 
 @asynccontextmanager
@@ -101,6 +115,30 @@ def test_what_ran_before_the_gateway_was_killed_does_not_run_again_in_the_next(
     assert question(asked) == question(still_asked)
     assert value_of(ran) == RETURNED
     assert books.effects == DONE
+
+
+@promise("run:resumes-in-place")
+@every_language
+def test_what_ran_before_the_hub_was_killed_does_not_run_again_in_the_next(room: Room, language: str) -> None:
+    room.settle({"permissions": RULES, "mcpServers": SERVERS})
+    word = f"{language}-task"
+
+    def person_allows(conversation: Conversation) -> Use:
+        asked = room.question()
+        room.hub.kill()
+        assert effects(room.path) == DONE[:1]
+        room.allow(asked)
+        room.hub.start()
+        return plexus("execute", **question(conversation.results[-1]).go_on)
+
+    room.hub.api.also(word, plexus("execute", **three_calls(language)), person_allows)
+    server = room.over_http(room.hub.token("session", cwd=room.path))
+    with room.connected(f"do the {word}", server, "--allowedTools", "mcp__plexus") as agent:
+        assert agent.finish().code == 0
+    asked, ran = room.hub.api.results_of(word)
+    assert question(asked).headline == ASKS
+    assert value_of(ran) == RETURNED
+    assert effects(room.path) == DONE
 
 
 @promise("run:resumes-in-place")

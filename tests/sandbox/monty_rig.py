@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
@@ -28,7 +29,8 @@ NOW = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
 CONDITIONS = Conditions(seed=bytes(range(32)), at_ms=NOW)
 WAIT_S = 30.0  # nothing in these tests takes a second; a machine under load does
 
-Answer = Callable[[Request], Json | Fault]
+Answered: TypeAlias = "Json | Fault"
+Answer: TypeAlias = "Callable[[Request], Answered]"
 
 
 @asynccontextmanager
@@ -45,7 +47,7 @@ def program(code: str, *, args: Json = None, export: str | None = None) -> Progr
     return Program(language=Language.PYTHON, code=code, args=args, export=export)
 
 
-def reply(number: int, value: Json | Fault = None, *, at_ms: int = NOW) -> Reply:
+def reply(number: int, value: Answered = None, *, at_ms: int = NOW) -> Reply:
     if isinstance(value, Fault):
         return Reply(number=number, fault=value, at_ms=at_ms)
     return Reply(number=number, value=msgspec.json.encode(value), at_ms=at_ms)
@@ -115,8 +117,17 @@ def workers() -> set[int]:
     return found
 
 
+def seen(pid: int, what: str) -> bytes:
+    """Return what /proc tells of a process."""
+    return Path(f"/proc/{pid}/{what}").read_bytes()
+
+
+def listed(folder: Path | str) -> list[str]:
+    return sorted(path.name for path in Path(folder).iterdir())
+
+
 async def until(is_so: Callable[[], bool]) -> None:
     """Wait for what another process does."""
     async with asyncio.timeout(WAIT_S):
-        while not is_so():
+        while not is_so():  # noqa: ASYNC110 - it happens in another process
             await asyncio.sleep(0.01)

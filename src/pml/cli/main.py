@@ -29,7 +29,7 @@ COMMANDS: Final[dict[str, str]] = {
     "catalog": "show the servers that PML knows by itself",
     "capability": "write, check and accept capabilities",
     "publish": "check capabilities, add hashes and locks, fill a registry's folder",
-    "cloud": "serve a folder of capabilities as a registry",
+    "cloud": "serve a folder of capabilities as a registry, and run its tools for others",
     "approvals": "list, show, answer, and ask for approvals",
     "rules": "list, add, remove and explain rules",
     "secrets": "store the values that servers need, and list their names",

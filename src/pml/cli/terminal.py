@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 from pml.cli.approving import tell_memory
 from pml.cli.cards import print_card
 from pml.cli.output import complain
-from pml.core.approvals import Approval, Scope, Subject, told
+from pml.core.approvals import Approval, Scope, State, Subject, told
 from pml.core.errors import AlreadyDecided, MayNotDecide
 from pml.core.memory import always_entry
 from pml.core.rules import runs_code
@@ -51,6 +51,7 @@ class TerminalAsking:
         self._desk = desk
         self._session = session
         self._before = before
+        self._turn = asyncio.Lock()  # code may ask about several calls at once; a person answers one by one
 
     @property
     def has_form(self) -> bool:
@@ -63,10 +64,17 @@ class TerminalAsking:
 
     async def put(self, record: Approval) -> Approval:
         """Show the question and return it decided, here or elsewhere; undecided where nobody can be asked."""
-        from pml.service.approvals import wait
+        from pml.service.approvals import get
 
         if not can_prompt() or not await self._is_person():
             return record
+        async with self._turn:
+            now = await get(self._desk, record.id)
+            return await self._show(now) if now.status is State.PENDING else now
+
+    async def _show(self, record: Approval) -> Approval:
+        from pml.service.approvals import wait
+
         self._before()
         choices = _choices(record, self._session)
         always = always_entry(record.tool_name, record.call_input) if len(choices) > 2 else None

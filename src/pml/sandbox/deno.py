@@ -203,7 +203,7 @@ class DenoExecution:
             said = _DECODER.decode(line)
             requests = [self._request(one) for one in said.requests]
             ended = None if said.ended is None else self._ended(said.ended)
-        except (msgspec.DecodeError, Invalid, RecursionError) as exc:
+        except (msgspec.DecodeError, ValueError, Invalid, RecursionError) as exc:
             raise Stopped(Ending.BROKEN, _NONSENSE) from exc
         if len(self._open) > self._limits.open_requests or self._made > self._limits.requests:
             raise Stopped(Ending.LIMIT, "the code made too many calls")

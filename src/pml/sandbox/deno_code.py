@@ -80,7 +80,7 @@ async def _strip(source: str, take: Callable[[], Awaitable[DenoProcess]]) -> str
         made = msgspec.json.decode(answer, type=_Made)
     except Stopped as exc:
         return Ended(how=exc.how, message=exc.message)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, ValueError):
         return Ended(how=Ending.BROKEN, message="the sandbox made no sense")
     finally:
         process.kill()

@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
@@ -68,7 +68,7 @@ class DenoProcess(asyncio.SubprocessProtocol):
         self._transport: asyncio.SubprocessTransport | None = None
         self._said = bytearray()
         self._errors = bytearray()
-        self._line: asyncio.Future[bytes] | None = None
+        self._line: asyncio.Future[bytes] | None = self._loop.create_future()  # it says that it is ready
         self._watch: asyncio.TimerHandle | None = None
         self._deadline = 0.0
 
@@ -78,28 +78,26 @@ class DenoProcess(asyncio.SubprocessProtocol):
 
     async def exchange(self, *parts: bytes) -> bytes:
         """Say `parts` and return the line that answers. Raises: Stopped; the process is killed then."""
-        return await self._answer(parts, self._limits.turn_s)
+        if self._said:
+            self.kill()
+            raise Stopped(Ending.BROKEN, "the sandbox spoke without being asked")
+        if self._transport is None or self._exited.is_set():
+            raise self._reason()
+        line = self._line = self._loop.create_future()
+        cast(asyncio.WriteTransport, self._transport.get_pipe_transport(0)).write(b"".join(parts))
+        return await self._within(line, self._limits.turn_s)
 
-    async def _answer(self, parts: Sequence[bytes], within_s: float) -> bytes:
+    async def _within(self, line: asyncio.Future[bytes], time_s: float) -> bytes:
+        self._deadline = self._loop.time() + time_s
+        self._watch = self._loop.call_later(_LOOK_S, self._look)
         try:
-            if self._said:
-                raise Stopped(Ending.BROKEN, "the sandbox spoke without being asked")
-            if self._transport is None or self._exited.is_set():
-                raise self._reason()
-            line = self._line = self._loop.create_future()
-            if parts:
-                stdin = cast(asyncio.WriteTransport, self._transport.get_pipe_transport(0))
-                stdin.write(b"".join(parts))
-            self._deadline = self._loop.time() + within_s
-            self._watch = self._loop.call_later(_LOOK_S, self._look)
             return await line
         except BaseException:  # also when cancelled: nobody could tell any more what it is doing
             self.kill()
             raise
         finally:
             self._line = None
-            if self._watch is not None:
-                self._watch.cancel()
+            self._watch.cancel()
 
     def kill(self) -> None:
         """End the process and its whole group, without waiting for it."""
@@ -122,8 +120,9 @@ class DenoProcess(asyncio.SubprocessProtocol):
 
     async def become_ready(self) -> None:
         """Wait until the script says that it is ready. Raises: Unavailable."""
+        assert self._line is not None
         try:
-            await self._answer((), _READY_S)
+            await self._within(self._line, _READY_S)
         except Stopped as exc:
             said = self._errors.decode(errors="replace").strip().splitlines()
             raise Unavailable(

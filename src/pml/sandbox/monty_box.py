@@ -56,7 +56,16 @@ def _script(command: list[str], memory_bytes: int) -> str:
     kilobytes = memory_bytes * _SPARE // 1024
     limits = (f"ulimit -d {kilobytes}", f"ulimit -n {_FILES}", "ulimit -f 0", "ulimit -c 0")
     return "\n".join(
-        ("#!/bin/sh", "set -e", "cd /", *limits, "unset OLDPWD PWD", "exec 2>/dev/null", f'exec {shlex.join(command)} "$@"', "")
+        (
+            "#!/bin/sh",
+            "set -e",
+            "cd /",
+            *limits,
+            "unset OLDPWD PWD",
+            "exec 2>/dev/null",
+            f'exec {shlex.join(command)} "$@"',
+            "",
+        )
     )
 
 

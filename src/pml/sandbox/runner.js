@@ -139,6 +139,7 @@ const toJson = (value, what, most) => {
   };
   const member = (path, key) => `${path}[${typeof key === "string" ? quoteJson(key) : key}]`;
   const quoted = (text, path) => {
+    if (text.length > left) throw new TooLarge();
     if (!isWellFormed(text)) throw new NoData(path, "text with half of a surrogate pair");
     return spend(quoteJson(text));
   };
@@ -214,7 +215,9 @@ const prepareStackTrace = (error, sites) => {
     const line = CallSite.getLineNumber(sites[i]) - (startsWith(file, "blob:") ? 1 : 0);
     const column = CallSite.getColumnNumber(sites[i]);
     if (line < 1) continue;
-    if (isFirst && typeof error === "object" && error !== null) mapSet(positions, error, `,"line":${line},"column":${column}`);
+    if (isFirst && typeof error === "object" && error !== null) {
+      mapSet(positions, error, `,"line":${line},"column":${column}`);
+    }
     isFirst = false;
     const name = CallSite.getFunctionName(sites[i]);
     text += name ? `\n    at ${name} (code.ts:${line}:${column})` : `\n    at code.ts:${line}:${column}`;
@@ -274,6 +277,7 @@ freeze(ToolError.prototype);
 freeze(ToolError);
 
 // ---------------------------------------------------------------- requests: calls and timers
+const nothing = () => {};
 const refuse = (message) => {
   requests = "";
   fail("limit", message);
@@ -283,7 +287,9 @@ const request = (text) => {
   if (phase === "ended") throw new NativeError("the code has ended");
   if (open >= limits.open) throw refuse(`more than ${limits.open} calls and timers are open at once`);
   if (made >= limits.requests) throw refuse(`more than ${limits.requests} calls and timers in one run`);
-  if (requests.length + text.length > limits.line) throw refuse(`the calls of one turn are larger than ${limits.line} bytes`);
+  if (requests.length + text.length > limits.line) {
+    throw refuse(`the calls of one turn are larger than ${limits.line} bytes`);
+  }
   requests += `${requests === "" ? "" : ","}${text},"number":${made}}`;
   open += 1;
   return made++;
@@ -299,17 +305,24 @@ const readArguments = (value, name) => {
     if (text[0] !== "{") throw new NativeTypeError(`the arguments of ${name} must be one object`);
     return text;
   } catch (error) {
-    if (error instanceof NoData) throw new NativeTypeError(`the arguments of ${name} are no data: ${error.path} is ${error.what}`);
-    if (error instanceof TooLarge) throw refuse(`the arguments of ${name} are larger than ${limits.line} bytes`);
+    if (error instanceof NoData) {
+      throw new NativeTypeError(`the arguments of ${name} are no data: ${error.path} is ${error.what}`);
+    }
+    if (error instanceof TooLarge) {
+      throw refuse(`the arguments of ${name} are larger than ${limits.line} bytes`);
+    }
     throw error;
   }
 };
 
 const call = (namespace, action, value) => {
+  if (phase === "ended") return new NativePromise(nothing); // it leads nowhere any more
   const error = new ToolError(); // here, so that it tells where the call was made
   return new NativePromise((resolve, reject) => {
     const name = `mcp.${namespace}.${action}`;
-    if (!isWellFormed(namespace) || !isWellFormed(action)) throw new NativeTypeError(`${toWellFormed(name)} is no name`);
+    if (!isWellFormed(namespace) || !isWellFormed(action)) {
+      throw new NativeTypeError(`${toWellFormed(name)} is no name`);
+    }
     const text = readArguments(value, cut(name, 200));
     const number = request(
       `{"type":"call","namespace":${quoteJson(namespace)},"action":${quoteJson(action)},"arguments":${text}`,
@@ -318,7 +331,13 @@ const call = (namespace, action, value) => {
   });
 };
 
-const sealed = { __proto__: null, set: () => false, defineProperty: () => false, deleteProperty: () => false, setPrototypeOf: () => false };
+const sealed = {
+  __proto__: null,
+  set: () => false,
+  defineProperty: () => false,
+  deleteProperty: () => false,
+  setPrototypeOf: () => false,
+};
 const named = (make) =>
   new NativeProxy(freeze(create(null)), {
     ...sealed,
@@ -365,7 +384,9 @@ const log = (text) => {
   const line = toWellFormed(cut(text, limits.logs - logged));
   logged += line.length + 1;
   logs += `${logs === "" ? "" : ","}${quoteJson(line)}`;
-  if (logged >= limits.logs) logs += `,${quoteJson(`the rest was cut: more than ${limits.logs} bytes were printed`)}`;
+  if (logged >= limits.logs) {
+    logs += `,${quoteJson(`the rest was cut: more than ${limits.logs} bytes were printed`)}`;
+  }
 };
 const PLACEHOLDER = /%([sdifjoOc%])/;
 const format = (args) => {
@@ -373,7 +394,7 @@ const format = (args) => {
   let next = 0;
   if (typeof args[0] === "string") {
     let rest = args[next++];
-    for (let found; (found = execRegExp(PLACEHOLDER, rest)) !== null; ) {
+    for (let found; (found = execRegExp(PLACEHOLDER, rest)) !== null;) {
       text += slice(rest, 0, found.index);
       rest = slice(rest, found.index + 2);
       if (found[1] === "%") text += "%";
@@ -388,7 +409,9 @@ const format = (args) => {
   return text;
 };
 const printed = (value, letter) => {
-  if (letter === "d" || letter === "f") return typeof value === "symbol" ? "NaN" : asText(NativeNumber(value));
+  if (letter === "d" || letter === "f") {
+    return typeof value === "symbol" ? "NaN" : asText(NativeNumber(value));
+  }
   if (letter === "i") return typeof value === "number" ? asText(floor(value)) : asText(NativeNumber(value));
   return typeof value === "string" && letter !== "o" && letter !== "O" ? value : shown(value, limits.logs);
 };
@@ -400,13 +423,14 @@ const print = (...args) => {
     log("[a value that cannot be shown]");
   }
 };
-const nothing = () => {};
 const makeConsole = () => {
   const own = {};
   for (const name of ["log", "info", "debug", "warn", "error", "trace", "dir", "table"]) own[name] = print;
   own.dirxml = own.group = own.groupCollapsed = print;
   own.assert = (isTrue, ...args) => isTrue || print("Assertion failed:", args);
-  for (const name of ["groupEnd", "time", "timeEnd", "timeLog", "count", "countReset", "clear"]) own[name] = nothing;
+  for (const name of ["groupEnd", "time", "timeEnd", "timeLog", "count", "countReset", "clear"]) {
+    own[name] = nothing;
+  }
   return own;
 };
 
@@ -420,7 +444,9 @@ const seed = (hex) => {
   setWords(state, [0x61707865, 0x3320646e, 0x79622d32, 0x6b206574]);
   for (let i = 0; i < 8; i++) {
     let word = 0;
-    for (let j = 3; j >= 0; j--) word = word * 256 + NativeNumber(`0x${slice(hex, (4 * i + j) * 2, (4 * i + j) * 2 + 2)}`);
+    for (let j = 3; j >= 0; j--) {
+      word = word * 256 + NativeNumber(`0x${slice(hex, (4 * i + j) * 2, (4 * i + j) * 2 + 2)}`);
+    }
     state[4 + i] = word;
   }
 };
@@ -428,10 +454,14 @@ const setWords = (target, words) => {
   for (let i = 0; i < words.length; i++) target[i] = words[i];
 };
 const quarter = (a, b, c, d) => {
-  block[a] += block[b]; turn(d, a, 16);
-  block[c] += block[d]; turn(b, c, 12);
-  block[a] += block[b]; turn(d, a, 8);
-  block[c] += block[d]; turn(b, c, 7);
+  block[a] += block[b];
+  turn(d, a, 16);
+  block[c] += block[d];
+  turn(b, c, 12);
+  block[a] += block[b];
+  turn(d, a, 8);
+  block[c] += block[d];
+  turn(b, c, 7);
 };
 const turn = (target, other, bits) => {
   const word = block[target] ^ block[other];
@@ -440,8 +470,14 @@ const turn = (target, other, bits) => {
 const refill = () => {
   for (let i = 0; i < 16; i++) block[i] = state[i];
   for (let round = 0; round < 10; round++) {
-    quarter(0, 4, 8, 12); quarter(1, 5, 9, 13); quarter(2, 6, 10, 14); quarter(3, 7, 11, 15);
-    quarter(0, 5, 10, 15); quarter(1, 6, 11, 12); quarter(2, 7, 8, 13); quarter(3, 4, 9, 14);
+    quarter(0, 4, 8, 12);
+    quarter(1, 5, 9, 13);
+    quarter(2, 6, 10, 14);
+    quarter(3, 7, 11, 15);
+    quarter(0, 5, 10, 15);
+    quarter(1, 6, 11, 12);
+    quarter(2, 7, 8, 13);
+    quarter(3, 4, 9, 14);
   }
   for (let i = 0; i < 16; i++) block[i] += state[i];
   if (++state[12] === 0) state[13]++;
@@ -459,7 +495,9 @@ const random = () => {
 const INTEGERS = /^(?:Big)?(?:Int|Uint)\d+(?:Clamped)?Array$/;
 const getRandomValues = (array) => {
   const tag = typeof array === "object" && array !== null ? typedTag(array) : undefined;
-  if (tag === undefined || execRegExp(INTEGERS, tag) === null) throw new NativeTypeError("an integer typed array is needed");
+  if (tag === undefined || execRegExp(INTEGERS, tag) === null) {
+    throw new NativeTypeError("an integer typed array is needed");
+  }
   const size = typedBytes(array);
   if (size > 65536) throw new NativeRangeError("at most 65536 random bytes at once");
   const bytes = new NativeUint8Array(typedBuffer(array), typedOffset(array), size);
@@ -510,7 +548,9 @@ const oneByOne = (method) => (...args) =>
 const hmacOnly = (method, position) => (...args) => {
   const given = args[position];
   const name = typeof given === "string" ? given : property(given, "name");
-  if (execRegExp(/^hmac$/i, name) === null) return NativePromise.reject(new NativeTypeError("only HMAC is offered here"));
+  if (execRegExp(/^hmac$/i, name) === null) {
+    return NativePromise.reject(new NativeTypeError("only HMAC is offered here"));
+  }
   return apply(method, undefined, args);
 };
 const makeCrypto = () => ({
@@ -531,12 +571,27 @@ const makeDate = () => {
     if (new.target === undefined) return dateText(new NativeDate(now));
     return construct(NativeDate, args.length === 0 ? [now] : args, new.target);
   }
-  const fixed = { prototype: NativeDate.prototype, now: () => now, parse: NativeDate.parse, UTC: NativeDate.UTC };
+  const fixed = {
+    prototype: NativeDate.prototype,
+    now: () => now,
+    parse: NativeDate.parse,
+    UTC: NativeDate.UTC,
+  };
   for (const name of ownKeys(fixed)) {
-    defineProperty(Date, name, { value: fixed[name], writable: name !== "prototype", enumerable: false, configurable: name !== "prototype" });
+    defineProperty(Date, name, {
+      value: fixed[name],
+      writable: name !== "prototype",
+      enumerable: false,
+      configurable: name !== "prototype",
+    });
   }
   defineProperty(Date, "length", { value: 7 });
-  defineProperty(NativeDate.prototype, "constructor", { value: Date, writable: true, configurable: true, enumerable: false });
+  defineProperty(NativeDate.prototype, "constructor", {
+    value: Date,
+    writable: true,
+    configurable: true,
+    enumerable: false,
+  });
   return Date;
 };
 const tameTime = () => {
@@ -557,7 +612,11 @@ const tameTime = () => {
     writable: true,
     configurable: true,
   });
-  defineProperty(Event.prototype, "timeStamp", { get: () => now - began, configurable: true, enumerable: true });
+  defineProperty(Event.prototype, "timeStamp", {
+    get: () => now - began,
+    configurable: true,
+    enumerable: true,
+  });
   if (typeof Temporal === "object") tameTemporal();
 };
 const tameTemporal = () => {
@@ -565,7 +624,11 @@ const tameTemporal = () => {
   const from = Instant.fromEpochMilliseconds;
   const zoned = uncurried(Instant.prototype.toZonedDateTimeISO);
   const here = (zone = "UTC") => zoned(from(now), zone);
-  const parts = { plainDateTimeISO: "toPlainDateTime", plainDateISO: "toPlainDate", plainTimeISO: "toPlainTime" };
+  const parts = {
+    plainDateTimeISO: "toPlainDateTime",
+    plainDateISO: "toPlainDate",
+    plainTimeISO: "toPlainTime",
+  };
   for (const name of ownKeys(Now)) if (typeof name === "string") delete Now[name];
   Now.instant = () => from(now);
   Now.timeZoneId = () => "UTC";
@@ -578,21 +641,87 @@ const tameTemporal = () => {
 
 // ---------------------------------------------------------------- the little that the program may touch
 const KEPT = [
-  "Object", "Function", "Array", "Number", "parseFloat", "parseInt", "Infinity", "NaN", "undefined", "Boolean", "String",
-  "Symbol", "Promise", "RegExp", "Error", "AggregateError", "EvalError", "RangeError", "ReferenceError", "SyntaxError",
-  "TypeError", "URIError", "SuppressedError", "globalThis", "JSON", "Math", "Intl", "Temporal", "ArrayBuffer", "DataView",
-  "Uint8Array", "Int8Array", "Uint16Array", "Int16Array", "Uint32Array", "Int32Array", "BigUint64Array", "BigInt64Array",
-  "Uint8ClampedArray", "Float16Array", "Float32Array", "Float64Array", "Map", "BigInt", "Set", "Iterator", "WeakMap",
-  "WeakSet", "Proxy", "Reflect", "DisposableStack", "AsyncDisposableStack", "decodeURI", "decodeURIComponent", "encodeURI",
-  "encodeURIComponent", "escape", "unescape", "isFinite", "isNaN", "AbortController", "AbortSignal", "CustomEvent",
-  "DOMException", "Event", "EventTarget", "TextDecoder", "TextEncoder", "URL", "URLSearchParams", "atob", "btoa",
+  "Object",
+  "Function",
+  "Array",
+  "Number",
+  "parseFloat",
+  "parseInt",
+  "Infinity",
+  "NaN",
+  "undefined",
+  "Boolean",
+  "String",
+  "Symbol",
+  "Promise",
+  "RegExp",
+  "Error",
+  "AggregateError",
+  "EvalError",
+  "RangeError",
+  "ReferenceError",
+  "SyntaxError",
+  "TypeError",
+  "URIError",
+  "SuppressedError",
+  "globalThis",
+  "JSON",
+  "Math",
+  "Intl",
+  "Temporal",
+  "ArrayBuffer",
+  "DataView",
+  "Uint8Array",
+  "Int8Array",
+  "Uint16Array",
+  "Int16Array",
+  "Uint32Array",
+  "Int32Array",
+  "BigUint64Array",
+  "BigInt64Array",
+  "Uint8ClampedArray",
+  "Float16Array",
+  "Float32Array",
+  "Float64Array",
+  "Map",
+  "BigInt",
+  "Set",
+  "Iterator",
+  "WeakMap",
+  "WeakSet",
+  "Proxy",
+  "Reflect",
+  "DisposableStack",
+  "AsyncDisposableStack",
+  "decodeURI",
+  "decodeURIComponent",
+  "encodeURI",
+  "encodeURIComponent",
+  "escape",
+  "unescape",
+  "isFinite",
+  "isNaN",
+  "AbortController",
+  "AbortSignal",
+  "CustomEvent",
+  "DOMException",
+  "Event",
+  "EventTarget",
+  "TextDecoder",
+  "TextEncoder",
+  "URL",
+  "URLSearchParams",
+  "atob",
+  "btoa",
   "structuredClone",
 ];
 const hidden = (value) => ({ value, writable: true, enumerable: false, configurable: true });
 
 const lockDown = () => {
   const kept = new Set(KEPT);
-  for (const key of ownKeys(globalThis)) if (typeof key === "string" && !kept.has(key)) delete globalThis[key];
+  for (const key of ownKeys(globalThis)) {
+    if (typeof key === "string" && !kept.has(key)) delete globalThis[key];
+  }
   delete URL.createObjectURL;
   delete URL.revokeObjectURL;
   delete AbortSignal.timeout;
@@ -604,7 +733,12 @@ const lockDown = () => {
     ToolError,
     console: makeConsole(),
     crypto: makeCrypto(),
-    performance: { now: () => now - began, get timeOrigin() { return began; } },
+    performance: {
+      now: () => now - began,
+      get timeOrigin() {
+        return began;
+      },
+    },
     queueMicrotask: (callback) => {
       if (typeof callback !== "function") throw new NativeTypeError("a microtask needs a function");
       then(resolved, () => callback());
@@ -615,7 +749,11 @@ const lockDown = () => {
     clearInterval: clearTimer,
   };
   for (const name of ownKeys(given)) defineProperty(globalThis, name, hidden(given[name]));
-  defineProperty(NativeError, "prepareStackTrace", { value: prepareStackTrace, writable: false, configurable: false });
+  defineProperty(NativeError, "prepareStackTrace", {
+    value: prepareStackTrace,
+    writable: false,
+    configurable: false,
+  });
 };
 
 // ---------------------------------------------------------------- the host
@@ -642,7 +780,7 @@ const readHeader = () => {
 };
 const readBytes = (size) => {
   const bytes = new NativeUint8Array(size);
-  for (let done = 0; done < size; ) {
+  for (let done = 0; done < size;) {
     if (taken === filled) receive();
     const to = taken + (filled - taken < size - done ? filled - taken : size - done);
     setBytes(bytes, subarray(input, taken, to), done);
@@ -655,7 +793,7 @@ const readText = (size) => decodeText(decoder, readBytes(size));
 const send = (text) => {
   const bytes = encodeText(encoder, text);
   const size = typedLength(bytes);
-  for (let done = 0; done < size; ) done += writeOutput(stdout, subarray(bytes, done));
+  for (let done = 0; done < size;) done += writeOutput(stdout, subarray(bytes, done));
 };
 const tell = () => {
   const said = ended === null ? "" : `,"ended":${ended}`;
@@ -685,7 +823,12 @@ const refuseCode = (error) => {
   const found = isError(error) ? execRegExp(LOADING, property(error, "message")) : null;
   if (found === null) return raise(error);
   const line = found[2] - 1;
-  end("syntax", `,"message":${quoteText(`SyntaxError: ${trim(found[1])}`)}${line > 0 ? `,"line":${line},"column":${found[3]}` : ""}`);
+  end(
+    "syntax",
+    `,"message":${quoteText(`SyntaxError: ${trim(found[1])}`)}${
+      line > 0 ? `,"line":${line},"column":${found[3]}` : ""
+    }`,
+  );
 };
 
 const start = (loaded, name, args) => {
@@ -747,7 +890,13 @@ const reject = (waiting, code, message) => {
   waiting.reject(waiting.error);
 };
 const describe = (error, name, value) =>
-  defineProperty(error, name, { __proto__: null, value, writable: true, configurable: true, enumerable: false });
+  defineProperty(error, name, {
+    __proto__: null,
+    value,
+    writable: true,
+    configurable: true,
+    enumerable: false,
+  });
 const fire = (callback) => {
   try {
     callback();
@@ -762,7 +911,9 @@ const unhandled = (error) => {
 // A turn ends when nothing is left to do: microtasks come before `later`, work of the system is counted.
 const step = () => {
   if (working > 0 || (phase === "loading" && (open === 0 || patience-- > 0))) return later(step);
-  if (phase === "running" && open === 0) fail("raised", "Error: the code waits for something that can never happen");
+  if (phase === "running" && open === 0) {
+    fail("raised", "Error: the code waits for something that can never happen");
+  }
   tell();
   deliver();
   later(step);

@@ -8,7 +8,7 @@ const POSITION = / at \S*:(\d+):(\d+)\s*$/m;
 
 function read(size) {
   const bytes = new Uint8Array(size);
-  for (let done = 0; done < size; ) {
+  for (let done = 0; done < size;) {
     const count = Deno.stdin.readSync(bytes.subarray(done));
     if (count === null) Deno.exit(0);
     done += count;
@@ -27,7 +27,7 @@ function readSize() {
 
 function write(answer) {
   const bytes = new TextEncoder().encode(JSON.stringify(answer) + "\n");
-  for (let done = 0; done < bytes.length; ) done += Deno.stdout.writeSync(bytes.subarray(done));
+  for (let done = 0; done < bytes.length;) done += Deno.stdout.writeSync(bytes.subarray(done));
 }
 
 function refused(error) {

@@ -162,7 +162,7 @@ async def _admit(
         manifest=manifest,
         arguments=attempt.arguments,
         record=None,
-        covered=frozenset(needs.asks),
+        covered=frozenset() if judged.reserved or judged.broken else frozenset(needs.asks),  # as shown
     )
     may_have_answer = bool(gate.paused) if attempt.inner is None else attempt.inner.resumed
     if not must_ask and settled is None and not may_have_answer:

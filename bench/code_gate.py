@@ -1,0 +1,158 @@
+"""A real gate for benchmarks of code: rules, audit, journal, sandboxes and the echo server behind it.
+
+`echo:echo` and the capabilities of `quick` are allowed; `echo:big` is asked about, and nobody answers.
+"""
+
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from bench.caller import Wrong
+from bench.desks import ME, bench_desk, bench_session
+from bench.peers import ECHO_SERVER
+from pml.app import Place, open_fleet, open_loader, open_workshop
+from pml.core.approvals import Approval
+from pml.core.integrity import Algorithm, integrity_of
+from pml.core.memory import EXECUTE
+from pml.core.names import parse_tool
+from pml.core.sandbox import Language
+from pml.core.values import Json, JsonObject
+from pml.sandbox.deno import DenoSandbox
+from pml.sandbox.monty import MontySandbox
+from pml.service.approvals import Decision, decide
+from pml.service.calls import call_tool
+from pml.service.executing import execute, go_on
+from pml.service.gate import Attempt, Gate, Paused
+from pml.service.nobody import Nobody
+from pml.service.own_tools import admit_own
+
+Heard = Callable[[JsonObject], None]
+CAPABILITIES = {
+    "nothing": "export async function nothing(args: { n: number }) { return args.n + 1; }\n",
+    "one": "export async function one(args: { text: string }, { mcp }) {\n"
+    "  return await mcp.echo.echo({ text: args.text });\n"
+    "}\n",
+}
+
+
+class Away:
+    """A client whose user does not answer."""
+
+    has_form = True
+    has_model = True
+
+    async def put(self, record: Approval) -> Approval:
+        return record
+
+
+class _Structured(msgspec.Struct):
+    result: Json
+
+
+class _Result(msgspec.Struct):
+    structuredContent: _Structured
+
+
+def configure(home: Path) -> None:
+    """Write the user's own file, and a folder with the capabilities as a registry."""
+    registry = home / "registry"
+    registry.mkdir()
+    for action, code in CAPABILITIES.items():
+        fqdn = f"bench.code.quick.{action}"
+        metadata = {
+            "fqdn": fqdn,
+            "type": "deno",
+            "routing": "client",
+            "tools": [action],
+            "code_integrity": str(integrity_of(code.encode(), Algorithm.SHA256)),
+        }
+        (registry / f"{fqdn}.json").write_text(json.dumps(metadata))
+        (registry / f"{fqdn}.ts").write_text(code)
+    command, *args = ECHO_SERVER
+    config = {
+        "version": "0.1.0",
+        "permissions": {"allow": ["echo:echo", "quick:*"], "deny": [], "ask": ["*"]},
+        "mcpServers": {"echo": {"command": command, "args": args}},
+        "registry": str(registry),
+        "registry_prefix": "bench.code",
+    }
+    (home / "pml").mkdir(exist_ok=True)
+    (home / "pml" / "config.json").write_text(json.dumps(config))
+
+
+class CodeGate:
+    """The gate, and what is done with it; every answer is checked."""
+
+    def __init__(self, place: Place, gate: Gate) -> None:
+        self._place = place
+        self.gate = gate
+
+    async def warm(self) -> None:
+        """Have every process ready that is kept ready."""
+        assert self.gate.workshop is not None
+        for language in Language:
+            sandbox = self.gate.workshop.sandbox(language)
+            assert isinstance(sandbox, DenoSandbox | MontySandbox)
+            await sandbox.warm()
+
+    async def call(self, tool: str, arguments: JsonObject) -> bytes:
+        attempt = Attempt(tool=parse_tool(tool), arguments=arguments, offered=False)
+        return await call_tool(self.gate, attempt, Away())
+
+    async def execute(self, language: Language, code: str, *, heard: Heard | None = None) -> bytes:
+        """Run the code as `execute` does. Raises: Paused where it waits for an answer."""
+        arguments: JsonObject = {"language": language, "code": code}
+        attempt = Attempt(tool=parse_tool(EXECUTE), arguments=arguments, offered=True)
+        admitted = await admit_own(self.gate, attempt, Away(), None)
+        return await execute(self.gate, admitted, Away(), on_progress=heard)
+
+    async def pause(self, language: Language, code: str) -> str:
+        """Run code as far as the call that is asked about, allow that, and return the run."""
+        try:
+            await self.execute(language, code)
+        except Paused as exc:
+            decision = Decision(by=ME, digest=exc.record.digest, allow=True)
+            await decide(self.gate.desk, exc.record.id, decision)
+            assert exc.workflow.run_id is not None
+            return exc.workflow.run_id
+        raise Wrong("the code was not asked about")
+
+    async def go_on(self, run_id: str) -> bytes:
+        return await go_on(self.gate, run_id, Away(), on_progress=None)
+
+    @asynccontextmanager
+    async def elsewhere(self) -> AsyncGenerator["CodeGate"]:
+        """Yield the gate as another process has it: nothing of the code is left but what is stored."""
+        workshop = open_workshop(self._place)
+        try:
+            yield CodeGate(self._place, replace(self.gate, workshop=workshop))
+        finally:
+            await workshop.close()
+
+
+@asynccontextmanager
+async def code_gate(home: Path) -> AsyncGenerator[CodeGate]:
+    """Open a gate on `home`, as `configure` has made it."""
+    place = Place(home=home / "pml", workspace=home / "workspace", user_home=home)
+    async with AsyncExitStack() as stack:
+        desk = await stack.enter_async_context(bench_desk(home))
+        session = await bench_session(desk, home, "code")
+        fleet = open_fleet(desk, place, Nobody(session.workspace))
+        stack.push_async_callback(fleet.close)
+        workshop = open_workshop(place)
+        stack.push_async_callback(workshop.close)
+        loader = open_loader(desk, place, fleet, warn=lambda line: None)
+        yield CodeGate(
+            place, Gate(desk=desk, session=session, servers=fleet, loader=loader, workshop=workshop)
+        )
+
+
+def check(result: bytes, expected: Json) -> None:
+    """Raise Wrong if that is not what the code returned."""
+    found = msgspec.json.decode(result, type=_Result).structuredContent.result
+    if found != expected:
+        raise Wrong(f"the code returned {str(found)[:200]}")

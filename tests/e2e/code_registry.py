@@ -1,0 +1,126 @@
+"""A registry with capabilities in both languages, in a folder or served by `pml cloud`, and what they call."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from tests.e2e.installed import ROOT
+
+PREFIX: Final = "acme.tools"
+CLOUD_S: Final = 30.0  # only ever reached by a cloud that hangs
+SUFFIX: Final = {"deno": ".ts", "python": ".py"}
+
+# The entry of the catalog, as a capability brings it along.
+TIME: Final[Mapping[str, Any]] = json.loads((ROOT / "src/pml/registry/bundled/time.json").read_text())
+
+HOUR: Final[Mapping[str, str]] = {
+    "deno": """
+        export async function hour(args, { mcp }) {
+            const now = await mcp.time.get_current_time({ timezone: args.zone });
+            await mcp.ledger.open({ what: now.timezone });
+            return { zone: now.timezone };
+        }
+    """,
+    "python": """
+async def hour(args, mcp):
+    now = await mcp.time.get_current_time(timezone=args["zone"])
+    await mcp.ledger.open(what=now["timezone"])
+    return {"zone": now["timezone"]}
+""",
+}
+BOTH: Final[Mapping[str, str]] = {
+    "deno": """
+        export async function both(args, { mcp }) {
+            return await Promise.all(["UTC", "Asia/Tokyo"].map((zone) => mcp.clock.hour({ zone })));
+        }
+    """,
+    "python": """
+import asyncio
+
+async def both(args, mcp):
+    return await asyncio.gather(mcp.clock.hour(zone="UTC"), mcp.clock.hour(zone="Asia/Tokyo"))
+""",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registry:
+    """A folder of entries."""
+
+    folder: Path
+
+    def add(self, name: str, kind: str, code: str, **more: object) -> None:
+        """Add the capability `acme.tools.NAME`."""
+        fqdn = f"{PREFIX}.{name}"
+        action = name.rpartition(".")[2]
+        metadata = {"fqdn": fqdn, "type": kind, "routing": "client", "tools": [action], **more}
+        self.folder.mkdir(exist_ok=True)
+        (self.folder / f"{fqdn}.json").write_text(json.dumps(metadata))
+        (self.folder / f"{fqdn}{SUFFIX[kind]}").write_text(code)
+
+    def add_clock(self, kind: str) -> None:
+        """Add `clock:hour`, which asks a server of the catalog, and `clock:both`, which calls it twice."""
+        self.add("clock.hour", kind, HOUR[kind], mcp_deps=TIME["mcp_deps"])
+        self.add("clock.both", kind, BOTH[kind])
+
+
+@dataclass(kw_only=True)
+class Cloud:
+    """A `pml cloud` that serves a folder, in a home of its own."""
+
+    folder: Path
+    place: Path
+    options: tuple[str, ...] = ()
+    url: str = ""
+    _process: "subprocess.Popen[str] | None" = field(default=None)
+
+    def start(self) -> None:
+        with open(self.place / "cloud.err", "a") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "pml", "cloud", "--folder", str(self.folder), "--port", "0", "--json"]
+                + [*self.options],
+                cwd=self.place,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        assert self._process.stdout is not None
+        lines: list[str] = []
+        while not lines or lines[-1] != "}\n":
+            lines.append(self._process.stdout.readline())
+            assert lines[-1], "the cloud ended before it listened"
+        self.url = json.loads("".join(lines))["url"]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "HOME": str(self.place), "PML_HOME": str(self.place / ".pml"), "PML_LOG": "debug"}
+
+    @property
+    def log(self) -> str:
+        return (self.place / "cloud.err").read_text()
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.communicate(timeout=CLOUD_S)
+            self._process = None
+
+
+@contextmanager
+def cloud_of(folder: Path, place: Path, *options: str) -> Generator[Cloud]:
+    """Serve the folder until the end, or until the test stops it."""
+    place.mkdir(mode=0o700, exist_ok=True)
+    cloud = Cloud(folder=folder, place=place, options=options)
+    cloud.start()
+    try:
+        yield cloud
+    finally:
+        cloud.stop()
