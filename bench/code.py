@@ -16,50 +16,17 @@ from pathlib import Path
 from statistics import median
 
 from bench import code_stdio
-from bench.caller import Wrong
 from bench.code_gate import CodeGate, check, code_gate, configure
 from bench.code_resume import replay_time, snapshot_times
 from bench.code_stdio import CODE_MODE, Memory
+from bench.code_trips import AT_ONCE, IN_A_ROW, TOGETHER, WORD, trip_times
 from bench.peers import PML
 from bench.table import Row, ms, percentile, print_table
 from pml.core.sandbox import Language
 from pml.core.values import Json, JsonObject
 from pml.install.tools import find_deno
 
-PAUSE_S = 0.15  # by then a process that was used is replaced, if the machine is not busy
-AT_ONCE = 16
-WORD = "word"
-IN_A_ROW = {
-    Language.TYPESCRIPT: """
-        let total = 0;
-        for (let n = 0; n < TIMES; n++) total += (await mcp.echo.echo({ text: "word" })).length;
-        return total;
-    """,
-    Language.PYTHON: """
-total = 0
-for n in range(TIMES):
-    total += len(await mcp.echo.echo(text="word"))
-total
-""",
-}
-TOGETHER = {
-    Language.TYPESCRIPT: """
-        let total = 0;
-        for (let n = 0; n < TIMES; n += 16) {
-            const said = await Promise.all([...Array(16)].map(() => mcp.echo.echo({ text: "word" })));
-            total += said.join("").length;
-        }
-        return total;
-    """,
-    Language.PYTHON: """
-import asyncio
-total = 0
-for n in range(0, TIMES, 16):
-    said = await asyncio.gather(*[mcp.echo.echo(text="word") for _ in range(16)])
-    total += len("".join(said))
-total
-""",
-}
+PAUSE_S = 0.1  # by then a process that was used is replaced, if the machine is not busy
 SPOKEN = {Language.TYPESCRIPT: "TypeScript", Language.PYTHON: "Python"}
 
 Work = Callable[[], Awaitable[bytes]]
@@ -81,7 +48,7 @@ class Effort:
 
 
 FULL = Effort(
-    paced=50,
+    paced=80,
     calls=200,
     programs=5,
     trips=200,
@@ -125,7 +92,8 @@ async def _capability_rows(gate: CodeGate, effort: Effort) -> list[Row]:
         ("no calls", "quick:nothing", {"n": 1}, 2, "p50 ≤ 10 ms"),
         ("one call", "quick:one", {"text": WORD}, WORD, "stated"),
     )
-    bare = f"`deno run` of no code: {ms(median([_bare_deno() for _ in range(max(1, effort.paced // 5))]))}"
+    bare = median([_bare_deno() for _ in range(max(1, effort.paced // 5))])
+    beside = f"`deno run` of no code: {ms(bare)}"
     found: list[Row] = []
     for label, tool, arguments, expected, bar in calls:
 
@@ -134,10 +102,12 @@ async def _capability_rows(gate: CodeGate, effort: Effort) -> list[Row]:
 
         await _times(call, 2, expected)
         paced = await _times(call, effort.paced, expected, before=lambda: _rested(gate))
-        found.append((f"capability, {label}, runner ready", _spread(paced), bare, "", bar))
+        ready = f"1/{bare / median(paced):.1f}"
+        found.append((f"capability, {label}, runner ready", _spread(paced), beside, ready, bar))
         await _rested(gate)
         hurried = await _times(call, effort.paced, expected)
-        found.append((f"capability, {label}, back to back", _spread(hurried), bare, "", "stated"))
+        started = f"1/{bare / median(hurried):.1f}"
+        found.append((f"capability, {label}, back to back", _spread(hurried), beside, started, "stated"))
     return found
 
 
@@ -185,11 +155,11 @@ async def _trip_rows(gate: CodeGate, effort: Effort) -> list[Row]:
         each: list[float] = []
         for _ in range(effort.programs):
             await _rested(gate)
-            trips += await _trips(gate, language, IN_A_ROW[language], effort.trips)
+            trips += await trip_times(gate, language, IN_A_ROW, effort.trips)
         for _ in range(effort.programs):
             await _rested(gate)
             count = effort.trips // AT_ONCE * AT_ONCE
-            ends = await _trips(gate, language, TOGETHER[language], count)
+            ends = await trip_times(gate, language, TOGETHER, count)
             each.append(sum(ends) / len(ends))
         spoken, p50, one = SPOKEN[language], median(trips), median(each)
         row = (f"`mcp.*` round trip, {spoken}", _spread(trips), beside, f"{p50 / plain:.1f}x", "p50 ≤ 1 ms")
@@ -197,20 +167,6 @@ async def _trip_rows(gate: CodeGate, effort: Effort) -> list[Row]:
         what = f"`mcp.*`, {AT_ONCE} at once, {spoken}: each"
         found.append((what, ms(one), beside, f"{one / plain:.1f}x", "stated"))
     return found
-
-
-async def _trips(gate: CodeGate, language: Language, code: str, times: int) -> list[float]:
-    """Return the seconds between the replies that the code got."""
-    replied: list[float] = []
-
-    def heard(step: JsonObject) -> None:
-        replied.append(time.perf_counter())
-
-    result = await gate.execute(language, code.replace("TIMES", str(times)), heard=heard)
-    check(result, times * len(WORD))
-    if len(replied) != times:
-        raise Wrong(f"the code made {len(replied)} calls")
-    return [after - before for before, after in zip(replied, replied[1:], strict=False)]
 
 
 async def _resume_rows(gate: CodeGate, home: Path, effort: Effort) -> list[Row]:
@@ -223,9 +179,9 @@ async def _resume_rows(gate: CodeGate, home: Path, effort: Effort) -> list[Row]:
     steps = f"{effort.steps:,} steps"
     return [
         (
-            "Python resumed from its snapshot in a new process",
+            "Python resumed from its snapshot in a new process, interpreter ready",
             ms(median(warm)),
-            f"with the interpreter's own start: {ms(median(cold))}",
+            f"and with its import and start: {ms(median(cold))}",
             "",
             "≤ 5 ms",
         ),
@@ -268,7 +224,7 @@ def _memory_rows(found: Memory) -> list[Row]:
             "stated",
         ),
         (
-            "memory of all that is kept ready, pages shared counted each time",
+            "memory of all that is kept ready, shared pages counted each time",
             f"{found.all:.0f} MB",
             "",
             "",

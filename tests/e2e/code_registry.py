@@ -1,16 +1,17 @@
-"""A registry with capabilities in both languages, in a folder or served by `pml cloud`, and what they call."""
+"""A registry with capabilities in both languages, in a folder or served by `pml cloud`."""
 
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tests.e2e.installed import ROOT
+from tests.commands import Ran
+from tests.e2e.code_rig import SERVERS
+from tests.e2e.installed import ROOT, bare_environment
 
 PREFIX: Final = "acme.tools"
 CLOUD_S: Final = 30.0  # only ever reached by a cloud that hangs
@@ -48,6 +49,28 @@ async def both(args, mcp):
 """,
 }
 
+SETTLE: Final[Mapping[str, str]] = {  # the second tool is not named in plain sight
+    "deno": """
+        export async function settle(args, { mcp }) {
+            const opened = await mcp.ledger.open(args);
+            const all = mcp;
+            const paid = await all.ledger.pay(args);
+            return [opened, paid, await mcp.ledger.shut(args)];
+        }
+    """,
+    "python": """
+async def settle(args, mcp):
+    opened = await mcp.ledger.open(args)
+    everything = mcp
+    paid = await everything.ledger.pay(args)
+    return [opened, paid, await mcp.ledger.shut(args)]
+""",
+}
+RING: Final[Mapping[str, str]] = {
+    "left": "export async function left(args, { mcp }) { return await mcp.ring.right({}) }",
+    "right": "export async function right(args, { mcp }) { return await mcp.ring.left({}) }",
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Registry:
@@ -74,17 +97,15 @@ class Registry:
 class Cloud:
     """A `pml cloud` that serves a folder, in a home of its own."""
 
-    folder: Path
     place: Path
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...]
     url: str = ""
     _process: "subprocess.Popen[str] | None" = field(default=None)
 
     def start(self) -> None:
         with open(self.place / "cloud.err", "a") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "pml", "cloud", "--folder", str(self.folder), "--port", "0", "--json"]
-                + [*self.options],
+                [sys.executable, "-m", "pml", "cloud", *self.options],
                 cwd=self.place,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
@@ -101,11 +122,39 @@ class Cloud:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "HOME": str(self.place), "PML_HOME": str(self.place / ".pml"), "PML_LOG": "debug"}
+        home = self.place / ".pml"
+        return {**bare_environment(self.place), "PML_HOME": str(home), "PML_LOG": "debug"}
 
     @property
-    def log(self) -> str:
-        return (self.place / "cloud.err").read_text()
+    def calls(self) -> int:
+        """How often it was asked to run something."""
+        return (self.place / "cloud.err").read_text().count("POST /mcp/tools/call")
+
+    def rule(self, **lists: Sequence[str]) -> None:
+        """Give it these rules, and the ledger."""
+        home = self.place / ".pml"
+        home.mkdir(mode=0o700, exist_ok=True)
+        permissions = {"allow": [], "deny": [], "ask": ["*"], **lists}
+        (home / "config.json").write_text(json.dumps({"permissions": permissions, "mcpServers": SERVERS}))
+
+    def pml(self, *argv: str) -> Ran:
+        """Run a command as the cloud's operator."""
+        ran = subprocess.run(
+            [sys.executable, "-m", "pml", *argv],
+            cwd=self.place,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=CLOUD_S,
+        )
+        return Ran(code=ran.returncode, out=ran.stdout, err=ran.stderr)
+
+    def key(self) -> str:
+        """Return a key for somebody who may have tools run."""
+        ran = self.pml("token", "create", "--role", "session", "--name", "bob", "--json")
+        assert ran.code == 0, ran.err
+        return ran.json["token"]
 
     def stop(self) -> None:
         if self._process is not None:
@@ -118,7 +167,8 @@ class Cloud:
 def cloud_of(folder: Path, place: Path, *options: str) -> Generator[Cloud]:
     """Serve the folder until the end, or until the test stops it."""
     place.mkdir(mode=0o700, exist_ok=True)
-    cloud = Cloud(folder=folder, place=place, options=options)
+    given = ("--folder", str(folder), "--port", "0", "--json")
+    cloud = Cloud(place=place, options=(*given, *options))
     cloud.start()
     try:
         yield cloud

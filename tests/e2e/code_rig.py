@@ -126,6 +126,11 @@ class Books:
         ran = self.workspace.pml("approvals", "deny", approval["id"], *options)
         assert ran.code == 0, ran.err
 
+    def keep_secret(self, name: str, value: str) -> None:
+        """Store a secret, as typed by a person."""
+        argv = [sys.executable, "-m", "pml", "secrets", "set", name]
+        subprocess.run(argv, input=f"{value}\n", text=True, capture_output=True, timeout=LOOK_S, check=True)
+
     def gateway_pid(self) -> int:
         """The process of the one gateway that an agent here has started."""
         sessions = self.workspace.pml("sessions", "list", "--json").json["sessions"]
@@ -162,7 +167,7 @@ class Question:
     headline: str
     text: str
     workflow_id: str
-    run_id: str
+    run_id: str | None  # of the code that asks, if it is code
 
     @property
     def go_on(self) -> dict[str, object]:
@@ -177,7 +182,7 @@ def question(shown: str) -> Question:
     headline, _, text = told["description"].partition("\n")
     assert told["workflow_id"] in text
     return Question(
-        headline=headline, text=text, workflow_id=context["workflow_id"], run_id=context["run_id"]
+        headline=headline, text=text, workflow_id=context["workflow_id"], run_id=context.get("run_id")
     )
 
 

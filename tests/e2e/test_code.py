@@ -1,5 +1,6 @@
 """Code handed over with `execute`, by real clients: it waits at exactly the call that is asked about."""
 
+import json
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -33,8 +34,6 @@ from tests.e2e.messages_api import Conversation, Use, scripted
 from tests.e2e.workspaces import Workspace
 from tests.promises import promise
 
-ERAS = (PYTHON, PYTHON_LEGACY)
-every_era = pytest.mark.parametrize("kind", ERAS, ids=lambda kind: kind.name)
 mixed = pytest.mark.parametrize(("language", "kind"), [("typescript", PYTHON), ("python", PYTHON_LEGACY)])
 every_language = pytest.mark.parametrize("language", LANGUAGES)
 
@@ -118,10 +117,9 @@ def test_what_ran_before_the_gateway_was_killed_does_not_run_again_in_the_next(
 
 
 @promise("run:resumes-in-place")
-@every_language
-def test_what_ran_before_the_hub_was_killed_does_not_run_again_in_the_next(room: Room, language: str) -> None:
+def test_what_ran_before_the_hub_was_killed_does_not_run_again_in_the_next(room: Room) -> None:
     room.settle({"permissions": RULES, "mcpServers": SERVERS})
-    word = f"{language}-task"
+    word = "interrupted-task"
 
     def person_allows(conversation: Conversation) -> Use:
         asked = room.question()
@@ -131,12 +129,32 @@ def test_what_ran_before_the_hub_was_killed_does_not_run_again_in_the_next(room:
         room.hub.start()
         return plexus("execute", **question(conversation.results[-1]).go_on)
 
-    room.hub.api.also(word, plexus("execute", **three_calls(language)), person_allows)
+    room.hub.api.also(word, plexus("execute", **three_calls("typescript")), person_allows)
     server = room.over_http(room.hub.token("session", cwd=room.path))
     with room.connected(f"do the {word}", server, "--allowedTools", "mcp__plexus") as agent:
         assert agent.finish().code == 0
     asked, ran = room.hub.api.results_of(word)
     assert question(asked).headline == ASKS
+    assert value_of(ran) == RETURNED
+    assert effects(room.path) == DONE
+
+
+@promise("run:resumes-in-place")
+def test_an_agent_that_calls_again_when_the_hub_was_killed_repeats_nothing(room: Room) -> None:
+    """A launched agent waits within its call: it never sees a workflow, and can only call again."""
+    room.settle({"permissions": RULES, "mcpServers": SERVERS})
+    word = "waiting-task"
+    code = plexus("execute", **three_calls("python"))
+    room.hub.api.also(word, code, code)
+    with room.launched(f"do the {word}") as agent:
+        [asked] = room.waited()
+        room.hub.kill()
+        assert effects(room.path) == DONE[:1]
+        room.allow(asked)
+        room.hub.start()
+        assert agent.finish().code == 0
+    lost, ran = room.hub.api.results_of(word)
+    assert "the connection was lost" in lost
     assert value_of(ran) == RETURNED
     assert effects(room.path) == DONE
 
@@ -157,8 +175,7 @@ async def test_code_that_waits_outlives_its_client_and_goes_on_from_another(
     assert books.effects == DONE
 
 
-@every_era
-@every_language
+@mixed
 async def test_the_form_of_a_call_that_code_makes_is_answered_within_the_one_call_of_the_code(
     books: Books, language: str, kind: Kind
 ) -> None:
@@ -219,3 +236,15 @@ async def test_calls_that_code_makes_at_once_are_asked_at_once_and_each_runs_onc
         ran = await call(client, "execute", asked.go_on)
     assert value_of(shown(ran)) == ["pay rent: done", "pay gas: done"]
     assert sorted(books.effects) == ["pay gas", "pay rent"]
+
+
+@every_language
+def test_the_same_command_line_goes_on_where_its_code_waits(books: Books, language: str) -> None:
+    command = ("call", "pml:execute", json.dumps(three_calls(language)))
+    for _ in range(2):
+        assert books.workspace.pml(*command).code == 4
+        assert books.effects == DONE[:1]
+    books.workspace.allow()
+    ran = books.workspace.pml(*command)
+    assert (ran.code, ran.json) == (0, RETURNED)
+    assert books.effects == DONE

@@ -2,20 +2,15 @@
 
 import json
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-
 from tests.commands import Ran, run_process
-from tests.e2e.installed import Server, bare_environment, gateway, network_settings
+from tests.e2e.installed import Server, gateway
 
-INSTALL_S: Final = 300.0  # only ever reached by a network that hangs
 QUESTION_S: Final = 30.0  # only ever reached when nothing is asked at all
 
 # What `memory:create_entities`, the tool that asks, is called with; `Workspace.remembered` tells if it ran.
@@ -86,26 +81,6 @@ class Workspace:
         [approval] = self.pending()
         ran = self.pml("approvals", "allow", approval["id"])
         assert ran.code == 0, ran.err
-
-
-def install_time(place: Path) -> Path:
-    """Return a home of PML in which the server `time` of the catalog is installed, as a rule allowed."""
-    home = place / ".pml"
-    home.mkdir(mode=0o700)
-    (home / "config.json").write_text(json.dumps({"permissions": {"allow": ["time:*"]}}))
-    ran = subprocess.run(
-        [sys.executable, "-m", "pml", "call", "time:get_current_time", '{"timezone": "UTC"}'],
-        cwd=place,
-        env={**bare_environment(place), **network_settings(), "PML_HOME": str(home)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=INSTALL_S,
-    )
-    if "check the network" in ran.stderr:
-        pytest.skip(f"needs a Python package index, which cannot be reached: {ran.stderr}")
-    assert ran.returncode == 0, ran.stderr
-    return home
 
 
 def take_time(workspace: Workspace, installed: Path) -> None:

@@ -28,6 +28,7 @@ from pml.sandbox.monty_limits import MontyLimits
 NOW = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
 CONDITIONS = Conditions(seed=bytes(range(32)), at_ms=NOW)
 WAIT_S = 30.0  # nothing in these tests takes a second; a machine under load does
+CLOSE_S = 15.0  # less than a turn may take: closing does not wait for one
 
 Answered: TypeAlias = "Json | Fault"
 Answer: TypeAlias = "Callable[[Request], Answered]"
@@ -40,7 +41,8 @@ async def sandbox_in(home: Path, limits: MontyLimits | None = None) -> AsyncGene
         async with asyncio.timeout(WAIT_S):
             yield sandbox
     finally:
-        await sandbox.close()
+        async with asyncio.timeout(CLOSE_S):
+            await sandbox.close()
 
 
 def program(code: str, *, args: Json = None, export: str | None = None) -> Program:

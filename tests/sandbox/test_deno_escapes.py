@@ -355,7 +355,8 @@ async def test_even_code_with_all_of_the_runtime_may_do_nothing(
     kind: str, around: Surroundings, tmp_path: Path
 ) -> None:
     limits = Limits(turn_s=60, memory_mb=4096)  # else a worker has no room
-    script = tmp_path / "hostile.js"
+    script = tmp_path / "scripts" / "hostile.js"
+    script.parent.mkdir()
     script.write_text(HOSTILE.replace("ARGS", json.dumps(around.told())))
     process = await start(Recipe(deno=find_deno(), bwrap=find_box(kind), script=script, limits=limits))
     try:

@@ -238,9 +238,7 @@ class Library(Warehouse):
         return await self.take_up(attempt.run_id, asking=asked)
 
     async def take_up(self, run_id: str, *, asking: FakeAsking | None = None) -> Json:
-        return value_in(
-            await go_on(self.gate, run_id, asking or FakeAsking(has_form=True), on_progress=None)
-        )
+        return value_in(await go_on(self.gate, run_id, asking or FakeAsking(has_form=True), on_progress=None))
 
     async def allow(self, record: Approval) -> None:
         await self.office.allow(record)

@@ -144,7 +144,7 @@ async def test_while_another_process_reads_the_end_of_a_run_waits_for_nobody_and
 @pytest.mark.parametrize(
     ("query", "values", "index"),
     [
-        ("waiting_code_runs", ("ana", "execute"), "code_runs_waiting"),
+        ("code_runs_begun_with", ("ana", "execute"), "code_runs_begun"),
         ("owners_of_code_runs", (), "code_runs_owned"),
         ("same_question", ("s", "u", "tool_call", "d", None), "approvals_one_question"),
         ("over_code_runs", (0, "[]"), "approvals_of_run"),

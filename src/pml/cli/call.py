@@ -106,23 +106,15 @@ async def _result(
 ) -> tuple[str, bytes]:
     """Return the server and the result; code that the same call left waiting goes on."""
     from pml.core.memory import EXECUTE
-    from pml.service.calls import call_tool
-    from pml.service.executing import execute, go_on, waiting_run
+    from pml.service.executing import run_or_call
     from pml.service.gate import Attempt
-    from pml.service.own_tools import admit_own
 
-    is_own = name in (EXECUTE, "execute")
-    if is_own:
+    if name in (EXECUTE, "execute"):
         attempt = Attempt(tool=parse_tool(EXECUTE), arguments=arguments, offered=False)
     else:
         attempt = await _attempt(gate, name, arguments)
-    server = attempt.tool.namespace or ""
-    if left := await waiting_run(gate, attempt):
-        return server, await go_on(gate, left, asking, on_progress=None)
-    if is_own:
-        attempt = await admit_own(gate, attempt, asking, None)
-        return server, await execute(gate, attempt, asking, on_progress=None)
-    return server, await call_tool(gate, attempt, asking, told=told)
+    result = await run_or_call(gate, attempt, asking, on_progress=None, told=told)
+    return attempt.tool.namespace or "", result
 
 
 def _refuse_two_words(tool: str, arguments: str) -> None:

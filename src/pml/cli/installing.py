@@ -118,6 +118,7 @@ class _Installing:
                 await self._install(found, tool, dependency)
 
     async def _find(self, name: str, tool: ToolName, *, is_tool: bool) -> Found:
+        from pml.service.gate import Attempt
         from pml.service.loading import find
 
         _refuse_configured(self._policy, tool.namespace or "")
@@ -125,7 +126,7 @@ class _Installing:
         policy = self._policy
         if not is_tool:  # a server by its own name, and no capability that is called like the stand-in action
             policy = replace(policy, settings=replace(settings, registry_prefix=None))
-        found = await find(self._loader, policy, tool)
+        found = await find(self._loader, policy, Attempt(tool=tool, arguments={}, offered=False))
         if found is None:
             where = "in the catalog" if settings.registry is None else "in the catalog or in the registry"
             raise NotFound(f"no server {quote(name)} {where}", hint="`pml catalog list` shows the catalog")

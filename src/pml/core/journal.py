@@ -110,8 +110,8 @@ class Journals(Protocol):
         """Forget the run, all that it called, and the runs within it."""
         ...
 
-    async def waiting(self, principal: str, tool: str) -> Sequence[CodeRun]:
-        """Return the runs that a client started with this tool and that nobody has, the newest first."""
+    async def begun_with(self, principal: str, tool: str) -> Sequence[CodeRun]:
+        """Return the runs that clients of the principal started with this tool, the newest first."""
         ...
 
     async def owners(self) -> Sequence[OwnerId]:
@@ -122,6 +122,6 @@ class Journals(Protocol):
         """Forget what clients started, that nobody alive has and no question is open for; return how many.
 
         The runs within go with them. Those not started before `older_than` stay: their question may not
-        be stored yet. So do those that a no, or an unknown outcome, may still be told to.
+        be stored yet. So do those that an answer may still bring on.
         """
         ...

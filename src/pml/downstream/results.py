@@ -121,8 +121,9 @@ def refusal_result(error: PmlError) -> JsonObject | None:
     if found is None:
         return None
     code, message = found
-    hint = _ADVICE.get(code, error.hint)
-    detail: dict[str, Json] = {"code": code, "message": message, "retry": code in _AGAIN}
+    is_code = isinstance(error, CodeFailed)  # which has done things, whatever it failed at
+    hint = (error.hint or _AFTER_CODE) if is_code else _ADVICE.get(code, error.hint)
+    detail: dict[str, Json] = {"code": code, "message": message, "retry": code in _AGAIN and not is_code}
     lines = [message]
     if isinstance(error, IntegrityFailed):
         detail |= {"expected": error.expected, "got": error.got}
@@ -145,8 +146,8 @@ def refusal_result(error: PmlError) -> JsonObject | None:
     }
 
 
+_AFTER_CODE: Final = "What the code did before has happened. Running it again would do it again."
 _ADVICE: Final[Mapping[str, str]] = {
-    "run_diverged": "What the code did before it waited has happened. Let the user look before it runs anew.",
     "TOOL_DENIED": "Nothing has run. Do not retry, and do not look for another way to do the same.",
     "dependency_refused": "Nothing has run. Do not retry; ask the user how to go on.",
     "user_denied": "Nothing has run. Do not retry; ask the user how to go on.",

@@ -167,7 +167,7 @@ class Supervision:
     async def _own(self, wire: str, input: JsonObject) -> Permit:
         """Let a tool of this gateway through: the gateway itself asks for it, unless a rule denies it."""
         own = self.tool(wire)
-        if own is None and wire in ("call", "discover"):
+        if own is None and wire in ("call", "discover", "execute"):
             own = ToolName(namespace="pml", action=wire)
         attempt = (
             await self._catalog.resolve(wire, input)

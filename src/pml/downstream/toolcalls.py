@@ -28,8 +28,7 @@ from pml.downstream.results import approval_result, refusal_result
 from pml.downstream.seals import Seals
 from pml.downstream.supervision import LAUNCH, Supervision, refused
 from pml.service.approvals import get
-from pml.service.calls import call_tool
-from pml.service.executing import Progressing, execute, go_on
+from pml.service.executing import is_server, run_or_call
 from pml.service.gate import Attempt, Gate, Paused
 from pml.service.own_tools import admit_own, refuse_denied_call
 from pml.service.policy import current_policy
@@ -131,33 +130,21 @@ class ToolCalls:
                 return stamp(msgspec.json.encode(answer), era)
             if attempt.tool == CALL:
                 attempt = await self._called(await admit_own(self._gate, attempt, asker, settled))
-            elif attempt.tool == RUN and attempt.run_id is None:
-                attempt = await admit_own(self._gate, attempt, asker, settled)
             if era.is_modern and era.has_form:
                 return await self._work(exchange, era, asked, asker, attempt, settled)
             with self._relay.serving(self._server(attempt), exchange):
-                result = await self._run(attempt, asker, settled, exchange.listener)
+                result = await run_or_call(
+                    self._gate, attempt, asker, settled=settled, on_progress=exchange.listener
+                )
             return stamp(result, era)
         except FormNeeded as exc:
             attempt = attempt if exc.run_id is None else msgspec.structs.replace(attempt, run_id=exc.run_id)
             return self._form(exc.record, attempt, asked, era)
 
-    async def _run(
-        self, attempt: Attempt, asker: Asker, settled: Approval | None, on_progress: Progressing
-    ) -> bytes:
-        """Return the result of a tool, or of code; code that waited goes on."""
-        if attempt.run_id is not None:
-            return await go_on(self._gate, attempt.run_id, asker, on_progress=on_progress)
-        if attempt.tool == RUN:
-            return await execute(self._gate, attempt, asker, on_progress=on_progress)
-        return await call_tool(self._gate, attempt, asker, settled=settled, on_progress=on_progress)
-
     def _server(self, attempt: Attempt) -> str | None:
         """Return the server that works on the call, None where that is for code to say."""
         name = attempt.tool.namespace
-        policy = self._gate.desk.policies.get(self._gate.session.workspace)
-        is_server = name in self._gate.loaded or (policy is not None and name in policy.settings.servers)
-        return name if is_server and attempt.run_id is None else None
+        return name if is_server(self._gate, name) and attempt.run_id is None else None
 
     def _form(self, record: Approval, attempt: Attempt, asked: Asked, era: Era) -> bytes:
         """Return the form; the call goes on from here, whatever was settled on the way to it."""
@@ -183,6 +170,8 @@ class ToolCalls:
         if not isinstance(name, str) or not name:
             raise Invalid("`call` needs `tool`, as `namespace:action`", hint="`discover` lists what there is")
         attempt = await self._catalog.resolve(name, _inner(call.arguments))
+        if attempt.tool.namespace == CALL.namespace:
+            raise Invalid(f"`{attempt.tool}` is PML's own: call `{attempt.tool.action}`")
         if attempt.offered:
             wire = self._catalog.wire(attempt.tool)
             raise Invalid(
@@ -263,7 +252,9 @@ class ToolCalls:
     ) -> bytes:
         """Run the call so that it can outlive this round: its server may have a question for the client."""
         work = Work(self._server(attempt), exchange)
-        running = self._spawn(self._run(attempt, asker, settled, work.progress))
+        running = self._spawn(
+            run_or_call(self._gate, attempt, asker, settled=settled, on_progress=work.progress)
+        )
         self._relay.working.append(work)
         running.add_done_callback(lambda _: self._relay.working.remove(work))
         return await self._until_asked(work, running, asked, era)

@@ -1,11 +1,13 @@
 """The registry client: finds what offers a tool, by URL or in a folder, and brings its code, verified.
 
-An answer counts only if it is sound and about what was asked for. What is done with it, and whether a rule
-or a person allows that, is not known here.
+An answer counts only if it is sound and about what was asked for. What a folder has now counts; while the
+whole folder is not there, what was used of it does, as of a URL that is out of reach. What is done with it,
+and whether a rule or a person allows that, is not known here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from pml.core.capability import CapabilityMetadata
 from pml.core.errors import IntegrityFailed, Invalid, NotFound, Unavailable
@@ -17,11 +19,13 @@ from pml.core.text import quote
 from pml.registry.addresses import registry_url
 from pml.registry.cache import Key
 from pml.registry.entries import EntryName, Form, MetadataReader, code_form, names_of
-from pml.registry.folder import RegistryFolder
+from pml.registry.folder import FolderGone, RegistryFolder
 from pml.registry.listing import Listing
 from pml.registry.lookups import ABSENT_S, FRESH_S, Lookups, Question, Say
 from pml.registry.pins import CodePins
 from pml.registry.web import Patience
+
+T = TypeVar("T")
 
 
 class RegistryClient:
@@ -75,9 +79,9 @@ class RegistryClient:
     def known(self, registry: str) -> Sequence[Found]:
         """Return what is known of the registry without a request, by name. Raises: Invalid for its URL."""
         spelt = _spelt(registry)
-        if _is_folder(spelt):
+        if _is_folder(spelt) and RegistryFolder(Path(spelt)).is_there():
             return self._listing.folder(Path(spelt))
-        return tuple(Found(metadata=each.metadata, source=registry) for each in self._listing.url(spelt))
+        return tuple(Found(metadata=each.metadata, source=registry) for each in self._listing.kept(spelt))
 
     async def _metadata(
         self, name: EntryName, registry: str, *, last: EntryName
@@ -85,12 +89,21 @@ class RegistryClient:
         def read(body: bytes) -> CapabilityMetadata:
             return self._reader.read(body, name, source=registry)
 
-        if _is_folder(registry):
-            body = RegistryFolder(Path(registry)).read(name, Form.METADATA)
-            return None if body is None else read(body)
         key = _metadata_key(registry, name)
+        if _is_folder(registry):
+            return self._from_folder(key, read)
         question = Question(key=key, url=_entry_url(key), read=read, absent_s=lambda: self._miss_s(key, last))
         return await self._lookups.answer(question)
+
+    def _from_folder(self, key: Key, read: Callable[[bytes], T]) -> T | None:
+        """Return what the folder has now, and keep it; while it is not there, what was kept last."""
+        try:
+            body = RegistryFolder(Path(key.registry)).read(key.name, key.form)
+        except FolderGone as exc:
+            return self._lookups.recall(key, read, failure=exc)
+        value = None if body is None else read(body)
+        self._lookups.keep(key, body)
+        return value
 
     def _miss_s(self, key: Key, last: EntryName) -> float:
         """Return how long a miss is believed: as long as a hit, where a hit on the last name stands in."""
@@ -99,17 +112,20 @@ class RegistryClient:
 
     async def _code(self, metadata: CapabilityMetadata, registry: str, form: Form) -> bytes | None:
         name = EntryName(str(metadata.fqdn))
-        if _is_folder(registry):
-            code = RegistryFolder(Path(registry)).read(name, form)
-            return None if code is None else self._verified(code, metadata, registry)
         key = Key(registry=registry, name=name, form=form)
         is_settled = metadata.code_integrity is not None
         if not is_settled and not self._pins.has(registry=registry, fqdn=name):
             self._lookups.forget(key)  # its pin was removed for the sake of other code than what is kept
+
+        def read(body: bytes) -> bytes:
+            return self._verified(body, metadata, registry)
+
+        if _is_folder(registry):
+            return self._from_folder(key, read)
         question = Question(
             key=key,
             url=_entry_url(key) if metadata.code_url is None else _code_url(registry, metadata.code_url),
-            read=lambda body: self._verified(body, metadata, registry),
+            read=read,
             is_settled=is_settled,
         )
         try:

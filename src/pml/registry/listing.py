@@ -1,4 +1,4 @@
-"""All that is known of registries without a request: a folder's sound entries, and a URL's from the cache.
+"""All that is known of registries without a request: a folder's sound entries, else what the cache has of it.
 
 Cheap to ask for often: a file that is as it was is not read again. What is not sound is not listed; whoever
 looks it up by its name is told why.
@@ -43,8 +43,8 @@ class Listing:
         """Return the sound entries of a registry folder, by name; none where it cannot be read."""
         return _ranked(self._entries(path, lambda stem: self._in_folder(path, stem)))
 
-    def url(self, registry: str) -> Sequence[Found]:
-        """Return what the registry is known to have had, by name."""
+    def kept(self, registry: str) -> Sequence[Found]:
+        """Return what the registry, by its URL or folder, is known to have had, by name."""
         entries = self._entries(self._cache.place, self._in_cache)
         return _ranked([entry for entry in entries if entry.found.source == registry])
 

@@ -1,7 +1,8 @@
-"""Questions to registries by URL, answered from the cache where it will do.
+"""Questions to registries by URL, answered from the cache where it will do; and what folders had, kept there.
 
 Fresh: no request. Stale: asked again, by ETag. Out of reach: what was answered last, with one warning. Those
 who ask for one thing at once share one request. What an answer means is the asker's: it gives the reading.
+Folders are read elsewhere: what was read is kept here, and recalled while a folder is not there.
 """
 
 import asyncio
@@ -60,6 +61,7 @@ class Lookups:
         self._debug = debug
         self._patience = patience
         self._cache = Cache(home, debug=debug)
+        self._kept: dict[Key, tuple[str, datetime]] = {}
         self._asking: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
         self._down: dict[str | Key, tuple[datetime, Unavailable]] = {}
         self._has_warned = False
@@ -69,17 +71,39 @@ class Lookups:
 
         Raises: Unavailable if it cannot be asked and nothing is known; what `read` raises.
         """
-        known = self._known(question)
+        known = self._known(question.key, question.read)
         if known is not None and self._is_fresh(question, known):
             self._tell("hit", question.key)
             return known.value
         lock = self._asking.setdefault(question.key, asyncio.Lock())
         async with lock:
-            known = self._known(question)  # whoever had the lock may have asked
+            known = self._known(question.key, question.read)  # whoever had the lock may have asked
             if known is not None and self._is_fresh(question, known):
                 self._tell("hit", question.key)
                 return known.value
             return await self._ask(question, known)
+
+    def keep(self, key: Key, body: bytes | None) -> None:
+        """Keep what a folder has now, None for no such entry. Nothing is written if that is kept already."""
+        sha256 = None if body is None else hashlib.sha256(body).hexdigest()
+        now = self._clock.now()
+        kept, seen_at = self._kept.get(key, (None, now))
+        if kept is not None and kept == sha256 and 0 <= (now - seen_at).total_seconds() < FRESH_S:
+            return
+        loaded = self._cache.load(key)
+        if loaded is None or loaded[0].sha256 != sha256:
+            self._cache.store(Answered(key=key, fetched_at=now, etag=None, sha256=sha256), body or b"")
+        if sha256 is None:
+            self._kept.pop(key, None)
+        else:
+            self._kept[key] = (sha256, now)  # looked at again in an hour: others may empty the cache
+
+    def recall(self, key: Key, read: Callable[[bytes], T], *, failure: Unavailable) -> T:
+        """Return what was kept of a folder that is not there, with one warning.
+
+        Raises: Unavailable, as `failure` has it, if nothing was, or nothing that `read` takes.
+        """
+        return self._stand_in(key, self._known(key, read), failure)
 
     def has(self, key: Key) -> bool:
         """Tell whether the registry is known to have had this entry."""
@@ -91,20 +115,21 @@ class Lookups:
         return self._cache
 
     def forget(self, key: Key) -> None:
-        """Make the next question about `key` a request."""
+        """Make the next question about `key` a request, and what is kept for it nothing."""
+        self._kept.pop(key, None)
         self._cache.forget(key)
 
-    def _known(self, question: Question[T]) -> _Known[T] | None:
-        loaded = self._cache.load(question.key)
+    def _known(self, key: Key, read: Callable[[bytes], T]) -> _Known[T] | None:
+        loaded = self._cache.load(key)
         if loaded is None:
             return None
         answered, body = loaded
         if answered.sha256 is None:
             return _Known(answered=answered, value=None)
         try:
-            return _Known(answered=answered, value=question.read(body))
+            return _Known(answered=answered, value=read(body))
         except PmlError:  # kept by another version, or no longer what the metadata names
-            self.forget(question.key)
+            self.forget(key)
             return None
 
     def _is_fresh(self, question: Question[T], known: _Known[T]) -> bool:

@@ -43,7 +43,7 @@ _BOX: Final = (
 
 def script(name: str) -> Path:
     """Return the path of a script of this package."""
-    return Path(str(files("pml.sandbox").joinpath(name)))
+    return Path(str(files("pml.sandbox").joinpath("scripts", name)))
 
 
 def command(deno: str, script_path: str, *, heap_mb: int) -> tuple[str, ...]:
@@ -54,25 +54,19 @@ def command(deno: str, script_path: str, *, heap_mb: int) -> tuple[str, ...]:
 
 
 def boxed(bwrap: str, deno: str, script_path: Path, *, heap_mb: int, info_fd: int) -> tuple[str, ...]:
-    """Return the words that do so in a box: libraries, Deno and the script, no network, no other process."""
+    """Return the words that do so in a box: libraries, Deno and the scripts, no network, no other process."""
     shown: list[str] = []
     for path in _LIBRARIES:
         if os.path.islink(path):
             shown += ("--symlink", os.readlink(path), path)
         elif os.path.isdir(path):
             shown += ("--ro-bind", path, path)
+    scripts = os.path.realpath(script_path.parent)
     return (
         *(bwrap, *_BOX, "--info-fd", str(info_fd), *shown),
-        *(
-            "--ro-bind",
-            os.path.realpath(deno),
-            "/deno",
-            "--ro-bind",
-            os.path.realpath(script_path),
-            "/script.js",
-        ),
+        *("--ro-bind", os.path.realpath(deno), "/deno", "--ro-bind", scripts, "/scripts"),
         *("--dev", "/dev", "--proc", "/proc", "--remount-ro", "/", "--chdir", "/", "--"),
-        *command("/deno", "/script.js", heap_mb=heap_mb),
+        *command("/deno", f"/scripts/{script_path.name}", heap_mb=heap_mb),
     )
 
 

@@ -62,7 +62,11 @@ class MontyWorkers:
             os_policy={"datetime": "call_host", "sleep": "call_host", "random_start": "call_host"},
         )
         try:
-            return session.__enter__()
+            session.__enter__()
+            # An answer, so that it can be killed from now on: a box that is killed while it is made does not
+            # take with it what it has started.
+            session.dump()
+            return session
         except (MontyError, RuntimeError, OSError) as exc:
             raise Unavailable(f"no process of the Python sandbox could be had: {exc}") from exc
 
@@ -169,8 +173,11 @@ class MontyWorker:
             self._process.kill()
 
     def _entered(self) -> "MontySession":
+        """Raises: Unavailable, also if it is killed before anything ran."""
         self._session = self._workers.session()
-        self._process.found(self._session.worker_pid)
+        if not self._process.found(self._session.worker_pid):
+            self._left()
+            raise Unavailable("the run was ended before it began")
         return self._session
 
     def _told(self, turn: Turn) -> Turn:
@@ -195,14 +202,14 @@ class _Process:
         self._descriptor: int | None = None
         self._is_killed = False
 
-    def found(self, pid: int | None) -> None:
+    def found(self, pid: int | None) -> bool:
+        """Take the process; tell whether it is still wanted."""
         with self._lock:
             self._pid = pid
             if sys.platform == "linux" and pid is not None:
                 with suppress(OSError):  # it has died already
                     self._descriptor = os.pidfd_open(pid)
-            if self._is_killed:
-                self._end()
+            return not self._is_killed
 
     def kill(self) -> None:
         with self._lock:

@@ -36,7 +36,8 @@ async def answer_in_run(desk: Desk, question: Question) -> Approval | None:
     )
     found = await desk.store.approvals.page(query)
     now = desk.clock.now()
-    same = [record for record in found if record.subject is question.subject]
+    asked = (question.subject, question.tool_use_id)
+    same = [record for record in found if (record.subject, record.tool_use_id) == asked]
     return next((it for it in same if it.status is State.DENIED or now < it.expires_at), None)
 
 

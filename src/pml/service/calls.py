@@ -44,7 +44,7 @@ from pml.service.readiness import (
     untrusted,
 )
 from pml.service.running import Admitted, Hearing, Ran, run_admitted
-from pml.service.settling import answers, settle, settle_trust
+from pml.service.settling import UNKNOWN, answers, of_run, settle, settle_trust
 
 # Trust, each install, its variables, start and pin take one each; what changes more often is not relied on.
 _TRIES: Final = 128
@@ -292,7 +292,7 @@ def _why_allowed(judged: Judged, attempt: Attempt) -> str:
 
 def _why_asked(judged: Judged, attempt: Attempt, needs: Needs) -> MatchedRule | None:
     if attempt.inner is not None and attempt.inner.is_unknown:
-        return MatchedRule(verdict="unknown", entry="it was begun before, and nobody knows whether it ran")
+        return MatchedRule(verdict=UNKNOWN, entry="it was begun before, and nobody knows whether it ran")
     return why_needs(judged, needs)
 
 
@@ -317,15 +317,15 @@ def _question(
         reserved=judged.reserved or is_unknown,
         also=needs.asks,
     )
-    return Question(
+    question = Question(
         session=gate.session,
         tool=tool,
         arguments=attempt.arguments,
         definition=manifest.definitions.get(attempt.tool.action),
         artefact=target.digest,
         deciders=may_decide,
-        run_id=None if attempt.inner is None else attempt.inner.root,
     )
+    return question if attempt.inner is None else of_run(question, attempt.inner)
 
 
 def _check_tool(manifest: Manifest, attempt: Attempt) -> None:

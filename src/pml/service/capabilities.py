@@ -17,7 +17,7 @@ from pml.core.approvals import MatchedRule
 from pml.core.capability import CapabilityMetadata, CapabilityType, Routing, metadata_json, parse_metadata
 from pml.core.cloud import KEY
 from pml.core.digest import digest
-from pml.core.errors import Invalid, NotFound, ToolDenied, ToolFailed, Unavailable
+from pml.core.errors import Changed, Invalid, NotFound, ToolDenied, ToolFailed, Unavailable
 from pml.core.journal import CodeRun
 from pml.core.loading import Found
 from pml.core.manifests import Manifest
@@ -166,13 +166,17 @@ def why_needs(judged: Judged, needs: Needs) -> MatchedRule | None:
 
 
 async def is_under_way(gate: Gate, attempt: Attempt, coded: Coded) -> CodeRun | None:
-    """Return the run of a capability that another one called before the pause: it was admitted then."""
+    """Return the run of a capability that another one called before the pause: it was admitted then.
+
+    Raises: Changed if it has other code now.
+    """
     inner = attempt.inner
     if inner is None or not inner.resumed:
         return None
     run = await gate.desk.store.journals.get(_nested_id(attempt))
-    same = run is not None and (run.tool, run.artefact) == (str(attempt.tool), coded.digest)
-    return run if same else None
+    if run is not None and run.artefact != coded.digest:
+        raise Changed(f"`{attempt.tool}` was changed while its code waited", hint="run it anew")
+    return run
 
 
 async def run_capability(

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from pml.core.approvals import State
 from pml.core.digest import digest
-from pml.core.errors import CodeFailed, NotFound, PmlError, ServerRefused
-from pml.core.journal import CodeRun, Step
+from pml.core.errors import CodeFailed, Conflict, NotFound, PmlError, ServerRefused
+from pml.core.journal import CodeRun, Kept, Step
 from pml.core.loading import Found
 from pml.core.names import ToolName
 from pml.core.ports import ApprovalQuery, PausedCall
@@ -28,8 +28,7 @@ from pml.service.desk import Desk
 from pml.service.gate import Attempt, Gate, Inner, Suspended
 from pml.service.workshop import Live, Workshop
 
-IN_FLIGHT: Final = 16  # calls of one run that are made at once; the others wait their turn
-ASKED: Final = 8  # questions of one run that are left open at once; more would wear the person out
+IN_FLIGHT: Final = 8  # calls of one run that are made at once, or wait for an answer: each may ask
 MAX_RESULT: Final = 10 * 1024 * 1024  # of one call, as the code gets it
 _SLEEP: Final = "sleep"
 _OPEN: Final = frozenset({State.PENDING, State.ALLOWED})
@@ -69,7 +68,7 @@ class Outcome:
 async def run_code(scene: Scene, run: CodeRun) -> Outcome:
     """Run the code to its end, from wherever it was left.
 
-    Raises: Suspended while it waits for an answer; CodeFailed; Conflict while it goes on elsewhere.
+    Raises: Suspended while it waits for an answer; CodeFailed, also while it goes on elsewhere.
     """
     live = await _take_up(scene, run)
     try:
@@ -85,23 +84,43 @@ async def run_code(scene: Scene, run: CodeRun) -> Outcome:
     return _outcome(live)
 
 
-async def give_up(gate: Gate, run_id: str) -> None:
-    """End a run that waits: nobody wants it any more, nor an answer to what it asked."""
+async def give_up(gate: Gate, run_id: str) -> bool:
+    """End a run that waits: nobody wants it any more, nor an answer to what it asked. False if it is over.
+
+    Raises: CodeFailed while it goes on.
+    """
+    if await _taken(gate.desk, run_id) is None:
+        return False
     if gate.workshop is not None:
         gate.workshop.drop(run_id)
     await gate.desk.store.journals.end(run_id)
     await _withdraw(gate.desk, run_id)
+    return True
+
+
+def is_left(desk: Desk, run: CodeRun) -> bool:
+    """Tell whether nobody has the run: it waits for an answer, or its process is gone."""
+    return run.owner is None or not (run.owner == desk.owners.me or desk.owners.alive(run.owner))
+
+
+async def _taken(desk: Desk, run_id: str) -> Kept | None:
+    """Take the run up; None if there is none. Raises: CodeFailed while it goes on."""
+    run = await desk.store.journals.get(run_id)
+    if run is None:
+        return None
+    dead = [run.owner] if run.owner is not None and is_left(desk, run) else []
+    try:
+        return await desk.store.journals.take(run_id, desk.owners.me, dead=dead)
+    except Conflict as exc:
+        raise CodeFailed(
+            "the code is running now", refusal="run_busy", hint="wait until it ends, or asks again"
+        ) from exc
 
 
 async def _take_up(scene: Scene, run: CodeRun) -> Live:
-    """Return the code, at its beginning or where it was left. Raises: Conflict, Unavailable."""
+    """Return the code, at its beginning or where it was left. Raises: CodeFailed, Unavailable."""
     desk = scene.gate.desk
-    kept = None
-    if scene.resumed:
-        stored = await desk.store.journals.get(run.id)
-        is_dead = stored is not None and stored.owner is not None and not _is_alive(desk, stored)
-        dead = (stored.owner,) if stored is not None and stored.owner is not None and is_dead else ()
-        kept = await desk.store.journals.take(run.id, desk.owners.me, dead=dead)
+    kept = await _taken(desk, run.id) if scene.resumed else None
     if kept is None and scene.resumed and run.id == run.root:
         raise NotFound("the code is over", hint="run it again")  # never from its start: it has had effects
     if kept is None:
@@ -109,16 +128,21 @@ async def _take_up(scene: Scene, run: CodeRun) -> Live:
     if live := scene.workshop.unpark(run.id, taken=kept.run.taken):
         live.run = kept.run
         return live
+    try:
+        return await _reopened(scene, kept)
+    except BaseException:  # also a caller who gave up: somebody may take it up later
+        dump, dumped = kept.dump, kept.dumped
+        await asyncio.shield(desk.store.journals.leave(run.id, dump=dump, dumped=dumped))
+        raise
+
+
+async def _reopened(scene: Scene, kept: Kept) -> Live:
     steps = {step.number: step for step in kept.steps}
-    sandbox = scene.workshop.sandbox(run.language)
+    sandbox = scene.workshop.sandbox(kept.run.language)
     execution = None if kept.dump is None else await sandbox.load(_program(kept.run), kept.dump)
     if execution is None:
         return await _opened(scene, kept.run, steps, is_stored=True)
     return Live(run=kept.run, execution=execution, is_stored=True, steps=steps, delivered=kept.dumped)
-
-
-def _is_alive(desk: Desk, run: CodeRun) -> bool:
-    return run.owner is not None and (run.owner == desk.owners.me or desk.owners.alive(run.owner))
 
 
 async def _opened(scene: Scene, run: CodeRun, steps: dict[int, Step], *, is_stored: bool) -> Live:
@@ -171,7 +195,7 @@ def _serve_more(
         return
     taken = {*serving.values(), *waiting}
     for number, request in sorted(live.open.items()):
-        if len(serving) >= IN_FLIGHT or len(waiting) >= ASKED:
+        if len(serving) + len(waiting) >= IN_FLIGHT:
             return
         if number not in taken:
             serving[asyncio.ensure_future(_serve(scene, live, request))] = number
@@ -302,7 +326,10 @@ def _diverged(live: Live, how: str) -> CodeFailed:
 
 async def _park(scene: Scene, live: Live) -> None:
     """Let go of code that waits: its state is kept, or its process for a while, and its journal."""
-    dump = None if live.ended is not None else await live.execution.dump()
+    dump = None
+    if live.ended is None:
+        with contextlib.suppress(PmlError):  # then it is replayed
+            dump = await live.execution.dump()
     await scene.gate.desk.store.journals.leave(live.run.id, dump=dump, dumped=live.delivered)
     if dump is None and live.ended is None:
         scene.workshop.park(live)

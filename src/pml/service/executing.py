@@ -3,32 +3,40 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from pml.core.approvals import Approval, State
 from pml.core.digest import digest
 from pml.core.errors import Invalid
 from pml.core.journal import CodeRun
+from pml.core.loading import Told
 from pml.core.memory import EXECUTE
 from pml.core.names import parse_tool
+from pml.core.ports import ApprovalQuery
 from pml.core.sandbox import Language
 from pml.core.text import quote
 from pml.core.values import JsonObject
-from pml.service.calls import as_progress, maker
+from pml.service.calls import as_progress, call_tool, maker
 from pml.service.capabilities import new_seed, result_of, scene_of
-from pml.service.coding import run_code
+from pml.service.coding import is_left, run_code
 from pml.service.gate import Asking, Attempt, Gate
-from pml.service.own_tools import refuse_denied_call
+from pml.service.own_tools import admit_own, refuse_denied_call
 from pml.service.running import progress_lines
 from pml.service.workflows import WorkflowGone
 
+_OVER: Final = (State.EXPIRED, State.CANCELLED)
 MAX_CODE: Final = 1024 * 1024  # characters; what is longer was not written for one use
 
 Progressing = Callable[[JsonObject], None] | None
 
 
-async def execute(gate: Gate, attempt: Attempt, asking: Asking, *, on_progress: Progressing) -> bytes:
+async def execute(
+    gate: Gate, attempt: Attempt, asking: Asking, *, settled: Approval | None = None, on_progress: Progressing
+) -> bytes:
     """Run the code that the client hands over, and return its value as an MCP result.
 
-    Raises: Invalid, CodeFailed, Suspended, Unavailable.
+    Raises: ToolDenied, NotApproved, Invalid, CodeFailed, Suspended, Unavailable.
     """
+    read_execute(attempt.arguments)
+    attempt = await admit_own(gate, attempt, asking, settled)
     language, code, args = read_execute(attempt.arguments)
     run_id = gate.desk.ids.new()
     run = CodeRun(
@@ -61,11 +69,52 @@ async def go_on(gate: Gate, run_id: str, asking: Asking, *, on_progress: Progres
     return await _run(gate, run, asking, on_progress, resumed=True)
 
 
-async def waiting_run(gate: Gate, attempt: Attempt) -> str | None:
-    """Return the run that the same call started and that waits, so that making it again goes on with it."""
-    asked = digest(attempt.arguments)
-    runs = await gate.desk.store.journals.waiting(gate.session.principal, str(attempt.tool))
-    return next((run.id for run in runs if digest(run.arguments) == asked), None)
+async def run_or_call(
+    gate: Gate,
+    attempt: Attempt,
+    asking: Asking,
+    *,
+    settled: Approval | None = None,
+    on_progress: Progressing,
+    told: Told | None = None,
+) -> bytes:
+    """Return the result of a tool, or of code. Code that waits, or was broken off, goes on.
+
+    So does it where the very call that started it is made again: what it did is not done twice.
+    Raises: as `call_tool`, `execute` and `go_on`.
+    """
+    run_id = attempt.run_id
+    if run_id is None and settled is None and _may_be_code(gate, attempt):
+        run_id = await _left_run(gate, attempt)
+    if run_id is not None:
+        return await go_on(gate, run_id, asking, on_progress=on_progress)
+    if str(attempt.tool) == EXECUTE:
+        return await execute(gate, attempt, asking, settled=settled, on_progress=on_progress)
+    return await call_tool(gate, attempt, asking, settled=settled, on_progress=on_progress, told=told)
+
+
+def _may_be_code(gate: Gate, attempt: Attempt) -> bool:
+    return attempt.is_tool and not is_server(gate, attempt.tool.namespace)
+
+
+def is_server(gate: Gate, namespace: str | None) -> bool:
+    """Tell whether the tools of the namespace are known to be a server's."""
+    policy = gate.desk.policies.get(gate.session.workspace)
+    return namespace in gate.loaded or (policy is not None and namespace in policy.settings.servers)
+
+
+async def _left_run(gate: Gate, attempt: Attempt) -> str | None:
+    """Return the run that the same call started and that nobody has, if it can still be gone on with."""
+    asked, now = digest(attempt.arguments), gate.desk.clock.now()
+    for run in await gate.desk.store.journals.begun_with(gate.session.principal, str(attempt.tool)):
+        if digest(run.arguments) != asked or not is_left(gate.desk, run):
+            continue
+        if run.owner is not None:
+            return run.id  # broken off
+        page = await gate.desk.store.approvals.page(ApprovalQuery(run_id=run.id))
+        if any(record.status not in _OVER and now < record.expires_at for record in page):
+            return run.id
+    return None
 
 
 async def _run(gate: Gate, run: CodeRun, asking: Asking, on_progress: Progressing, *, resumed: bool) -> bytes:

@@ -117,6 +117,11 @@ class Inner:
     resumed: bool = False
     is_unknown: bool = False  # it was begun before, and nobody knows whether it was made
 
+    @property
+    def step(self) -> str:
+        """What tells this call from an equal one of the run; one that may have been made is another."""
+        return f"{self.run_id}.{self.number}{'?' if self.is_unknown else ''}"
+
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One call as it reached the gateway. `offered`: the client lists the tool by its own name.

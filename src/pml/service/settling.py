@@ -14,13 +14,14 @@ from pml.core.ports import PausedCall, Workflow
 from pml.core.rules import VerdictKind
 from pml.service.answers import answer_in_run, untold_denial, was_denied, withdraw
 from pml.service.approvals import Question, ask, wait
-from pml.service.gate import Asking, Attempt, Gate, Paused, deciders
+from pml.service.gate import Asking, Attempt, Gate, Inner, Paused, deciders
 from pml.service.policy import Judged, Policy, kept_rule
 from pml.service.trusting import answer_trust_questions, apply_trust, trust_question
 
 CARRIED_OUT: Final = frozenset({State.ALLOWED, State.EXECUTING})
 CARRY_S: Final = 10.0  # another asker of the same question carries it out; that is one write
 SETTLED: Final = "it was settled for another call meanwhile"  # why a question was withdrawn; its call goes on
+UNKNOWN: Final = "unknown"  # why a call is asked about that may have been made
 _USED: Final = frozenset({State.EXECUTING, State.COMPLETED, State.FAILED})
 _WORKFLOWS: Final = uuid.UUID("6f1d5d0e-6f63-4c0c-9b6e-0f6f1a6d7c55")
 
@@ -39,7 +40,7 @@ async def settle(
     Raises: NotApproved, AlreadyClaimed, Paused, TooManyPending, and what `asking` raises.
     """
     if attempt.inner is not None:
-        question = replace(question, run_id=attempt.inner.root)
+        question = of_run(question, attempt.inner)
         settled = await answer_in_run(gate.desk, question) if attempt.inner.resumed else None
     if settled is not None and _is_of(settled, question) and not _is_carried_out(settled):
         return _allowed(settled)
@@ -64,6 +65,15 @@ async def settle(
     if record.subject is Subject.TOOL_CALL and record.status in _USED:
         raise AlreadyClaimed(f"approval `{record.id}` was used by the same call, made twice")
     return _allowed(record)
+
+
+def of_run(question: Question, inner: Inner) -> Question:
+    """Return the question as that of one step of a run: no equal call, nor other run, has its answer.
+
+    What a server needs is the same for every call of the run.
+    """
+    is_call = question.subject is Subject.TOOL_CALL
+    return replace(question, run_id=inner.root, tool_use_id=inner.step if is_call else "")
 
 
 def answers(settled: Approval | None, question: Question) -> bool:
@@ -167,6 +177,10 @@ def _allowed(record: Approval) -> Approval:
 def refusal(record: Approval) -> NotApproved:
     """Return why the call that depends on `record` does not run."""
     match record.status:
+        case State.DENIED if record.rule is not None and record.rule.verdict == UNKNOWN:
+            return NotApproved(
+                "Nobody knows whether the call ran, and it is not made again", outcome=State.UNKNOWN
+            )
         case State.DENIED:
             said = "" if record.response_message is None else f": {record.response_message}"
             if record.subject is Subject.DEPENDENCY_INSTALL:

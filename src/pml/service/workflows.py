@@ -49,11 +49,12 @@ async def resume(
 ) -> tuple[Attempt, Approval]:
     """Return the call to go on with and the approval that was decided for it. The workflow is used up.
 
+    That of code is not: it goes on with its run until that is over.
+
     `given` are the tools that may be meant, each with its arguments; None where any is, as with `call` alone.
     Raises: WorkflowGone, WorkflowAborted, NotApproved, Invalid, Paused (still undecided: the id lives on).
     """
     workflow, call = await _find(gate, said.workflow_id, given)
-    in_run = workflow.run_id is not None
     arguments = said.arguments if given is None else given[call.tool]
     if arguments and digest(arguments) != digest(call.arguments):
         raise Invalid(
@@ -69,18 +70,28 @@ async def resume(
         record = await _approve(gate, record, said, client)
     if record.status is State.PENDING:
         raise Paused(record, workflow)
-    if record.status is State.UNKNOWN and not in_run:
-        raise refusal(record)
     is_settled = record.status is State.CANCELLED and record.reason == SETTLED
-    if not is_settled and (record.status in (State.EXPIRED, State.CANCELLED) or _is_used(record)):
+    if not is_settled and record.status in (State.EXPIRED, State.CANCELLED):
         raise WorkflowGone
-    if not (in_run and record.status is State.UNKNOWN):  # its run goes on, and asks a person about it
-        await _use(gate, workflow)
-    if record.status is State.DENIED and not in_run:
-        raise refusal(record)
+    if workflow.run_id is None:
+        await _use_once(gate, workflow, record)
     tool = parse_tool(call.tool)
     attempt = Attempt(tool=tool, arguments=call.arguments, offered=call.offered, run_id=workflow.run_id)
     return attempt, record
+
+
+async def _use_once(gate: Gate, workflow: Workflow, record: Approval) -> None:
+    """Use the workflow of a call up. One of code lasts as long as its run, whose journal does what once does.
+
+    Raises: NotApproved if the answer is no, or the outcome unknown; WorkflowGone if it was used.
+    """
+    if record.status is State.UNKNOWN:
+        raise refusal(record)
+    if _is_used(record):
+        raise WorkflowGone
+    await _use(gate, workflow)
+    if record.status is State.DENIED:
+        raise refusal(record)
 
 
 async def _find(gate: Gate, workflow_id: str, tools: Container[str] | None) -> tuple[Workflow, PausedCall]:
@@ -94,11 +105,13 @@ async def _find(gate: Gate, workflow_id: str, tools: Container[str] | None) -> t
 
 async def _abort(gate: Gate, workflow: Workflow, record: Approval, said: Continuation, client: str) -> None:
     """Raise WorkflowAborted after the question is denied, or an unused answer withdrawn."""
+    if workflow.run_id is not None:
+        if not await give_up(gate, workflow.run_id):
+            raise WorkflowGone
+        raise WorkflowAborted(said.message)
     if record.status not in _UNDECIDED_OR_UNUSED:
         raise WorkflowGone
     await _use(gate, workflow)
-    if workflow.run_id is not None:
-        await give_up(gate, workflow.run_id)
     if not await _deny(gate, record, said, client):
         with contextlib.suppress(Conflict, NotFound):  # no answer is left for a later call to find
             await cancel(gate.desk, record.id, reason="the client gave the call up")

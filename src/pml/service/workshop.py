@@ -55,7 +55,6 @@ class Workshop:
 
     def park(self, live: Live) -> None:
         """Keep the code with its process for a while: the answer it waits for may come soon."""
-        self.drop(live.run.id)
         timer = asyncio.get_running_loop().call_later(KEPT_S, self.drop, live.run.id)
         self._parked[live.run.id] = live, timer
         if len(self._parked) > KEPT:

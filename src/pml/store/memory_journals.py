@@ -84,11 +84,11 @@ class MemoryJournals:
                 del self._runs[run.id], self._steps[run.id]
                 self._dumps.pop(run.id, None)
 
-    async def waiting(self, principal: str, tool: str) -> Sequence[CodeRun]:
+    async def begun_with(self, principal: str, tool: str) -> Sequence[CodeRun]:
         found = (
             run
             for run in self._runs.values()
-            if run.owner is None and run.root == run.id and (run.principal, run.tool) == (principal, tool)
+            if run.root == run.id and (run.principal, run.tool) == (principal, tool)
         )
         newest = sorted(found, key=lambda run: (run.started_at, run.id), reverse=True)
         return [_own(run) for run in newest]

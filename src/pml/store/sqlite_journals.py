@@ -89,8 +89,8 @@ class SqliteJournals(Part):
         await self._writer.write(lambda tx: tx.run("delete_code_run", (run_id,)))
         self._to_wipe = True
 
-    async def waiting(self, principal: str, tool: str) -> Sequence[CodeRun]:
-        return [code_run_of(row) for row in self._read.run("waiting_code_runs", (principal, tool))]
+    async def begun_with(self, principal: str, tool: str) -> Sequence[CodeRun]:
+        return [code_run_of(row) for row in self._read.run("code_runs_begun_with", (principal, tool))]
 
     async def owners(self) -> Sequence[OwnerId]:
         return [OwnerId(row[0]) for row in self._read.run("owners_of_code_runs")]

@@ -254,8 +254,8 @@ WHERE id = ?1 AND (owner IS NULL OR owner IN (SELECT value FROM json_each(?3)))
 -- name: leave_code_run
 UPDATE code_runs SET owner = NULL WHERE id = ?
 
--- name: waiting_code_runs
-SELECT * FROM code_runs WHERE owner IS NULL AND root = id AND principal = ? AND tool = ?
+-- name: code_runs_begun_with
+SELECT * FROM code_runs WHERE root = id AND principal = ? AND tool = ?
 ORDER BY started_at DESC, id DESC
 
 -- name: owners_of_code_runs
@@ -266,7 +266,7 @@ SELECT id FROM code_runs WHERE root = id AND started_at < ?1
   AND (owner IS NULL OR owner IN (SELECT value FROM json_each(?2)))
   AND NOT EXISTS (SELECT 1 FROM approvals WHERE approvals.run_id = code_runs.id
     AND (approvals.status IN ('pending', 'allowed', 'executing')
-      OR (approvals.status IN ('denied', 'unknown') AND approvals.expires_at > ?1)))
+      OR (approvals.status NOT IN ('expired', 'cancelled') AND approvals.expires_at > ?1)))
 
 -- name: delete_code_runs
 DELETE FROM code_runs WHERE id IN (SELECT value FROM json_each(?))

@@ -31,7 +31,7 @@ CREATE TABLE code_runs (
   code       TEXT    NOT NULL
 ) STRICT;
 CREATE INDEX code_runs_of_root ON code_runs (root);
-CREATE INDEX code_runs_waiting ON code_runs (principal, tool, started_at, id) WHERE owner IS NULL AND root = id;
+CREATE INDEX code_runs_begun ON code_runs (principal, tool, started_at, id) WHERE root = id;
 CREATE INDEX code_runs_owned ON code_runs (owner) WHERE owner IS NOT NULL;
 
 -- Beside its run: a run changes hands without its dump being written anew.
