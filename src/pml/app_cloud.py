@@ -11,16 +11,20 @@ import msgspec
 
 from pml.app import Place, open_desk, open_fleet, open_loader, open_workshop, register_process
 from pml.core.approvals import Approval, SessionId
+from pml.core.capability import Routing
 from pml.core.errors import Invalid, NotFound, PmlError
 from pml.core.identity import Identity
 from pml.core.loading import Found, Sources
-from pml.core.names import ToolName, parse_fqdn, parse_tool, tool_of
+from pml.core.names import ToolName, parse_fqdn, tool_of
+from pml.core.text import quote
 from pml.core.values import JsonObject
 from pml.downstream.results import approval_result, refusal_result
+from pml.registry.catalog import SOURCE as CATALOG
 from pml.registry.executing import Executor
-from pml.service.calls import call_tool
+from pml.service.calls import refuse_continuation
 from pml.service.carrying import stop_installs
 from pml.service.desk import Desk
+from pml.service.executing import run_or_call
 from pml.service.gate import Attempt, Gate, Loader, Paused
 from pml.service.nobody import Nobody
 from pml.service.sessions import session_of
@@ -76,7 +80,8 @@ class CloudExecutor:
         gate = await self._gate(identity)
         try:
             attempt = read_attempt(params)
-            return await call_tool(gate, attempt, PeopleElsewhere())
+            await self._check_offered(gate, attempt)
+            return await run_or_call(gate, attempt, PeopleElsewhere(), on_progress=None)
         except Paused as exc:
             result = approval_result(exc.record, exc.workflow, now=self._desk.clock.now())
         except PmlError as exc:
@@ -85,6 +90,17 @@ class CloudExecutor:
                 raise
             result = refused
         return msgspec.json.encode(result)
+
+    async def _check_offered(self, gate: Gate, attempt: Attempt) -> None:
+        """Raise NotFound for all but what this cloud's registry says it runs for others."""
+        sources = None if gate.loader is None else gate.loader.sources
+        found = (
+            None
+            if sources is None
+            else await sources.find(attempt.tool, registry=None, prefix=attempt.prefix)
+        )
+        if found is None or found.source == CATALOG or found.metadata.routing is not Routing.SERVER:
+            raise NotFound(f"this cloud runs no tool {quote(str(attempt.tool))}")
 
     async def _gate(self, identity: Identity) -> Gate:
         if identity.session_id is None:
@@ -96,12 +112,11 @@ class CloudExecutor:
 
 
 def read_attempt(params: JsonObject) -> Attempt:
-    """Return the call that is meant: by FQDN, or as `namespace:action`. Raises: Invalid."""
+    """Return the call that is meant, by its FQDN. Raises: Invalid."""
     name, arguments = params.get("name"), params.get("arguments") or {}
     if not isinstance(name, str) or not isinstance(arguments, Mapping):
         raise Invalid("`tools/call` needs `name`, and `arguments` must be an object")
-    if ":" in name:
-        return Attempt(tool=parse_tool(name), arguments=arguments, offered=False)
+    refuse_continuation(arguments)
     fqdn = parse_fqdn(name)
     return Attempt(
         tool=tool_of(fqdn), arguments=arguments, offered=False, prefix=f"{fqdn.org}.{fqdn.project}"

@@ -17,8 +17,7 @@ PREFIX: Final = "acme.tools"
 CLOUD_S: Final = 30.0  # only ever reached by a cloud that hangs
 SUFFIX: Final = {"deno": ".ts", "python": ".py"}
 
-# The entry of the catalog, as a capability brings it along.
-TIME: Final[Mapping[str, Any]] = json.loads((ROOT / "src/pml/registry/bundled/time.json").read_text())
+CATALOG: Final = ROOT / "src" / "pml" / "registry" / "bundled"
 
 HOUR: Final[Mapping[str, str]] = {
     "deno": """
@@ -35,20 +34,12 @@ async def hour(args, mcp):
     return {"zone": now["timezone"]}
 """,
 }
-BOTH: Final[Mapping[str, str]] = {
-    "deno": """
-        export async function both(args, { mcp }) {
-            return await Promise.all(["UTC", "Asia/Tokyo"].map((zone) => mcp.clock.hour({ zone })));
-        }
-    """,
-    "python": """
+BOTH: Final = """
 import asyncio
 
 async def both(args, mcp):
     return await asyncio.gather(mcp.clock.hour(zone="UTC"), mcp.clock.hour(zone="Asia/Tokyo"))
-""",
-}
-
+"""
 SETTLE: Final[Mapping[str, str]] = {  # the second tool is not named in plain sight
     "deno": """
         export async function settle(args, { mcp }) {
@@ -72,6 +63,12 @@ RING: Final[Mapping[str, str]] = {
 }
 
 
+def time_server() -> dict[str, Any]:
+    """The catalog's server `time`, with all that it consists of, as a capability brings it along."""
+    [dependency] = json.loads((CATALOG / "time.json").read_text())["mcp_deps"]
+    return {**dependency, "lock": json.loads((CATALOG / "locks" / "time.json").read_text())}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Registry:
     """A folder of entries."""
@@ -87,10 +84,9 @@ class Registry:
         (self.folder / f"{fqdn}.json").write_text(json.dumps(metadata))
         (self.folder / f"{fqdn}{SUFFIX[kind]}").write_text(code)
 
-    def add_clock(self, kind: str) -> None:
-        """Add `clock:hour`, which asks a server of the catalog, and `clock:both`, which calls it twice."""
-        self.add("clock.hour", kind, HOUR[kind], mcp_deps=TIME["mcp_deps"])
-        self.add("clock.both", kind, BOTH[kind])
+    def add_hour(self, kind: str) -> None:
+        """Add `clock:hour`, which brings a server along."""
+        self.add("clock.hour", kind, HOUR[kind], mcp_deps=[time_server()])
 
 
 @dataclass(kw_only=True)

@@ -18,7 +18,7 @@ import pytest
 from tests.commands import Ran
 from tests.e2e.claude import run_headless
 from tests.e2e.clients import ACCEPT, PYTHON, PYTHON_LEGACY, Kind, Outcome, call, connected
-from tests.e2e.code_registry import PREFIX, RING, SETTLE, Cloud, Registry, cloud_of
+from tests.e2e.code_registry import BOTH, PREFIX, RING, SETTLE, Cloud, Registry, cloud_of
 from tests.e2e.code_rig import (
     DONE,
     RETURNED,
@@ -43,8 +43,6 @@ RENT: Final[Mapping[str, object]] = {"what": "rent"}
 FAR: Final[Mapping[str, object]] = {"tool": "far:settle", "arguments": RENT}
 ALL: Final = ["far:settle", "ledger:*"]
 
-every_kind = pytest.mark.parametrize("kind", ["deno", "python"])
-
 
 @dataclass(frozen=True, kw_only=True)
 class FirstUse:
@@ -64,7 +62,7 @@ def first_use(tmp_path_factory: pytest.TempPathFactory) -> FirstUse:
     """Use a capability whose server is not installed yet, on the command line."""
     place = tmp_path_factory.mktemp("first")
     registry = Registry(folder=place / "registry")
-    registry.add_clock("deno")
+    registry.add_hour("deno")
     settings = {"registry": str(registry.folder), "registry_prefix": PREFIX, "permissions": RULES}
     (place / ".pml").mkdir(mode=0o700)
     (place / ".pml" / "config.json").write_text(json.dumps({**settings, "mcpServers": SERVERS}))
@@ -142,7 +140,7 @@ async def test_a_capability_is_asked_about_with_all_it_calls_and_goes_on_without
     books: Books, registry: Registry, first_use: FirstUse, tmp_path: Path, kind: str, source: str
 ) -> None:
     take_time(books.workspace, first_use.home)
-    registry.add_clock(kind)
+    registry.add_hour(kind)
     with ExitStack() as stack:
         where = str(registry.folder)
         if source == "cloud":
@@ -160,12 +158,12 @@ async def test_a_capability_is_asked_about_with_all_it_calls_and_goes_on_without
     assert books.effects == ["open UTC", "open UTC"]
 
 
-@every_kind
-async def test_a_capability_may_call_another(
-    books: Books, registry: Registry, first_use: FirstUse, kind: str
+async def test_a_capability_may_call_another_of_the_other_language(
+    books: Books, registry: Registry, first_use: FirstUse
 ) -> None:
     take_time(books.workspace, first_use.home)
-    registry.add_clock(kind)
+    registry.add_hour("deno")
+    registry.add("clock.both", "python", BOTH)
     books.rule(RULES, registry=str(registry.folder), registry_prefix=PREFIX)
     ran = await call_alone(books, {"tool": "clock:both"})
     assert ran.forms[0]["message"].startswith("Call clock:both?\n")

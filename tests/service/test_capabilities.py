@@ -77,10 +77,13 @@ async def test_nothing_is_fetched_or_installed_for_a_capability_that_calls_a_den
 
 
 @promise("capability:needs-first")
-async def test_a_capability_of_a_session_that_was_not_given_its_tools_is_refused(house: Library) -> None:
+@pytest.mark.parametrize("allow", ["*", CAP])
+async def test_a_capability_of_a_session_that_was_not_given_its_tools_is_refused(
+    house: Library, allow: str
+) -> None:
     session = await house.office.session(SessionId("given"), parent_id=house.session.id)
     house.equip(session=replace(session, tools=(CAP, "notes:add")))
-    house.configure(allow=["*"])
+    house.configure(allow=[allow])
 
     with pytest.raises(ToolDenied, match="notes:list"):
         await house.use(CAP)
@@ -535,6 +538,25 @@ async def test_a_server_that_is_installed_on_other_terms_is_not_taken_for_the_ca
 
     assert paused.record.subject is Subject.DEPENDENCY_INSTALL
     assert house.servers.ran == []
+
+
+@promise("load:exactly-what-was-approved")
+async def test_a_server_that_another_capability_has_loaded_on_other_terms_is_not_used_either(
+    house: Library,
+) -> None:
+    script = one_by_one(("memory:add", {"text": "kept"}))
+    other = make_dependency(args=("--everything",))
+    house.place(other)
+    house.publish("first", script, dependencies=[other])
+    house.configure(allow=[CAP, "first:run", "memory:*"])
+    await house.use("first:run")
+    house.publish("digest", script, dependencies=[make_dependency()])
+
+    with pytest.raises(Paused) as paused:
+        await house.use(CAP)
+
+    assert paused.value.record.subject is Subject.DEPENDENCY_INSTALL
+    assert len(house.servers.ran) == 1
 
 
 # What is kept of it

@@ -185,9 +185,9 @@ async def test_code_can_catch_that_the_cloud_asks(house: Library) -> None:
     assert await house.run("code") == ["cloud_asks"]
 
 
-async def test_a_text_that_only_speaks_of_approval_is_a_result(house: Library) -> None:
+async def test_a_result_that_only_speaks_of_approval_is_one(house: Library) -> None:
     rules(house, allow=[TOOL])
-    house.cloud.result = {"content": [{"type": "text", "text": '"approval_required": true'}]}
+    house.cloud.result = {"content": [], "structuredContent": {"approval_required": True}}
 
     assert b"approval_required" in await house.call(TOOL, ARGUMENTS)
 

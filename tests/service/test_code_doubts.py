@@ -572,6 +572,7 @@ async def test_code_cannot_call_pmls_own_tools(house: Library) -> None:
         (" :x", {}),
     ]
     house.configure(allow=["*"])
+    house.publish("pml", one_by_one(add("a registry that took PML's own name")))
     house.sandbox.scripts["own"] = catching(*calls)
 
     told = await house.run("own")

@@ -175,6 +175,25 @@ async def test_an_inner_capability_that_is_denied_while_it_waits_does_not_go_on(
     assert house.added == ["out 1", "in 1", "out 2"]
 
 
+@promise("code:pause-repeats-nothing")
+@pytest.mark.parametrize("is_restarted", [True, False])
+async def test_an_inner_capability_that_was_allowed_is_not_asked_about_again_when_it_goes_on(
+    house: Library, is_restarted: bool
+) -> None:
+    texts = ("in 1", "in 2", "out 1", "out 2")
+    house.configure(allow=[OUTER, *({"tool": "notes:add", "args": {"text": text}} for text in texts)])
+    asking = FakeAsking(house.allowing(), has_form=True)
+    with pytest.raises(Paused) as paused:
+        await house.use(OUTER, asking=asking)
+    assert [record.tool_name for record in asking.asked] == [INNER, "notes:add"]
+
+    after = await house.restart() if is_restarted else house
+    await after.allow(paused.value.record)
+    again = FakeAsking(has_form=True)
+    assert await after.resume(paused.value, asking=again) == "done"
+    assert again.asked == []
+
+
 @promise("gate:approved-is-executed")
 async def test_an_answer_about_an_inner_capabilitys_new_code_does_not_let_its_old_code_run(
     house: Library,

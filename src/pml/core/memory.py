@@ -11,6 +11,7 @@ from pml.core.rules import runs_code, without_words
 from pml.core.values import Json, JsonObject
 
 OWN_NAMESPACE: Final = "pml"
+CONTINUE: Final = "continue_workflow"  # reserved on every tool: for the client that was asked
 META_TOOLS: Final = frozenset({"pml:call", "pml:discover"})  # they only carry other calls
 EXECUTE: Final = "pml:execute"  # its code does nothing by itself: every call it makes is judged
 # PML's own tools by which sessions ask, answer and supervise; who may use them is told by the session's role

@@ -20,8 +20,15 @@ class _Asking(msgspec.Struct):
     approval_required: Any = None
 
 
-def value_of(result: bytes, *, tool: str) -> bytes:
-    """Return what the code gets, as JSON text. Raises: ToolFailed if the tool says that it failed."""
+class _Returned(msgspec.Struct):
+    result: msgspec.Raw = msgspec.Raw(b"null")
+
+
+def value_of(result: bytes, *, tool: str, is_code: bool = False) -> bytes:
+    """Return what the code gets, as JSON text; of other code (`is_code`) what that returned.
+
+    Raises: ToolFailed if the tool says that it failed.
+    """
     try:
         read = msgspec.json.decode(result, type=_Result)
     except msgspec.DecodeError as exc:
@@ -31,7 +38,8 @@ def value_of(result: bytes, *, tool: str) -> bytes:
     if read.is_error:
         raise ToolFailed(text or f"{tool} failed and does not say why")
     if bytes(read.structured) not in (b"", b"null"):
-        return bytes(read.structured)
+        structured = bytes(read.structured)
+        return bytes(msgspec.json.decode(structured, type=_Returned).result) if is_code else structured
     return msgspec.json.encode(text if len(texts) == len(read.content) else read.content)
 
 

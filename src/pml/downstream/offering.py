@@ -7,12 +7,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from pml.core.memory import CONTINUE as CONTINUE
 from pml.core.signatures import signature
 from pml.core.text import visible
 from pml.core.values import Json, JsonObject, canonical
 from pml.service.discovery import FOUND, Known, Tools, search
 
-CONTINUE: Final = "continue_workflow"
 _CONTINUE_SCHEMA: Final[JsonObject] = {
     "type": "object",
     "description": "Only to go on with a call that needed approval, with the id from that result.",

@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
@@ -100,23 +100,37 @@ class DenoProcess(asyncio.SubprocessProtocol):
             self._watch.cancel()
 
     def kill(self) -> None:
-        """End the process and its whole group, without waiting for it."""
+        """End the process, without waiting for it. Its box ends by itself then, and sees it off."""
         if self._transport is None or self._exited.is_set():
             return
-        with contextlib.suppress(OSError):  # it is gone
-            if sys.platform == "win32":
-                self._transport.kill()
-            else:
-                os.killpg(self._transport.get_pid(), signal.SIGKILL)
+        if self.pid == self._transport.get_pid():
+            self._kill_group(self._transport)
+        else:
+            with contextlib.suppress(OSError):  # it is gone
+                os.kill(self.pid, signal.SIGKILL)
 
     async def end(self) -> None:
-        """Kill it, and wait until it is gone."""
+        """Kill it, and wait until it is gone, and its box."""
+        if self._transport is None:
+            return
         self.kill()
-        if self._transport is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_END_S):
-                    await self._exited.wait()
-            self._transport.close()
+        if not await self._has_exited():
+            self._kill_group(self._transport)
+            await self._has_exited()
+        self._transport.close()
+
+    async def _has_exited(self) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_S):
+                await self._exited.wait()
+        return self._exited.is_set()
+
+    def _kill_group(self, transport: asyncio.SubprocessTransport) -> None:
+        with contextlib.suppress(OSError):  # it is gone
+            if sys.platform == "win32":
+                transport.kill()
+            else:
+                os.killpg(transport.get_pid(), signal.SIGKILL)
 
     async def become_ready(self) -> None:
         """Wait until the script says that it is ready. Raises: Unavailable."""
@@ -143,8 +157,12 @@ class DenoProcess(asyncio.SubprocessProtocol):
 
     def _stop(self, how: Ending, message: str) -> None:
         self.kill()
+        self._fail(Stopped(how, message))
+
+    def _fail(self, reason: Stopped) -> None:
         if self._line is not None and not self._line.done():
-            self._line.set_exception(Stopped(how, message))
+            self._line.set_exception(reason)
+            self._line.exception()  # who starts it may have been cancelled: nobody need hear of it
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.SubprocessTransport, transport)
@@ -169,8 +187,7 @@ class DenoProcess(asyncio.SubprocessProtocol):
 
     def process_exited(self) -> None:
         self._exited.set()
-        if self._line is not None and not self._line.done():
-            self._line.set_exception(self._reason())
+        self._fail(self._reason())
         if self._transport is not None:
             self._transport.close()
 
@@ -193,7 +210,7 @@ async def start(recipe: Recipe) -> DenoProcess:
     process = DenoProcess(recipe.limits)
     try:
         with _info_pipe(recipe) as (reading, writing):
-            await _spawn(recipe, process, writing)
+            await _whole(_spawn(recipe, process, writing))
             await process.become_ready()
             if reading is not None:
                 process.pid = msgspec.json.decode(os.read(reading, _INFO_BYTES), type=_Info).child_pid
@@ -216,6 +233,16 @@ def _info_pipe(recipe: Recipe) -> Generator[tuple[int | None, int | None]]:
     finally:
         os.close(reading)
         os.close(writing)
+
+
+async def _whole(spawning: Coroutine[None, None, None]) -> None:
+    """Wait for it to be over, also when cancelled: asyncio would kill the box and leave what it has begun."""
+    task = asyncio.get_running_loop().create_task(spawning)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
 
 
 async def _spawn(recipe: Recipe, process: DenoProcess, info_fd: int | None) -> None:

@@ -62,11 +62,7 @@ class MontyWorkers:
             os_policy={"datetime": "call_host", "sleep": "call_host", "random_start": "call_host"},
         )
         try:
-            session.__enter__()
-            # An answer, so that it can be killed from now on: a box that is killed while it is made does not
-            # take with it what it has started.
-            session.dump()
-            return session
+            return session.__enter__()
         except (MontyError, RuntimeError, OSError) as exc:
             raise Unavailable(f"no process of the Python sandbox could be had: {exc}") from exc
 
@@ -122,12 +118,18 @@ class MontyWorker:
         self._run: MontyRun | None = None
 
     def begin(self) -> Turn:
+        from pydantic_monty import MontyError
+
         from pml.sandbox.monty_run import MontyRun
 
         assert self._conditions is not None
         with self._working:
+            session = self._entered()
+            with suppress(MontyError):  # it has died: the first turn will tell
+                session.dump()  # only to have an answer
+            self._answered(session)
             state = new_state(self._conditions, self._limits)
-            self._run = MontyRun(self._entered(), self._program, state, self._limits)
+            self._run = MontyRun(session, self._program, state, self._limits)
             return self._told(self._run.begin())
 
     def restore(self, dump: bytes) -> Turn | None:
@@ -137,11 +139,14 @@ class MontyWorker:
             found = self._workers.seal.open(self._program, dump)
             if found is None:
                 return None
+            session = self._entered()
             try:
-                self._run = MontyRun(self._entered(), self._program, found.state, self._limits)
-                return self._run.restore(found.snapshot)
+                self._run = MontyRun(session, self._program, found.state, self._limits)
+                told = self._run.restore(found.snapshot)
             except (ValueError, LimitReached):
                 return None
+            self._answered(session)
+            return told
 
     def deliver(self, reply: Reply) -> Turn:
         with self._working:
@@ -173,12 +178,17 @@ class MontyWorker:
             self._process.kill()
 
     def _entered(self) -> "MontySession":
-        """Raises: Unavailable, also if it is killed before anything ran."""
         self._session = self._workers.session()
-        if not self._process.found(self._session.worker_pid):
+        return self._session
+
+    def _answered(self, session: "MontySession") -> None:
+        """Let the process be killed from now on. Raises: Unavailable if it is no longer wanted.
+
+        Not before it has answered: a box that is killed while it is made leaves what it has started.
+        """
+        if not self._process.found(session.worker_pid):
             self._left()
             raise Unavailable("the run was ended before it began")
-        return self._session
 
     def _told(self, turn: Turn) -> Turn:
         if turn.ended is not None:

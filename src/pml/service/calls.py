@@ -15,8 +15,9 @@ from pml.core.config import Unlisted
 from pml.core.errors import AlreadyClaimed, Changed, Invalid, NotFound, PmlError
 from pml.core.loading import Progress, Told
 from pml.core.manifests import Manifest, arguments_text
-from pml.core.memory import OWN_NAMESPACE
+from pml.core.memory import CONTINUE, OWN_NAMESPACE
 from pml.core.rules import VerdictKind, runs_code
+from pml.core.telling import NEEDS
 from pml.core.text import quote
 from pml.core.toolvalues import value_of
 from pml.core.values import JsonObject
@@ -77,6 +78,7 @@ def maker(gate: Gate, asking: Asking, *, told: Told) -> Make:
     async def make(attempt: Attempt) -> bytes:
         if attempt.tool.namespace == OWN_NAMESPACE:
             raise NotFound(f"code cannot call {quote(str(attempt.tool))}: it calls tools of servers")
+        refuse_continuation(attempt.arguments)
         heard = _told_too(gate, attempt, told)
         ran = await _call(
             gate, attempt, Hearing(asking=asking, on_progress=None, told=heard, make=make), None
@@ -84,6 +86,12 @@ def maker(gate: Gate, asking: Asking, *, told: Told) -> Make:
         return value_of(ran.result, tool=str(attempt.tool)) if ran.value is None else ran.value
 
     return make
+
+
+def refuse_continuation(arguments: JsonObject) -> None:
+    """Raise Invalid for the argument that continues a workflow: it is for clients, and never forwarded."""
+    if CONTINUE in arguments:
+        raise Invalid(f"`{CONTINUE}` is for the client that was asked")
 
 
 async def _call(gate: Gate, attempt: Attempt, hearing: Hearing, settled: Approval | None) -> Ran:
@@ -162,7 +170,6 @@ async def _admit(
         manifest=manifest,
         arguments=attempt.arguments,
         record=None,
-        covered=frozenset() if judged.reserved or judged.broken else frozenset(needs.asks),  # as shown
     )
     may_have_answer = bool(gate.paused) if attempt.inner is None else attempt.inner.resumed
     if not must_ask and settled is None and not may_have_answer:
@@ -181,7 +188,9 @@ async def _admit(
     because = _why_asked(judged, attempt, needs)
     try:
         record = await settle(gate, question, because, attempt=attempt, asking=asking, settled=settled)
-        return await _claim(gate, attempt, record, admitted)
+        is_listed = because is not None and because.verdict == NEEDS  # only what was shown is covered
+        covered = frozenset(needs.asks) if is_listed else frozenset[str]()
+        return await _claim(gate, attempt, record, replace(admitted, covered=covered))
     except AlreadyClaimed:  # the same call, made twice, was faster with this answer: this one needs its own
         return None
 
@@ -274,7 +283,7 @@ async def _must_ask_now(
         return False
     if inner is not None and _is_covered_by_run(inner, judged, attempt):
         return bool(needs.asks)
-    return _must_ask(gate, policy, judged, attempt) or bool(needs.asks and judged.grant is None)
+    return _must_ask(gate, policy, judged, attempt) or bool(needs.asks)
 
 
 def _is_covered_by_run(inner: Inner, judged: Judged, attempt: Attempt) -> bool:

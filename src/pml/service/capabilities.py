@@ -17,7 +17,7 @@ from pml.core.approvals import MatchedRule
 from pml.core.capability import CapabilityMetadata, CapabilityType, Routing, metadata_json, parse_metadata
 from pml.core.cloud import KEY
 from pml.core.digest import digest
-from pml.core.errors import Changed, Invalid, NotFound, ToolDenied, ToolFailed, Unavailable
+from pml.core.errors import Changed, Invalid, NotFound, ServerFailed, ToolDenied, ToolFailed, Unavailable
 from pml.core.journal import CodeRun
 from pml.core.loading import Found
 from pml.core.manifests import Manifest
@@ -247,12 +247,17 @@ async def call_cloud(gate: Gate, remote: Remote, attempt: Attempt, arguments: Js
         raise AssertionError("what is remote was found with a cloud")
     keys = await asyncio.to_thread(gate.loader.variables.values, [KEY], workspace=None)
     name = _cloud_name(remote.found.metadata, attempt.tool)
-    result = await gate.cloud.call(remote.url, name, arguments, key=keys.get(KEY))
+    try:
+        result = await gate.cloud.call(remote.url, name, arguments, key=keys.get(KEY))
+    except ServerFailed:
+        raise
+    except Unavailable as exc:
+        raise ServerFailed(exc.message, hint=exc.hint) from exc
     if b'"approval_required"' in result and is_asking(result):
         raise ToolFailed(
-            f"the cloud asks a person there before it runs `{attempt.tool}`; nothing has run",
+            f"the cloud asks a person there before it goes on with `{attempt.tool}`",
             refusal="cloud_asks",
-            hint="call it again when they have decided, with the same arguments",
+            hint="call it again with the same arguments when they have decided: it goes on where it waits",
         )
     return result
 

@@ -30,6 +30,7 @@ from pml.service.workshop import Live, Workshop
 
 IN_FLIGHT: Final = 8  # calls of one run that are made at once, or wait for an answer: each may ask
 MAX_RESULT: Final = 10 * 1024 * 1024  # of one call, as the code gets it
+MAX_KEPT: Final = 64 * 1024 * 1024  # of all calls of a run: they are kept until it ends
 _SLEEP: Final = "sleep"
 _OPEN: Final = frozenset({State.PENDING, State.ALLOWED})
 
@@ -77,8 +78,11 @@ async def run_code(scene: Scene, run: CodeRun) -> Outcome:
         await asyncio.shield(_park(scene, live))
         exc.run_id = run.root
         raise
-    except BaseException:
+    except (CodeFailed, asyncio.CancelledError):  # it is over, or nobody wants it any more
         await asyncio.shield(_end(scene, live))
+        raise
+    except BaseException:  # nothing that the code did: it can go on later
+        await asyncio.shield(_break_off(scene, live))
         raise
     await _end(scene, live)
     return _outcome(live)
@@ -166,8 +170,14 @@ async def _drive(scene: Scene, live: Live) -> None:
     try:
         while True:
             _serve_more(scene, live, serving, waiting)
-            if not serving:
-                break
+            if _is_idle(live, serving, waiting):
+                answered = await _answered(scene.gate.desk, waiting)
+                if not answered:
+                    break
+                live.was_asked = True
+                for number in answered:
+                    del waiting[number]
+                continue
             done, _ = await asyncio.wait(serving, return_when=asyncio.FIRST_COMPLETED)
             for task in sorted(done, key=lambda task: serving[task]):
                 number = serving.pop(task)
@@ -187,17 +197,30 @@ async def _drive(scene: Scene, live: Live) -> None:
         live.ended = Ended(how=Ending.RAISED, message="the code waits for something that never comes")
 
 
+def _is_idle(live: Live, serving: dict[asyncio.Task[Reply], int], waiting: dict[int, Suspended]) -> bool:
+    """Tell whether nothing is left to wait for; time need not pass for code that has ended, or is asked about."""
+    only_sleeps = all(isinstance(live.open[number], Sleep) for number in serving.values())
+    return only_sleeps and (not serving or bool(waiting) or live.ended is not None)
+
+
+async def _answered(desk: Desk, waiting: dict[int, Suspended]) -> list[int]:
+    """Return the calls whose question was answered while others were made."""
+    now = {number: await desk.store.approvals.get(exc.record.id) for number, exc in waiting.items()}
+    return [number for number, record in now.items() if record is None or record.status is not State.PENDING]
+
+
 def _serve_more(
     scene: Scene, live: Live, serving: dict[asyncio.Task[Reply], int], waiting: dict[int, Suspended]
 ) -> None:
     """Begin to serve requests, as many as may be served at once; after an error no more are begun."""
     if live.ended is not None and live.ended.how is not Ending.RETURNED:
         return
+    has_ended = live.ended is not None
     taken = {*serving.values(), *waiting}
     for number, request in sorted(live.open.items()):
         if len(serving) + len(waiting) >= IN_FLIGHT:
             return
-        if number not in taken:
+        if number not in taken and not (has_ended and isinstance(request, Sleep)):
             serving[asyncio.ensure_future(_serve(scene, live, request))] = number
 
 
@@ -261,16 +284,27 @@ async def _serve(scene: Scene, live: Live, request: Request) -> Reply:
         case CodeCall():
             try:
                 value = await scene.make(_attempt(scene, live, request))
-                if len(value) > MAX_RESULT:
-                    value, fault = b"null", Fault(code="too_large", message=_too_large(request, len(value)))
+                fault = _size_fault(live, request, len(value))
             except PmlError as exc:
                 fault = _fault(exc)
+            value = value if fault is None else b"null"
     now = scene.gate.desk.clock.now()
     return Reply(number=request.number, value=value, fault=fault, at_ms=int(now.timestamp() * 1000))
 
 
-def _too_large(request: CodeCall, size: int) -> str:
-    return f"the result of {request.namespace}:{request.action} is too large for code: {size} bytes"
+def _size_fault(live: Live, request: CodeCall, size: int) -> Fault | None:
+    """Return the fault of a result that is too large, by itself or with all that the run has had before."""
+    tool = f"{request.namespace}:{request.action}"
+    if size > MAX_RESULT:
+        message = f"the result of {tool} is too large for code: {size} bytes, at most {MAX_RESULT}"
+        return Fault(code="too_large", message=message)
+    kept = sum(len(step.value or b"") for step in live.steps.values())
+    if kept + size > MAX_KEPT:
+        message = (
+            f"the results of this code are too large with that of {tool}: at most {MAX_KEPT} bytes in all"
+        )
+        return Fault(code="too_large", message=message)
+    return None
 
 
 def _fault(error: PmlError) -> Fault:
@@ -300,7 +334,7 @@ def _attempt(scene: Scene, live: Live, request: CodeCall) -> Attempt:
         covered=run.covered,
         found=scene.found,
         begin=begin,
-        resumed=run.taken > 1,
+        resumed=run.taken > 1 or live.was_asked,
         is_unknown=before is not None and before.place is None,
     )
     return Attempt(tool=tool, arguments=request.arguments, offered=False, inner=inner)
@@ -335,6 +369,14 @@ async def _park(scene: Scene, live: Live) -> None:
         scene.workshop.park(live)
     else:
         await live.execution.close()
+
+
+async def _break_off(scene: Scene, live: Live) -> None:
+    """Let go of code that cannot go on now: whoever brings it on again replays it."""
+    await live.execution.close()
+    if live.is_stored:
+        with contextlib.suppress(PmlError):
+            await scene.gate.desk.store.journals.leave(live.run.id, dump=None, dumped=0)
 
 
 async def _end(scene: Scene, live: Live) -> None:

@@ -3,14 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from pml.core.approvals import Approval, State
+from pml.core.approvals import Approval
 from pml.core.digest import digest
 from pml.core.errors import Invalid
 from pml.core.journal import CodeRun
 from pml.core.loading import Told
 from pml.core.memory import EXECUTE
 from pml.core.names import parse_tool
-from pml.core.ports import ApprovalQuery
 from pml.core.sandbox import Language
 from pml.core.text import quote
 from pml.core.values import JsonObject
@@ -22,7 +21,6 @@ from pml.service.own_tools import admit_own, refuse_denied_call
 from pml.service.running import progress_lines
 from pml.service.workflows import WorkflowGone
 
-_OVER: Final = (State.EXPIRED, State.CANCELLED)
 MAX_CODE: Final = 1024 * 1024  # characters; what is longer was not written for one use
 
 Progressing = Callable[[JsonObject], None] | None
@@ -104,17 +102,11 @@ def is_server(gate: Gate, namespace: str | None) -> bool:
 
 
 async def _left_run(gate: Gate, attempt: Attempt) -> str | None:
-    """Return the run that the same call started and that nobody has, if it can still be gone on with."""
-    asked, now = digest(attempt.arguments), gate.desk.clock.now()
-    for run in await gate.desk.store.journals.begun_with(gate.session.principal, str(attempt.tool)):
-        if digest(run.arguments) != asked or not is_left(gate.desk, run):
-            continue
-        if run.owner is not None:
-            return run.id  # broken off
-        page = await gate.desk.store.approvals.page(ApprovalQuery(run_id=run.id))
-        if any(record.status not in _OVER and now < record.expires_at for record in page):
-            return run.id
-    return None
+    """Return the run that the same call started and that nobody has: it waits, or was broken off."""
+    asked = digest(attempt.arguments)
+    runs = await gate.desk.store.journals.begun_with(gate.session.principal, str(attempt.tool))
+    left = (run.id for run in runs if is_left(gate.desk, run) and digest(run.arguments) == asked)
+    return next(left, None)
 
 
 async def _run(gate: Gate, run: CodeRun, asking: Asking, on_progress: Progressing, *, resumed: bool) -> bytes:

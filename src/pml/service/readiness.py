@@ -24,7 +24,8 @@ from pml.service.settling import settle_trust
 def current_launch(gate: Gate, policy: Policy, attempt: Attempt) -> Launch | None:
     """Return how the server of the call is started: as configured, or as it was loaded."""
     namespace = attempt.tool.namespace
-    launch = find_launch(gate, policy, namespace) or loaded_launch(gate, policy, namespace)
+    configured = None if attempt.prefix is not None else find_launch(gate, policy, namespace)
+    launch = configured or loaded_launch(gate, policy, namespace)
     return None if launch is not None and _is_others(gate, attempt) else launch
 
 
@@ -101,10 +102,12 @@ async def _no_server_of_ours(
         return None
     if is_remote(gate, found):
         return resolve_remote(gate, policy, found, attempt.tool)
-    if not is_code(found.metadata):
+    if not is_code(found.metadata) and attempt.prefix is None:
         return None
     for dependency in found.metadata.mcp_deps:
         check_name(gate, loader, policy, dependency, tool=str(attempt.tool))
+    if not is_code(found.metadata):
+        return None
     return await resolve_code(gate, loader, found, attempt)
 
 
@@ -202,7 +205,8 @@ def _check_offered(found: Found, loader: Loader, attempt: Attempt) -> None:
     """Raise NotFound for a tool that the server is said not to have, before it is installed for it."""
     namespace = attempt.tool.namespace or ""
     dependency = found.metadata.dependency(namespace)
-    if not attempt.is_tool or dependency is None or in_use(loader, dependency) is not None:
+    is_own = attempt.inner is not None and attempt.inner.found is found  # whose tools are others
+    if not attempt.is_tool or is_own or dependency is None or in_use(loader, dependency) is not None:
         return
     names = [str(tool.get("name")) for tool in found.metadata.tools]
     if names and attempt.tool.action not in names:

@@ -11,9 +11,10 @@ from pml.core.approvals import Approval, Lost
 from pml.core.errors import Changed, PmlError
 from pml.core.loading import Told
 from pml.core.manifests import Manifest
+from pml.core.toolvalues import value_of
 from pml.core.values import JsonObject
 from pml.service.approvals import finish
-from pml.service.capabilities import call_cloud, result_of, run_capability
+from pml.service.capabilities import call_cloud, is_code, result_of, run_capability
 from pml.service.coding import Make
 from pml.service.gate import Asking, Attempt, Coded, Gate, Launch, Remote, Target
 from pml.service.judging import entry_of, judge_attempt, policy_now
@@ -70,6 +71,9 @@ async def run_admitted(gate: Gate, attempt: Attempt, admitted: Admitted, hearing
         await finish(gate.desk, record.id)
     if admitted.noted is not None:
         await admitted.noted  # committed before the reply; the server has worked meanwhile
+    target = admitted.target
+    if isinstance(target, Remote) and is_code(target.found.metadata) and attempt.inner is not None:
+        return Ran(result=result, value=value_of(result, tool=str(attempt.tool), is_code=True))
     return Ran(result=result)
 
 

@@ -12,7 +12,7 @@ from pml.service.desk import Desk
 from pml.service.policy import current_policy
 from pml.service.remembering import redo_intents
 
-CODE_S: Final = 60  # between a run's beginning and its first question
+CODE_S: Final = 600  # for going on with code that was broken off, or whose question nobody answered
 RECEIPT_S: Final = 24 * 3600  # whoever repeats a request does so sooner
 _AT_ONCE: Final = 500
 

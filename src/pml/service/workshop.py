@@ -21,6 +21,7 @@ class Live:
     execution: Execution
     is_stored: bool
     has_begun: bool = False
+    was_asked: bool = False  # and answered, while it went on
     steps: dict[int, Step] = field(default_factory=dict[int, Step])
     open: dict[int, Request] = field(default_factory=dict[int, Request])
     logs: list[str] = field(default_factory=list[str])

@@ -178,12 +178,11 @@ class MemoryApprovals:
 
     def awaited_runs(self, at: datetime) -> set[str]:
         """Return whose code a question is open for, or has an answer that it may still go on with at `at`."""
-        over = (State.EXPIRED, State.CANCELLED)
         return {
             row.run_id
             for row in self._rows.values()
             if row.run_id is not None
-            and (row.status in LIVE or (row.status not in over and row.expires_at > at))
+            and (row.status in LIVE or (row.status is not State.CANCELLED and row.expires_at > at))
         }
 
     def _by_age(self) -> list[Approval]:

@@ -266,7 +266,7 @@ SELECT id FROM code_runs WHERE root = id AND started_at < ?1
   AND (owner IS NULL OR owner IN (SELECT value FROM json_each(?2)))
   AND NOT EXISTS (SELECT 1 FROM approvals WHERE approvals.run_id = code_runs.id
     AND (approvals.status IN ('pending', 'allowed', 'executing')
-      OR (approvals.status NOT IN ('expired', 'cancelled') AND approvals.expires_at > ?1)))
+      OR (approvals.status <> 'cancelled' AND approvals.expires_at > ?1)))
 
 -- name: delete_code_runs
 DELETE FROM code_runs WHERE id IN (SELECT value FROM json_each(?))
