@@ -34,7 +34,11 @@ from tests.e2e.messages_api import Conversation, Use, scripted
 from tests.e2e.workspaces import Workspace
 from tests.promises import promise
 
-mixed = pytest.mark.parametrize(("language", "kind"), [("typescript", PYTHON), ("python", PYTHON_LEGACY)])
+mixed = pytest.mark.parametrize(
+    ("language", "kind"),
+    [("typescript", PYTHON), ("python", PYTHON_LEGACY)],
+    ids=["typescript-modern", "python-legacy"],
+)
 every_language = pytest.mark.parametrize("language", LANGUAGES)
 
 
@@ -69,6 +73,7 @@ async def working(kind: Kind, books: Books, *, forms: bool = True) -> AsyncGener
         yield client
 
 
+@promise("code:pause-repeats-nothing")
 @every_language
 def test_from_claude_code_each_of_three_calls_runs_once_though_a_person_decides_between(
     books: Books, language: str
@@ -84,11 +89,12 @@ def test_from_claude_code_each_of_three_calls_runs_once_though_a_person_decides_
     asked, still_asked, ran = api.results
     assert question(asked) == question(still_asked)
     assert question(asked).headline == ASKS
+    assert question(asked).run_id is not None
     assert value_of(ran) == RETURNED
     assert books.effects == DONE
 
 
-@promise("run:resumes-in-place")
+@promise("code:pause-repeats-nothing")
 @every_language
 def test_what_ran_before_the_gateway_was_killed_does_not_run_again_in_the_next(
     books: Books, language: str
@@ -116,7 +122,7 @@ def test_what_ran_before_the_gateway_was_killed_does_not_run_again_in_the_next(
     assert books.effects == DONE
 
 
-@promise("run:resumes-in-place")
+@promise("code:pause-repeats-nothing")
 def test_what_ran_before_the_hub_was_killed_does_not_run_again_in_the_next(room: Room) -> None:
     room.settle({"permissions": RULES, "mcpServers": SERVERS})
     word = "interrupted-task"
@@ -139,7 +145,7 @@ def test_what_ran_before_the_hub_was_killed_does_not_run_again_in_the_next(room:
     assert effects(room.path) == DONE
 
 
-@promise("run:resumes-in-place")
+@promise("code:pause-repeats-nothing")
 def test_an_agent_that_calls_again_when_the_hub_was_killed_repeats_nothing(room: Room) -> None:
     """A launched agent waits within its call: it never sees a workflow, and can only call again."""
     room.settle({"permissions": RULES, "mcpServers": SERVERS})
@@ -159,18 +165,16 @@ def test_an_agent_that_calls_again_when_the_hub_was_killed_repeats_nothing(room:
     assert effects(room.path) == DONE
 
 
-@promise("run:resumes-in-place")
+@promise("code:pause-repeats-nothing")
 @mixed
 async def test_code_that_waits_outlives_its_client_and_goes_on_from_another(
     books: Books, language: str, kind: Kind
 ) -> None:
-    workspace = books.workspace
-    with scripted(Use(tool=EXECUTE, arguments=three_calls(language))) as api:
-        run_headless(books.setting(api))
-    [asked] = api.results
-    workspace.allow()
-    async with connected(kind, workspace.gateway, home=workspace.home) as client:
-        ran = await call(client, "execute", question(asked).go_on)
+    async with working(PYTHON, books, forms=False) as client:
+        asked = question(shown(await call(client, "execute", three_calls(language))))
+    books.workspace.allow()
+    async with working(kind, books, forms=False) as another:
+        ran = await call(another, "execute", asked.go_on)
     assert value_of(shown(ran)) == RETURNED
     assert books.effects == DONE
 
@@ -187,6 +191,7 @@ async def test_the_form_of_a_call_that_code_makes_is_answered_within_the_one_cal
     assert books.effects == DONE
 
 
+@promise("code:denied-is-caught")
 @mixed
 async def test_a_call_that_a_person_declines_is_an_error_that_code_may_catch(
     books: Books, language: str, kind: Kind
@@ -199,7 +204,7 @@ async def test_a_call_that_a_person_declines_is_an_error_that_code_may_catch(
     assert books.effects == DONE[:1]
 
 
-@promise("deny:beats-grants")
+@promise("code:denied-is-caught")
 @every_language
 async def test_a_call_that_a_rule_denies_is_an_error_that_code_may_catch(books: Books, language: str) -> None:
     books.rule({**RULES, "deny": ["ledger:pay"]})
@@ -238,6 +243,7 @@ async def test_calls_that_code_makes_at_once_are_asked_at_once_and_each_runs_onc
     assert sorted(books.effects) == ["pay gas", "pay rent"]
 
 
+@promise("code:pause-repeats-nothing")
 @every_language
 def test_the_same_command_line_goes_on_where_its_code_waits(books: Books, language: str) -> None:
     command = ("call", "pml:execute", json.dumps(three_calls(language)))

@@ -130,14 +130,30 @@ def calls(requests: list[Request]) -> list[tuple[str, Mapping[str, Json]]]:
 
 
 def deno_processes() -> set[int]:
-    """Return the numbers of all processes of sandboxes that run beneath this one."""
+    """Return the numbers of all processes of sandboxes that run beneath this one, boxes too."""
     return {pid for pid in _descendants(os.getpid()) if b"deno" in _command(pid)}
 
 
-async def until_gone(processes: set[int]) -> None:
+def deno_process() -> int:
+    """Return the number of the only process that runs code."""
+    (pid,) = (pid for pid in deno_processes() if b"bwrap" not in _command(pid))
+    return pid
+
+
+def of_process(pid: int, name: str) -> bytes:
+    """Return what the system tells of a process under this name."""
+    return Path(f"/proc/{pid}/{name}").read_bytes()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for what the system does in its own time."""
     async with asyncio.timeout(WAIT_S):
-        while any(_command(pid) for pid in processes):
-            await asyncio.sleep(0.01)
+        while not condition():  # noqa: ASYNC110  nobody tells us
+            await asyncio.sleep(0.005)
+
+
+async def until_gone(processes: set[int]) -> None:
+    await until(lambda: not any(_command(pid) for pid in processes))
 
 
 def _descendants(pid: int) -> Iterator[int]:

@@ -20,7 +20,8 @@ async def sandbox(tmp_path: Path) -> AsyncGenerator[DenoSandbox]:
 
 async def test_code_awaits_calls_and_returns_what_it_made_of_them(sandbox: DenoSandbox) -> None:
     code = """
-const found = await mcp.files.read({ path: `${args.folder}/notes`, deep: [1, { a: null }] }) as { size: number };
+type Found = { size: number };
+const found = await mcp.files.read({ path: `${args.folder}/notes`, deep: [1, { a: null }] }) as Found;
 console.log("size is", found.size);
 return { twice: found.size * 2 };
 """
@@ -110,7 +111,8 @@ async def test_arguments_that_are_no_object_of_data_make_a_type_error(
 async def test_a_failed_call_is_an_error_that_code_can_catch(sandbox: DenoSandbox) -> None:
     code = """
 try { await mcp.mail.send({}) } catch (e) {
-  return [e instanceof ToolError, e instanceof Error, e.name, e.code, e.message, String(e), e.stack.split("\\n")]
+  const kinds = [e instanceof ToolError, e instanceof Error];
+  return [...kinds, e.name, e.code, e.message, String(e), e.stack.split("\\n")];
 }
 """
     ran = await run(sandbox, code, answer=lambda _: Fault(code="user_denied", message="denied by Ann"))
@@ -242,7 +244,10 @@ const start = Date.now();
 for (let i = 0; i < 1e5; i++);
 const still = Date.now() === start && performance.now() === 0 && new Date().getTime() === start;
 const seen: unknown[] = [];
-const id = setInterval((x: string) => { seen.push([x, Date.now() - start]); if (seen.length === 2) clearInterval(id) }, 10, "tick");
+const id = setInterval((x: string) => {
+  seen.push([x, Date.now() - start]);
+  if (seen.length === 2) clearInterval(id);
+}, 10, "tick");
 const gone = setTimeout(() => seen.push("never"), 5);
 clearTimeout(gone);
 await new Promise((done) => setTimeout(done, 2500));
@@ -299,7 +304,8 @@ return 1;
 
 
 SHUFFLED = """
-const key = await crypto.subtle.importKey("raw", new Uint8Array(4), { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
+const hmac = { name: "HMAC", hash: "SHA-256" };
+const key = await crypto.subtle.importKey("raw", new Uint8Array(4), hmac, false, ["sign"]);
 const [sum, mac, small] = await Promise.all([
   crypto.subtle.digest("SHA-512", new Uint8Array(3_000_000)),
   crypto.subtle.sign("HMAC", key, new Uint8Array(2)),
@@ -336,7 +342,7 @@ async def test_the_same_seed_and_replies_make_the_same_run_in_another_process(tm
 
 
 async def test_randomness_is_chacha20_with_the_seed_as_key(sandbox: DenoSandbox) -> None:
-    code = "return Array.from(crypto.getRandomValues(new Uint8Array(8)), (b) => b.toString(16).padStart(2, '0')).join('')"
+    code = "return crypto.getRandomValues(new Uint8Array(8)).toHex()"
     assert (await run(sandbox, code, seed=bytes(32))).value == "76b8e0ada0f13d90"  # RFC 8439, A.1
 
 

@@ -13,7 +13,10 @@ from pml.core.errors import Unavailable
 from pml.core.sandbox import Ending, Reply
 from pml.install.tools import find_deno
 from pml.sandbox.deno import DenoSandbox
+from pml.sandbox.deno_command import script
 from pml.sandbox.deno_limits import Limits
+from pml.sandbox.deno_pool import Pool
+from pml.sandbox.deno_process import DenoProcess, Recipe, start
 from tests.promises import promise
 from tests.sandbox.deno_rig import (
     BARE,
@@ -24,9 +27,11 @@ from tests.sandbox.deno_rig import (
     deno_processes,
     deno_sandbox,
     find_box,
+    of_process,
     opened,
     program,
     run,
+    until,
     until_gone,
 )
 
@@ -35,10 +40,8 @@ LOOP = "for (;;);"
 
 async def until_some(count: int) -> set[int]:
     """Return the processes once there are so many."""
-    async with asyncio.timeout(WAIT_S):
-        while len(found := deno_processes()) < count:
-            await asyncio.sleep(0.005)
-    return found
+    await until(lambda: len(deno_processes()) >= count)
+    return deno_processes()
 
 
 def open_files() -> set[str]:
@@ -56,9 +59,8 @@ async def test_a_process_serves_one_program_and_is_replaced(tmp_path: Path) -> N
             assert len((await execution.begin()).requests) == 1
             last = await execution.deliver(Reply(number=0, at_ms=NOON_MS))
             assert last.ended is not None
-            async with asyncio.timeout(WAIT_S):
-                while not (gone := before - deno_processes()):
-                    await asyncio.sleep(0.005)
+            await until(lambda: before - deno_processes())  # noqa: B023  it is over before the next round
+            gone = before - deno_processes()
             assert gone.isdisjoint(used)
             used |= gone
             assert (await run(sandbox, "return typeof (globalThis as any).left")).value == "undefined"
@@ -86,7 +88,7 @@ async def test_nothing_is_left_after_close(kind: str, tmp_path: Path) -> None:
     assert deno_processes() == set()
     await asyncio.to_thread(os.getpid)  # the loop closes descriptors in its next turn
     assert len(open_files() - before) == 0
-    assert list(tmp_path.iterdir()) == []
+    assert os.listdir(tmp_path) == []
     with pytest.raises(Unavailable, match="closed"):
         await run(sandbox, "return 1")
 
@@ -118,9 +120,7 @@ async def test_a_caller_that_is_cancelled_leaves_no_process(kind: str, moment: s
         else:
             first = await until_some(1)
             if moment != "while translating":
-                async with asyncio.timeout(WAIT_S):
-                    while not deno_processes() - first:
-                        await asyncio.sleep(0.002)
+                await until(lambda: deno_processes() - first)
             if moment == "while running":
                 await until_busy()
         beginning.cancel()
@@ -130,17 +130,15 @@ async def test_a_caller_that_is_cancelled_leaves_no_process(kind: str, moment: s
         assert (await run(sandbox, "return 1")).value == 1
 
 
-async def until_busy() -> None:
+async def until_busy(processes: set[int] | None = None) -> None:
     """Return once a process has used half a second of CPU: it loops then."""
     ticks = os.sysconf("SC_CLK_TCK") / 2
-    async with asyncio.timeout(WAIT_S):
-        while max((cpu_ticks(pid) for pid in deno_processes()), default=0) < ticks:
-            await asyncio.sleep(0.01)
+    await until(lambda: any(cpu_ticks(pid) >= ticks for pid in processes or deno_processes()))
 
 
 def cpu_ticks(pid: int) -> int:
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11])
+        return int(of_process(pid, "stat").rpartition(b")")[2].split()[11])
     except OSError:
         return 0
 
@@ -148,17 +146,20 @@ def cpu_ticks(pid: int) -> int:
 HOST = """
 import asyncio, sys
 from pathlib import Path
+from pml.core.sandbox import Reply
+from pml.sandbox.deno_command import script
 from pml.sandbox.deno_limits import Limits
-from tests.sandbox.deno_rig import BARE, deno_processes, deno_sandbox, opened, program
+from pml.sandbox.deno_pool import Pool
+from pml.sandbox.deno_process import DenoProcess, Recipe, start
+from tests.sandbox.deno_rig import deno_processes, deno_sandbox, opened, program
 
 async def main(kind, folder, code):
     async with deno_sandbox(kind, Path(folder), limits=Limits(cpu_s=1)) as sandbox:
         execution = await opened(sandbox, program(code))
         await execution.begin()
-        beginning = asyncio.create_task(execution.deliver(__import__("pml.core.sandbox").core.sandbox.Reply(number=0, at_ms=0)))
-        await asyncio.sleep(0.1)
         print(*deno_processes(), flush=True)
-        await asyncio.sleep(60)
+        await execution.deliver(Reply(number=0, at_ms=0))
+        await asyncio.Event().wait()
 
 asyncio.run(main(*sys.argv[1:]))
 """
@@ -178,6 +179,8 @@ async def test_code_ends_with_its_host_also_when_that_is_killed(kind: str, code:
         assert host.stdout is not None
         async with asyncio.timeout(WAIT_S):
             processes = {int(word) for word in (await host.stdout.readline()).split()}
+        if "for" in code:
+            await until_busy(processes)
     finally:
         host.send_signal(signal.SIGKILL)
         await host.wait()
@@ -185,15 +188,21 @@ async def test_code_ends_with_its_host_also_when_that_is_killed(kind: str, code:
     await until_gone(processes)
 
 
-async def test_a_ready_process_that_has_died_is_not_used(tmp_path: Path) -> None:
-    async with deno_sandbox(BARE, tmp_path, ready=2) as sandbox:
-        await sandbox.warm()
-        ready = deno_processes()
-        for pid in ready:
-            os.kill(pid, signal.SIGKILL)
-        await until_gone(ready)
-        await asyncio.to_thread(os.getpid)  # the loop hears of it
-        assert (await run(sandbox, "return 1")).value == 1
+async def test_a_ready_process_that_has_died_is_not_used() -> None:
+    started: list[DenoProcess] = []
+
+    async def start_one() -> DenoProcess:
+        recipe = Recipe(deno=find_deno(), bwrap=None, script=script("runner.js"), limits=Limits())
+        started.append(await start(recipe))
+        return started[-1]
+
+    pool = Pool(start_one, size=2)
+    await pool.warm()
+    os.kill(started[0].pid, signal.SIGKILL)
+    await until(lambda: not started[0].alive)
+    assert await pool.take() is started[1]
+    await pool.close()
+    assert deno_processes() == set()
 
 
 async def test_a_box_that_cannot_be_made_is_done_without(tmp_path: Path) -> None:

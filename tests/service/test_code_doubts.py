@@ -271,7 +271,7 @@ async def test_an_answer_that_was_not_used_in_time_lets_nothing_run(house: Libra
 async def test_the_journal_of_code_that_waits_outlives_a_sweep(house: Library) -> None:
     house.configure(allow=TWO_ASKS)
     paused = await paused_run(house)
-    house.office.clock.advance(CODE_S + 1)
+    house.office.clock.advance(200)
     await sweep(house.office.desk)
     await house.allow(paused.record)
 

@@ -171,7 +171,9 @@ class ToolCalls:
             raise Invalid("`call` needs `tool`, as `namespace:action`", hint="`discover` lists what there is")
         attempt = await self._catalog.resolve(name, _inner(call.arguments))
         if attempt.tool.namespace == CALL.namespace:
-            raise Invalid(f"`{attempt.tool}` is PML's own: call `{attempt.tool.action}`")
+            raise NotFound(
+                f"no tool `{attempt.tool}` for `call`", hint="PML's own tools are called themselves"
+            )
         if attempt.offered:
             wire = self._catalog.wire(attempt.tool)
             raise Invalid(

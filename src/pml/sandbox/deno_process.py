@@ -241,7 +241,9 @@ async def _whole(spawning: Coroutine[None, None, None]) -> None:
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait([task])
+        while not task.done():  # it takes milliseconds
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([task])
         raise
 
 

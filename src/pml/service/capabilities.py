@@ -30,8 +30,9 @@ from pml.core.toolvalues import is_asking
 from pml.core.values import JsonObject, canonical
 from pml.service.coding import Make, Outcome, Scene, run_code
 from pml.service.gate import Attempt, Coded, Gate, Inner, Loader, Remote
-from pml.service.policy import Judged, Policy, judge, matched_rule, refuse_denied
+from pml.service.policy import Judged, Policy, current_policy, judge, matched_rule, refuse_denied
 
+MAX_INDENTED: Final = 128 * 1024  # what is longer nobody reads line by line
 MAX_DEPTH: Final = 8  # capabilities that call capabilities; more is a mistake
 _LANGUAGES: Final = {CapabilityType.DENO: Language.TYPESCRIPT, CapabilityType.PYTHON: Language.PYTHON}
 
@@ -241,14 +242,22 @@ def scene_of(
     )
 
 
+def _spelt(value: bytes) -> str:
+    """Return the JSON text with line breaks, unless it is long or so deep that these would be most of it."""
+    if len(value) > MAX_INDENTED:
+        return value.decode()
+    spelt = msgspec.json.format(value, indent=2)
+    return (spelt if len(spelt) <= 1024 + 8 * len(value) else value).decode()
+
+
 async def call_cloud(gate: Gate, remote: Remote, attempt: Attempt, arguments: JsonObject) -> bytes:
     """Have the cloud make the call. Raises: as `Cloud.call`."""
     if gate.cloud is None or gate.loader is None:
         raise AssertionError("what is remote was found with a cloud")
-    keys = await asyncio.to_thread(gate.loader.variables.values, [KEY], workspace=None)
+    key = await _key_for(gate, gate.loader, remote.url)
     name = _cloud_name(remote.found.metadata, attempt.tool)
     try:
-        result = await gate.cloud.call(remote.url, name, arguments, key=keys.get(KEY))
+        result = await gate.cloud.call(remote.url, name, arguments, key=key)
     except ServerFailed:
         raise
     except Unavailable as exc:
@@ -262,6 +271,15 @@ async def call_cloud(gate: Gate, remote: Remote, attempt: Attempt, arguments: Js
     return result
 
 
+async def _key_for(gate: Gate, loader: Loader, url: str) -> str | None:
+    """Return the user's key for the cloud; one that a workspace names instead of the user's gets none."""
+    policy = await current_policy(gate.desk, gate.session.workspace)
+    user = policy.loaded.user.config
+    if user is not None and user.cloud is not None and user.cloud != url:
+        return None
+    return (await asyncio.to_thread(loader.variables.values, [KEY], workspace=None)).get(KEY)
+
+
 def _cloud_name(metadata: CapabilityMetadata, tool: ToolName) -> str:
     if tool == tool_of(metadata.fqdn):
         return str(metadata.fqdn)
@@ -273,8 +291,7 @@ def _cloud_name(metadata: CapabilityMetadata, tool: ToolName) -> str:
 
 def result_of(outcome: Outcome) -> bytes:
     """Return the value as an MCP result."""
-    text = msgspec.json.format(outcome.value, indent=2).decode()
-    content = [{"type": "text", "text": text}]
+    content = [{"type": "text", "text": _spelt(outcome.value)}]
     structured = {"result": msgspec.Raw(outcome.value), "logs": outcome.logs}
     return msgspec.json.encode({"content": content, "structuredContent": structured, "isError": False})
 

@@ -71,6 +71,11 @@ async def run_code(scene: Scene, run: CodeRun) -> Outcome:
 
     Raises: Suspended while it waits for an answer; CodeFailed, also while it goes on elsewhere.
     """
+    with scene.workshop.place():
+        return await _run(scene, run)
+
+
+async def _run(scene: Scene, run: CodeRun) -> Outcome:
     live = await _take_up(scene, run)
     try:
         await _drive(scene, live)
@@ -198,7 +203,7 @@ async def _drive(scene: Scene, live: Live) -> None:
 
 
 def _is_idle(live: Live, serving: dict[asyncio.Task[Reply], int], waiting: dict[int, Suspended]) -> bool:
-    """Tell whether nothing is left to wait for; time need not pass for code that has ended, or is asked about."""
+    """Tell whether nothing is left to wait for; no sleep is, once code has ended or is asked about."""
     only_sleeps = all(isinstance(live.open[number], Sleep) for number in serving.values())
     return only_sleeps and (not serving or bool(waiting) or live.ended is not None)
 

@@ -73,6 +73,7 @@ class Loaded:
     installed: Installed
     registry: str | None
     prefix: str | None
+    brought_by: str | None = None  # a capability that brings it along: nobody else means it by this name
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,6 @@ from pml.core.errors import (
 )
 from pml.core.loading import Found, Installed, Plan, Progress, Told
 from pml.core.manifests import launch_digest
-from pml.core.names import ToolName
 from pml.core.rules import VerdictKind, runs_code
 from pml.core.values import JsonObject
 from pml.service.approvals import Question, claim, finish, wait
@@ -85,7 +84,7 @@ async def load_server(
             return None
         if await step.ask_for_variables(installed):
             return None
-    return _remember(gate, loader, policy, attempt.tool)
+    return _remember(gate, loader, policy, attempt)
 
 
 async def find(loader: Loader, policy: Policy, attempt: Attempt) -> Found | None:
@@ -125,10 +124,11 @@ def _is_held_less(loader: Loader, installed: Installed) -> bool:
     return loader.containment(installed.dependency.permissions).is_weaker_than(installed.containment)
 
 
-def loaded_launch(gate: Gate, policy: Policy, namespace: str | None) -> Launch | None:
+def loaded_launch(gate: Gate, policy: Policy, attempt: Attempt) -> Launch | None:
     """Return how a server that was loaded before is started, while nothing has changed since."""
+    namespace = attempt.tool.namespace
     loaded = None if namespace is None else gate.loaded.get(namespace)
-    if loaded is None or gate.loader is None:
+    if loaded is None or gate.loader is None or loaded.brought_by != _bringer(gate.loader, attempt):
         return None
     if (loaded.registry, loaded.prefix) != (policy.settings.registry, policy.settings.registry_prefix):
         return None
@@ -136,7 +136,25 @@ def loaded_launch(gate: Gate, policy: Policy, namespace: str | None) -> Launch |
     return loaded.launch if installed is loaded.installed or installed == loaded.installed else None
 
 
-def _remember(gate: Gate, loader: Loader, policy: Policy, tool: ToolName) -> Launch | None:
+def _bringer(loader: Loader, attempt: Attempt) -> str | None:
+    """Return the capability that brings the call's server along; None where the name means it to all."""
+    found = None if attempt.inner is None else attempt.inner.found
+    name = attempt.tool.namespace or ""
+    dependency = None if found is None else found.metadata.dependency(name)
+    if found is None or dependency is None or _is_bundled(loader, dependency):
+        return None
+    return str(found.metadata.fqdn)
+
+
+def _is_bundled(loader: Loader, dependency: McpDependency) -> bool:
+    """Tell whether the catalog has the server, on the same terms."""
+    plain = replace(dependency, lock=None)
+    bundled = (each.metadata.dependency(dependency.name) for each in loader.sources.bundled())
+    return any(each is not None and replace(each, lock=None) == plain for each in bundled)
+
+
+def _remember(gate: Gate, loader: Loader, policy: Policy, attempt: Attempt) -> Launch | None:
+    tool = attempt.tool
     installed = loader.installer.installed(tool.namespace or "")
     if installed is None:
         return None
@@ -147,6 +165,7 @@ def _remember(gate: Gate, loader: Loader, policy: Policy, tool: ToolName) -> Lau
         installed=installed,
         registry=policy.settings.registry,
         prefix=policy.settings.registry_prefix,
+        brought_by=_bringer(loader, attempt),
     )
     return launch
 
@@ -209,6 +228,8 @@ class _Step:
         Never on other terms than those consented to before, nor held by less.
         """
         dependency = plan.dependency
+        if _bringer(self._loader, self._attempt) is not None:
+            return False  # a rule means what the name means to all, not what a capability calls so
         before = self._loader.installer.installed(dependency.name)
         if before is not None and plan.containment.is_weaker_than(before.containment):
             return False
@@ -340,10 +361,8 @@ def check_name(gate: Gate, loader: Loader, policy: Policy, dependency: McpDepend
     name = dependency.name
     if is_denied_whole(policy, name, now=gate.desk.clock.now()):
         raise ToolDenied(f"server `{name}` is denied by user config", tool=f"{name}:*")
-    bundled = (each.metadata.dependency(name) for each in loader.sources.bundled())
-    plain = replace(dependency, lock=None)
-    taken = [each for each in bundled if each is not None and replace(each, lock=None) != plain]
-    if taken or name in policy.settings.servers:
+    bundled = any(each.metadata.dependency(name) is not None for each in loader.sources.bundled())
+    if (bundled and not _is_bundled(loader, dependency)) or name in policy.settings.servers:
         raise Unavailable(
             f"`{tool}` wants to bring a server `{name}` along, but that name means another one",
             hint="tell whoever published it to use a name of its own",

@@ -25,7 +25,7 @@ def current_launch(gate: Gate, policy: Policy, attempt: Attempt) -> Launch | Non
     """Return how the server of the call is started: as configured, or as it was loaded."""
     namespace = attempt.tool.namespace
     configured = None if attempt.prefix is not None else find_launch(gate, policy, namespace)
-    launch = configured or loaded_launch(gate, policy, namespace)
+    launch = configured or loaded_launch(gate, policy, attempt)
     return None if launch is not None and _is_others(gate, attempt) else launch
 
 

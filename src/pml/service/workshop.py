@@ -1,7 +1,8 @@
 """Where code runs: the sandboxes, and the code that waits for an answer with its process still there."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -10,6 +11,7 @@ from pml.core.journal import CodeRun, Step
 from pml.core.sandbox import Ended, Execution, Language, Request, Sandbox
 
 KEPT_S: Final = 60.0  # most answers come by then; after that a run is replayed, and its memory is free
+AT_WORK: Final = 24  # pieces of code at once; each may take half a gigabyte
 KEPT: Final = 4  # processes that wait at once
 
 
@@ -44,6 +46,7 @@ class Workshop:
     _parked: dict[str, tuple[Live, asyncio.TimerHandle]] = field(
         default_factory=dict[str, tuple[Live, asyncio.TimerHandle]]
     )
+    _working: set[object] = field(default_factory=set[object])
     _closing: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
     def sandbox(self, language: Language) -> Sandbox:
@@ -53,6 +56,18 @@ class Workshop:
         if language not in self._opened:
             self._opened[language] = self.sandboxes[language]()
         return self._opened[language]
+
+    @contextlib.contextmanager
+    def place(self) -> Generator[None]:
+        """Have room for one more piece of code at work, for the block. Raises: Unavailable."""
+        if len(self._working) >= AT_WORK:
+            raise Unavailable("too much code runs now", hint="try again when some of it has ended")
+        mark = object()
+        self._working.add(mark)
+        try:
+            yield
+        finally:
+            self._working.discard(mark)
 
     def park(self, live: Live) -> None:
         """Keep the code with its process for a while: the answer it waits for may come soon."""

@@ -3,9 +3,11 @@
 What is refused is told by `store.journaling`; runs within a run, steps and dumps go with it by the schema.
 """
 
+import asyncio
 import contextlib
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
 
 from pml.core.approvals import OwnerId
 from pml.core.errors import Unavailable
@@ -22,11 +24,14 @@ from pml.store.rows import micros, spell
 from pml.store.rows_journals import code_run_of, code_run_values, step_of, step_values
 from pml.store.writer import Transaction, Writer
 
+WIPE_S: Final = 2.0  # what ended runs left is wiped once for all that end together
+
 
 class SqliteJournals(Part):
     def __init__(self, reader: Reader, writer: Writer) -> None:
         super().__init__(reader, writer)
         self._to_wipe = False
+        self._wiping: asyncio.TimerHandle | None = None
 
     async def start(self, run: CodeRun) -> None:
         check_code_run(run)
@@ -88,6 +93,12 @@ class SqliteJournals(Part):
     async def end(self, run_id: str) -> None:
         await self._writer.write(lambda tx: tx.run("delete_code_run", (run_id,)))
         self._to_wipe = True
+        if self._wiping is None:
+            self._wiping = asyncio.get_running_loop().call_later(WIPE_S, self._wipe_soon)
+
+    def _wipe_soon(self) -> None:
+        self._wiping = None
+        self.wipe()
 
     async def begun_with(self, principal: str, tool: str) -> Sequence[CodeRun]:
         return [code_run_of(row) for row in self._read.run("code_runs_begun_with", (principal, tool))]
@@ -115,6 +126,9 @@ class SqliteJournals(Part):
 
         The database itself forgets at once, by `secure_delete`.
         """
+        if self._wiping is not None:
+            self._wiping.cancel()
+            self._wiping = None
         if self._to_wipe:
             with contextlib.suppress(Unavailable):
                 self._to_wipe = bool(self._read.run("empty_wal")[0][0])
