@@ -356,7 +356,6 @@ async def test_a_question_of_another_run_or_of_none_keeps_no_run(store: Store) -
 
 async def test_a_run_that_somebody_alive_has_is_not_forgotten(store: Store) -> None:
     await started(store, make_code_run(owner=THEIRS), make_code_run("run-2", owner=MINE))
-    await store.journals.begin(begun())
 
     assert await forgotten(store, dead=(OwnerId("another"),)) == 0
     assert await forgotten(store, dead=(THEIRS,)) == 1
@@ -385,3 +384,21 @@ async def test_a_nested_run_is_forgotten_with_its_root_and_never_before(store: S
 
     assert await store.journals.get(f"{RUN}.0") is not None
     assert await store.journals.get("run-2.0") is None
+
+
+async def test_a_run_that_did_something_since_is_not_forgotten(store: Store) -> None:
+    await started(store, make_code_run(), make_code_run(f"{RUN}.0", root=RUN))
+    await store.journals.finish(
+        msgspec.structs.replace(finished(place=0), run_id=f"{RUN}.0", at_ms=int(later(5).timestamp() * 1000))
+    )
+
+    assert await forgotten(store, older_than=later(4)) == 0
+    assert await forgotten(store, older_than=later(6)) == 1
+
+
+async def test_a_run_with_a_step_of_unknown_outcome_is_kept_for_a_day(store: Store) -> None:
+    await started(store)
+    await store.journals.begin(begun())
+
+    assert await forgotten(store, older_than=later(24 * 3600 - 1)) == 0
+    assert await forgotten(store, older_than=later(24 * 3600 + 1)) == 1

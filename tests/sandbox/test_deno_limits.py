@@ -106,6 +106,15 @@ async def test_array_buffers_count_as_memory(tmp_path: Path) -> None:
             assert (await run(sandbox, code)).ended.how in (Ending.LIMIT, Ending.RAISED)
 
 
+@pytest.mark.parametrize("kind", BOTH)
+@promise("code:bounded")
+async def test_memory_that_the_kernel_lets_pass_is_watched(kind: str, tmp_path: Path) -> None:
+    code = "const all = new Uint8Array(40 << 20).fill(1); for (;;) all[0]++"
+    async with deno_sandbox(kind, tmp_path, limits=Limits(memory_mb=64, turn_s=WAIT_S)) as sandbox:
+        ended = (await run(sandbox, code)).ended
+    assert ended == Ended(how=Ending.LIMIT, message="the code used more than 64 MB of memory")
+
+
 async def test_recursion_without_end_is_an_error_of_the_code(sandbox: DenoSandbox) -> None:
     ended = (await run(sandbox, "const f = (): number => f() + 1; return f()")).ended
     assert (ended.how, ended.message) == (Ending.RAISED, "RangeError: Maximum call stack size exceeded")
@@ -159,7 +168,13 @@ async def test_too_long_a_sleep_is_an_error_of_the_code(sandbox: DenoSandbox) ->
 
 
 async def test_a_flood_of_lines_is_cut_and_says_so(sandbox: DenoSandbox) -> None:
-    code = "for (let i = 0; i < 1e5; i++) console.log('line', i); console.log('x'.repeat(1e8)); return 1"
+    code = """
+for (let i = 0; i < 1e5; i++) console.log("line", i);
+console.log("x".repeat(1e8));
+for (let i = 0; i < 1000; i++) Promise.reject(new Error("nobody waits"));
+await mcp.a.b();
+return 1;
+"""
     ran = await run(sandbox, code)
     assert ran.value == 1
     assert ran.logs[0] == "line 0"

@@ -342,7 +342,18 @@ async def test_a_capability_that_is_denied_while_it_waits_does_not_go_on(house: 
 
 
 @promise("always:only-what-was-shown")
+async def test_a_session_remembers_the_name_and_asks_again_for_what_it_calls(house: Library) -> None:
+    asking = FakeAsking(house.allowing(scope=Scope.SESSION))
+    await house.use(CAP, asking=asking)
+    again = await house.leave(CAP)
+
+    assert again.record.artefact == asking.asked[0].artefact
+    assert len(house.sandbox.opened) == 1
+
+
+@promise("always:only-what-was-shown")
 async def test_a_session_remembers_a_capability_with_exactly_this_code(house: Library) -> None:
+    house.configure(allow=["notes:*"])
     asking = FakeAsking(house.allowing(scope=Scope.SESSION))
     await house.use(CAP, asking=asking)
     assert await house.use(CAP, asking=asking) == "done"
@@ -357,6 +368,7 @@ async def test_a_session_remembers_a_capability_with_exactly_this_code(house: Li
 
 @promise("always:only-what-was-shown")
 async def test_what_the_registry_says_of_it_is_part_of_what_was_remembered(house: Library) -> None:
+    house.configure(allow=["notes:*"])
     await house.use(CAP, asking=FakeAsking(house.allowing(scope=Scope.SESSION)))
 
     house.publish("digest", TWO, *LISTED, dependencies=[make_dependency()])

@@ -269,7 +269,7 @@ async def test_an_answer_that_was_not_used_in_time_lets_nothing_run(house: Libra
 
 
 async def test_the_journal_of_code_that_waits_outlives_a_sweep(house: Library) -> None:
-    house.configure(allow=TWO_ASKS)
+    house.configure(allow=TWO_ASKS, approval={"ttl_s": 2 * CODE_S})
     paused = await paused_run(house)
     house.office.clock.advance(200)
     await sweep(house.office.desk)
@@ -417,6 +417,22 @@ async def test_code_that_fails_makes_no_more_of_the_calls_that_it_had_asked_for(
     with pytest.raises(CodeFailed, match="enough"):
         await house.run("failing")
     assert len(house.added) <= IN_FLIGHT
+
+
+async def test_code_that_fails_takes_the_questions_back_that_it_no_longer_waits_for(house: Library) -> None:
+    def failing(args: Any) -> Work:
+        yield [add("asks"), ("notes:list", {})]
+        raise RuntimeError("enough")
+
+    house.configure(allow=["notes:list"])
+    house.sandbox.scripts["failing"] = failing
+    asking = FakeAsking(has_form=True)
+
+    with pytest.raises(CodeFailed, match="enough"):
+        await house.run("failing", asking=asking)
+
+    (record,) = asking.asked
+    assert (await house.office.stored(record)).status is State.CANCELLED
 
 
 # Several answers

@@ -147,7 +147,7 @@ async def test_while_another_process_reads_the_end_of_a_run_waits_for_nobody_and
         ("code_runs_begun_with", ("ana", "execute"), "code_runs_begun"),
         ("owners_of_code_runs", (), "code_runs_owned"),
         ("same_question", ("s", "u", "tool_call", "d", None), "approvals_one_question"),
-        ("over_code_runs", (0, "[]"), "approvals_of_run"),
+        ("over_code_runs", (0, "[]", 0), "approvals_of_run"),
     ],
 )
 async def test_what_is_looked_for_often_is_found_by_its_index(

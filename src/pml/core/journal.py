@@ -122,6 +122,7 @@ class Journals(Protocol):
         """Forget what clients started, that nobody alive has and no question is open for; return how many.
 
         The runs within go with them. Those not started before `older_than` stay: their question may not
-        be stored yet. So do those that an answer may still bring on.
+        be stored yet. So do those that an answer may still bring on, that did something since, or, for a day,
+        that have begun what nobody knows the outcome of.
         """
         ...

@@ -214,6 +214,20 @@ async def run_capability(
     return await run_code(scene_of(gate, run, make=make, told=told, resumed=resumed, inner=inner), run)
 
 
+def is_beneath(run: CodeRun, prefix: str | None) -> bool:
+    """Tell whether the run may be of a capability beneath the prefix; any is, where none is given."""
+    found = _found_of(run)
+    if found is None or prefix is None:
+        return True
+    return prefix == f"{found.metadata.fqdn.org}.{found.metadata.fqdn.project}"
+
+
+def _found_of(run: CodeRun) -> Found | None:
+    if run.metadata is None:
+        return None
+    return Found(metadata=parse_metadata(run.metadata, what="the kept metadata"), source=run.source)
+
+
 def scene_of(
     gate: Gate,
     run: CodeRun,
@@ -226,9 +240,7 @@ def scene_of(
     """Return what the calls of a run are made with. Raises: Unavailable where code cannot be run."""
     if gate.workshop is None:
         raise Unavailable("code cannot be run here")
-    found = None
-    if run.metadata is not None:
-        found = Found(metadata=parse_metadata(run.metadata, what="the kept metadata"), source=run.source)
+    found = _found_of(run)
     chain = () if inner is None else inner.chain
     return Scene(
         gate=gate,

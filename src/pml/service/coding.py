@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from pml.core.approvals import State
 from pml.core.digest import digest
-from pml.core.errors import CodeFailed, Conflict, NotFound, PmlError, ServerRefused
+from pml.core.errors import CodeFailed, Conflict, IntegrityFailed, NotFound, PmlError, ServerRefused
 from pml.core.journal import CodeRun, Kept, Step
 from pml.core.loading import Found
 from pml.core.names import ToolName
@@ -315,7 +315,8 @@ def _size_fault(live: Live, request: CodeCall, size: int) -> Fault | None:
 def _fault(error: PmlError) -> Fault:
     known = refusal_code(error)
     if known is not None:
-        return Fault(code=known[0], message=known[1])
+        is_brief = isinstance(error, IntegrityFailed)  # models are told the rest beside it
+        return Fault(code=known[0], message=error.message if is_brief else known[1])
     code = "server_refused" if isinstance(error, ServerRefused) else "failed"
     return Fault(code=code, message=error.message)
 

@@ -14,10 +14,11 @@ from pml.core.sandbox import Language
 from pml.core.text import quote
 from pml.core.values import JsonObject
 from pml.service.calls import as_progress, call_tool, maker
-from pml.service.capabilities import new_seed, result_of, scene_of
+from pml.service.capabilities import is_beneath, new_seed, result_of, scene_of
 from pml.service.coding import is_left, run_code
 from pml.service.gate import Asking, Attempt, Gate
 from pml.service.own_tools import admit_own, refuse_denied_call
+from pml.service.policy import current_policy
 from pml.service.running import progress_lines
 from pml.service.workflows import WorkflowGone
 
@@ -104,9 +105,12 @@ def is_server(gate: Gate, namespace: str | None) -> bool:
 async def _left_run(gate: Gate, attempt: Attempt) -> str | None:
     """Return the run that the same call started and that nobody has: it waits, or was broken off."""
     asked = digest(attempt.arguments)
-    runs = await gate.desk.store.journals.begun_with(gate.session.principal, str(attempt.tool))
-    left = (run.id for run in runs if is_left(gate.desk, run) and digest(run.arguments) == asked)
-    return next(left, None)
+    policy = await current_policy(gate.desk, gate.session.workspace)
+    prefix = attempt.prefix or policy.settings.registry_prefix
+    for run in await gate.desk.store.journals.begun_with(gate.session.principal, str(attempt.tool)):
+        if is_left(gate.desk, run) and digest(run.arguments) == asked and is_beneath(run, prefix):
+            return run.id
+    return None
 
 
 async def _run(gate: Gate, run: CodeRun, asking: Asking, on_progress: Progressing, *, resumed: bool) -> bytes:

@@ -148,9 +148,14 @@ def _bringer(loader: Loader, attempt: Attempt) -> str | None:
 
 def _is_bundled(loader: Loader, dependency: McpDependency) -> bool:
     """Tell whether the catalog has the server, on the same terms."""
+    return any(_compared_with_bundled(loader, dependency))
+
+
+def _compared_with_bundled(loader: Loader, dependency: McpDependency) -> list[bool]:
+    """Return, for each server of that name in the catalog, whether it is the same."""
     plain = replace(dependency, lock=None)
     bundled = (each.metadata.dependency(dependency.name) for each in loader.sources.bundled())
-    return any(each is not None and replace(each, lock=None) == plain for each in bundled)
+    return [replace(each, lock=None) == plain for each in bundled if each is not None]
 
 
 def _remember(gate: Gate, loader: Loader, policy: Policy, attempt: Attempt) -> Launch | None:
@@ -361,8 +366,8 @@ def check_name(gate: Gate, loader: Loader, policy: Policy, dependency: McpDepend
     name = dependency.name
     if is_denied_whole(policy, name, now=gate.desk.clock.now()):
         raise ToolDenied(f"server `{name}` is denied by user config", tool=f"{name}:*")
-    bundled = any(each.metadata.dependency(name) is not None for each in loader.sources.bundled())
-    if (bundled and not _is_bundled(loader, dependency)) or name in policy.settings.servers:
+    is_others = any(not same for same in _compared_with_bundled(loader, dependency))
+    if is_others or name in policy.settings.servers:
         raise Unavailable(
             f"`{tool}` wants to bring a server `{name}` along, but that name means another one",
             hint="tell whoever published it to use a name of its own",

@@ -3,11 +3,16 @@
 Where a journal is kept is not known here.
 """
 
+from datetime import timedelta
+from typing import Final
+
 import msgspec
 
 from pml.core.errors import Conflict, Invalid, NotFound
 from pml.core.journal import CodeRun, Step
 from pml.core.values import check
+
+UNKNOWN_KEPT: Final = timedelta(days=1)  # for a person to be asked about a call that may have been made
 
 
 def check_code_run(run: CodeRun) -> None:

@@ -10,6 +10,7 @@ from pml.core.approvals import OwnerId
 from pml.core.errors import Conflict
 from pml.core.journal import CodeRun, Kept, Step
 from pml.store.journaling import (
+    UNKNOWN_KEPT,
     check_code_run,
     check_finished,
     no_run,
@@ -105,10 +106,19 @@ class MemoryJournals:
             and run.started_at < older_than
             and (run.owner is None or run.owner in dead)
             and run.id not in asked_by
+            and not self._is_recent(run, older_than)
         ]
         for run_id in over:
             await self.end(run_id)
         return len(over)
+
+    def _is_recent(self, run: CodeRun, older_than: datetime) -> bool:
+        """Tell whether a step of the run was finished since, or is one to ask a person about."""
+        within = [each.id for each in self._runs.values() if each.root == run.id]
+        steps = [step for run_id in within for step in self._steps[run_id].values()]
+        is_unknown = any(step.place is None for step in steps) and run.started_at > older_than - UNKNOWN_KEPT
+        since_ms = older_than.timestamp() * 1000
+        return is_unknown or any(step.at_ms is not None and step.at_ms > since_ms for step in steps)
 
     def _must_exist(self, run_id: str) -> None:
         if run_id not in self._runs:

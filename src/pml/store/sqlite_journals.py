@@ -13,6 +13,7 @@ from pml.core.approvals import OwnerId
 from pml.core.errors import Unavailable
 from pml.core.journal import CodeRun, Kept, Step
 from pml.store.journaling import (
+    UNKNOWN_KEPT,
     check_code_run,
     check_finished,
     no_run,
@@ -107,7 +108,7 @@ class SqliteJournals(Part):
         return [OwnerId(row[0]) for row in self._read.run("owners_of_code_runs")]
 
     async def forget(self, *, older_than: datetime, dead: Sequence[OwnerId]) -> int:
-        which = (micros(older_than), spell(dead))
+        which = (micros(older_than), spell(dead), micros(older_than - UNKNOWN_KEPT))
 
         def operation(tx: Transaction) -> int:
             over = [row[0] for row in tx.run("over_code_runs", which)]

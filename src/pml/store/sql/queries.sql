@@ -263,6 +263,9 @@ SELECT DISTINCT owner FROM code_runs WHERE owner IS NOT NULL ORDER BY owner
 
 -- name: over_code_runs
 SELECT id FROM code_runs WHERE root = id AND started_at < ?1
+  AND NOT EXISTS (SELECT 1 FROM code_runs AS within JOIN code_steps ON code_steps.run_id = within.id
+    WHERE within.root = code_runs.id AND (code_steps.at_ms * 1000 > ?1
+      OR (code_steps.place IS NULL AND code_runs.started_at > ?3)))
   AND (owner IS NULL OR owner IN (SELECT value FROM json_each(?2)))
   AND NOT EXISTS (SELECT 1 FROM approvals WHERE approvals.run_id = code_runs.id
     AND (approvals.status IN ('pending', 'allowed', 'executing')
