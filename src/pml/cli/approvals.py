@@ -135,5 +135,6 @@ async def show_approval(args: argparse.Namespace) -> int:
             now=now,
             always=shown.always,
             covered=shown.covered,
+            code=shown.code,
         )
     return Exit.OK

@@ -6,6 +6,7 @@ import contextlib
 import re
 import sys
 from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pml.cli.cards import short
@@ -19,7 +20,7 @@ from pml.cli.shell import script_session
 from pml.cli.terminal import TerminalAsking
 from pml.cli.verbs import add_common
 from pml.core.approvals import instant
-from pml.core.errors import Invalid
+from pml.core.errors import Invalid, Unavailable
 from pml.core.names import parse_tool
 from pml.core.text import quote, visible
 from pml.core.values import JsonObject
@@ -43,7 +44,8 @@ examples:
   jq -n '{path: "a.txt"}' | pml call fs:read_text_file -             arguments from stdin
   pml call github:create_issue '{"title": "Hi"}' --json              the whole result
   pml call acme.tools.notes.summarize '{"day": "today"}'              a capability, by its full name
-  pml call pml:execute '{"code": "return await mcp.time.get_current_time({timezone: \"UTC\"})"}'
+  pml call pml:execute --code report.ts                              code that calls tools, or a .py file
+  pml call pml:execute '{"code": "return await mcp.memory.read_graph()"}'
   pml call db:backup --session nightly                               collects from another shell: cron, CI
 
 exit codes: 0 ok, 1 the tool or its server failed, 2 usage or invalid arguments, 3 denied, 4 approval pending,
@@ -60,6 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "arguments", metavar="JSON", nargs="?", default="{}", help="the tool's arguments; - reads stdin"
     )
     parser.set_defaults(late="arguments")
+    parser.add_argument("--code", metavar="FILE", help="with pml:execute: the code, from a .ts or .py file")
     parser.add_argument("--session", metavar="ID", help="call in this session (default: that of the shell)")
 
 
@@ -67,11 +70,12 @@ async def run(args: argparse.Namespace) -> int:
     from pml.app import find_place, open_cloud_client, open_fleet, open_loader, open_workshop
     from pml.downstream.offering import CONTINUE
     from pml.service.carrying import stop_installs
+    from pml.service.executing import is_server
     from pml.service.gate import Gate, Paused
     from pml.service.nobody import Nobody
 
     _refuse_two_words(args.tool, args.arguments)
-    arguments = read_object(args.arguments, what="the input")
+    arguments = {**read_object(args.arguments, what="the input"), **_code(args.code)}
     if CONTINUE in arguments:
         raise Invalid(
             f"`{CONTINUE}` is for agents", hint="decide with `pml approvals`, then run the same call again"
@@ -91,7 +95,8 @@ async def run(args: argparse.Namespace) -> int:
             with bar:
                 asking = TerminalAsking(desk, session, before=bar.clear)
                 server, result = await _result(gate, args.tool, arguments, asking, bar)
-            return print_result(result, server=server, as_json=args.json)
+            is_code = not is_server(gate, server)
+            return print_result(result, server=server, as_json=args.json, is_code=is_code)
         except Paused as paused:
             return _tell_paused(paused, as_json=args.json)
         finally:
@@ -115,6 +120,19 @@ async def _result(
         attempt = await _attempt(gate, name, arguments)
     result = await run_or_call(gate, attempt, asking, on_progress=None, told=told)
     return attempt.tool.namespace or "", result
+
+
+def _code(file: str | None) -> JsonObject:
+    """Return the arguments of `pml:execute` that a file stands for. Raises: Invalid, Unavailable."""
+    if file is None:
+        return {}
+    try:
+        code = Path(file).read_text()
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "it is no text"
+        raise Unavailable(f"{quote(file)} cannot be read: {reason}") from exc
+    language = "python" if file.endswith(".py") else "typescript"
+    return {"code": code, "language": language}
 
 
 def _refuse_two_words(tool: str, arguments: str) -> None:

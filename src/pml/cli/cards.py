@@ -59,6 +59,7 @@ def print_card(
     now: datetime,
     always: Json = None,
     covered: Sequence[Approval] = (),
+    code: str | None = None,
     to_stderr: bool = False,
     is_prompted: bool = False,
 ) -> None:
@@ -73,6 +74,8 @@ def print_card(
     title = Text(visible(headline(record) if waits else record.tool_name), style="bold")
     out.print(title.append(f"  {left(record, now)}", style="not bold dim"))
     facts = [("why", why_asked(record)), *asked_facts(record), *_about(record, workspace, session_name)]
+    if code is not None:
+        facts.append(("code", "\n".join(visible(line) for line in code.rstrip().split("\n"))))
     facts += _outcome(record)
     if waits:
         facts += _memory(record, workspace, always, covered)

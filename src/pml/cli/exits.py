@@ -7,6 +7,7 @@ from pml.core.approvals import State
 from pml.core.errors import (
     AlreadyClaimed,
     AlreadyDecided,
+    CodeFailed,
     ConfigInvalid,
     ErrorCode,
     NotApproved,
@@ -53,6 +54,8 @@ _EXIT_OF_OUTCOME: Final[dict[str, Exit]] = {
 
 def exit_of(error: PmlError) -> Exit:
     """Return the exit code that tells of `error`."""
+    if isinstance(error, CodeFailed):
+        return Exit.DENIED if error.refusal in ("TOOL_DENIED", "user_denied") else Exit.FAILED
     if isinstance(error, NotApproved):
         return _EXIT_OF_OUTCOME.get(error.outcome, Exit.DECIDED)  # all other outcomes: somebody used it
     return next((code for kind, code in _EXIT_OF_ERROR if isinstance(error, kind)), EXIT_OF_CODE[error.code])

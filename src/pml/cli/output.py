@@ -2,10 +2,10 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from pml.core.errors import PmlError
+from pml.core.errors import CodeFailed, PmlError
 from pml.core.text import visible
 from pml.core.values import JsonObject
 from pml.core.wire import error_json
@@ -43,9 +43,19 @@ def print_error(error: PmlError, *, as_json: bool) -> None:
     if as_json:
         print_json(error_json(error))
         return
-    complain(f"pml: {visible(error.message)}")
+    where = ""
+    if isinstance(error, CodeFailed):
+        print_logs(error.logs)
+        where = "" if error.line is None else f"line {error.line}, column {error.column}: "
+    complain(f"pml: {where}{visible(error.message)}")
     if error.hint:
         complain(f"  → {visible(error.hint)}")
+
+
+def print_logs(lines: Iterable[str]) -> None:
+    """Show what code printed, where it is not taken for its result."""
+    for line in lines:
+        complain(f"  │ {visible(line)}")
 
 
 def console(*, to_stderr: bool = False) -> "Console":

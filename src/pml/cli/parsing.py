@@ -64,7 +64,9 @@ def read_object(given: str, *, what: str) -> JsonObject:
         return loads_object(sys.stdin.buffer.read(MAX_BYTES + 1) if given == "-" else given, what=what)
     except Invalid as exc:
         lost_quotes = given != "-" and "is not JSON" in exc.message
-        hint = """put it in single quotes: '{"a": 1}'""" if lost_quotes else None
+        hint = (
+            """put it in single quotes, '{"a": 1}', or give it on stdin with `-`""" if lost_quotes else None
+        )
         raise Invalid(exc.message, hint=hint) from exc
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final, cast
 
 from pml.cli.exits import Exit
-from pml.cli.output import print_json
+from pml.cli.output import print_json, print_logs
 from pml.core.errors import PmlError
 from pml.core.text import quote, visible, visible_json
 from pml.core.values import Json, JsonObject
@@ -15,9 +15,16 @@ from pml.core.values import Json, JsonObject
 _NOT_PLAIN: Final = re.compile(r"[^\n\t -~]")
 
 
-def print_result(raw: bytes, *, server: str, as_json: bool) -> Exit:
-    """Print the result of a call and return the exit code that tells of it. Raises: PmlError."""
+def print_result(raw: bytes, *, server: str, as_json: bool, is_code: bool = False) -> Exit:
+    """Print the result of a call and return the exit code that tells of it. Raises: PmlError.
+
+    What code (`is_code`) printed on its way goes to stderr.
+    """
     result = _read(raw, server)
+    structured = result.get("structuredContent")
+    logs = structured.get("logs") if is_code and isinstance(structured, Mapping) else None
+    if isinstance(logs, list) and not as_json:
+        print_logs(str(line) for line in logs)
     if as_json:
         print_json(result)
     else:

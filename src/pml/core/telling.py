@@ -42,7 +42,7 @@ def asked_facts(record: Approval) -> list[tuple[str, str]]:
         case Subject.TOOL_CALL:
             facts = [("input", visible_json(asked))]
             if record.run_id is not None:
-                facts.append(("made by", f"code that runs now and waits here (run {record.run_id[:8]})"))
+                facts.append(("made by", f"code at work, which waits here (run {record.run_id[:8]})"))
             if record.rule is not None and record.rule.verdict == NEEDS:
                 facts.append(("calls", "\n".join(visible(line) for line in record.rule.entry.split("\n"))))
                 facts.append(("covers", "allowing it allows these calls too, in this run only"))

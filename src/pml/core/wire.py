@@ -7,7 +7,7 @@ from pml.core.agents import Message, Run
 from pml.core.approvals import Approval, Decider, MatchedRule, Subject, instant
 from pml.core.audit import Link
 from pml.core.dependency import dependency_title, server_name, variable_names
-from pml.core.errors import PmlError
+from pml.core.errors import CodeFailed, PmlError
 from pml.core.identity import Token
 from pml.core.ports import Grant, Session
 from pml.core.rules import Rule, Verdict
@@ -75,10 +75,17 @@ def approval_json(record: Approval) -> dict[str, Json]:
 
 
 def shown_json(
-    record: Approval, *, workspace: str, session_name: str, always: Json, covers: Sequence[Approval]
+    record: Approval,
+    *,
+    workspace: str,
+    session_name: str,
+    always: Json,
+    covers: Sequence[Approval],
+    code: str | None,
 ) -> dict[str, Json]:
-    """An approval as `show` has it: with what "always" would write, and what it covers of the waiting."""
+    """An approval as `show` has it: with what "always" would write, what it covers, the code that calls."""
     more: dict[str, Json] = {"workspace": workspace, "session_name": session_name, "always": always}
+    more |= {} if code is None else {"code": code}
     return approval_json(record) | more | {"covers": [other.id for other in covers]}
 
 
@@ -204,5 +211,9 @@ def _instant(at: datetime | None) -> str | None:
 
 
 def error_json(error: PmlError) -> dict[str, Json]:
-    """The one shape of an error, on every edge."""
-    return {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
+    """The one shape of an error, on every edge; that of code tells where, and what it printed."""
+    detail: dict[str, Json] = {"code": error.code, "message": error.message, "hint": error.hint}
+    if isinstance(error, CodeFailed):
+        where = {"line": error.line, "column": error.column, "logs": error.logs}
+        detail |= {"code": error.refusal, **where}
+    return {"error": detail}

@@ -122,7 +122,7 @@ def refusal_result(error: PmlError) -> JsonObject | None:
         return None
     code, message = found
     is_code = isinstance(error, CodeFailed)  # which has done things, whatever it failed at
-    hint = (error.hint or _AFTER_CODE) if is_code else _ADVICE.get(code, error.hint)
+    hint = error.hint if is_code else _ADVICE.get(code, error.hint)
     detail: dict[str, Json] = {"code": code, "message": message, "retry": code in _AGAIN and not is_code}
     lines = [message]
     if isinstance(error, IntegrityFailed):
@@ -146,7 +146,6 @@ def refusal_result(error: PmlError) -> JsonObject | None:
     }
 
 
-_AFTER_CODE: Final = "What the code did before has happened. Running it again would do it again."
 _ADVICE: Final[Mapping[str, str]] = {
     "TOOL_DENIED": "Nothing has run. Do not retry, and do not look for another way to do the same.",
     "dependency_refused": "Nothing has run. Do not retry; ask the user how to go on.",

@@ -95,7 +95,8 @@ def refuse_continuation(arguments: JsonObject) -> None:
 
 
 async def _call(gate: Gate, attempt: Attempt, hearing: Hearing, settled: Approval | None) -> Ran:
-    policy = await policy_of_turn(gate) if settled is None else await policy_now(gate)
+    is_first = settled is None and attempt.inner is None  # code may make many calls in one turn of the loop
+    policy = await policy_of_turn(gate) if is_first else await policy_now(gate)
     found: Coded | Remote | None = None
     for _ in range(_TRIES):
         admitted = await _admit(gate, policy, attempt, hearing, settled, found)

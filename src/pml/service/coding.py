@@ -15,7 +15,16 @@ from msgspec.structs import replace
 
 from pml.core.approvals import State
 from pml.core.digest import digest
-from pml.core.errors import CodeFailed, Conflict, IntegrityFailed, NotFound, PmlError, ServerRefused
+from pml.core.errors import (
+    CodeFailed,
+    Conflict,
+    IntegrityFailed,
+    Invalid,
+    NotFound,
+    PmlError,
+    ServerRefused,
+    Unavailable,
+)
 from pml.core.journal import CodeRun, Kept, Step
 from pml.core.loading import Found
 from pml.core.names import ToolName
@@ -33,6 +42,9 @@ MAX_RESULT: Final = 10 * 1024 * 1024  # of one call, as the code gets it
 MAX_KEPT: Final = 64 * 1024 * 1024  # of all calls of a run: they are kept until it ends
 _SLEEP: Final = "sleep"
 _OPEN: Final = frozenset({State.PENDING, State.ALLOWED})
+
+
+_MENDABLE: Final = (NotFound, Invalid, Unavailable)  # what to do about it is told to the code too
 
 
 class Make(Protocol):
@@ -83,10 +95,10 @@ async def _run(scene: Scene, run: CodeRun) -> Outcome:
         await asyncio.shield(_park(scene, live))
         exc.run_id = run.root
         raise
-    except (CodeFailed, asyncio.CancelledError):  # it is over, or nobody wants it any more
+    except CodeFailed:
         await asyncio.shield(_end(scene, live))
         raise
-    except BaseException:  # nothing that the code did: it can go on later
+    except BaseException:  # also a caller who gave up: made again, the same call goes on and repeats nothing
         await asyncio.shield(_break_off(scene, live))
         raise
     await _end(scene, live)
@@ -174,6 +186,9 @@ async def _drive(scene: Scene, live: Live) -> None:
     waiting: dict[int, Suspended] = {}
     try:
         while True:
+            if len(live.open) == 1 and not serving and not waiting and live.ended is None:
+                await _serve_alone(scene, live, waiting)
+                continue
             _serve_more(scene, live, serving, waiting)
             if _is_idle(live, serving, waiting):
                 answered = await _answered(scene.gate.desk, waiting)
@@ -192,6 +207,7 @@ async def _drive(scene: Scene, live: Live) -> None:
                     waiting[number] = exc
                 else:
                     await _reply(scene, live, reply)
+            live.has_asked |= bool(waiting)
     finally:
         for task in serving:
             task.cancel()
@@ -200,6 +216,18 @@ async def _drive(scene: Scene, live: Live) -> None:
         raise waiting[min(waiting)]
     if live.ended is None:
         live.ended = Ended(how=Ending.RAISED, message="the code waits for something that never comes")
+
+
+async def _serve_alone(scene: Scene, live: Live, waiting: dict[int, Suspended]) -> None:
+    """Serve the one request there is, without a task: most code makes one call after another."""
+    [request] = live.open.values()
+    try:
+        reply = await _serve(scene, live, request)
+    except Suspended as exc:
+        waiting[request.number] = exc
+        live.has_asked = True
+    else:
+        await _reply(scene, live, reply)
 
 
 def _is_idle(live: Live, serving: dict[asyncio.Task[Reply], int], waiting: dict[int, Suspended]) -> bool:
@@ -316,7 +344,9 @@ def _fault(error: PmlError) -> Fault:
     known = refusal_code(error)
     if known is not None:
         is_brief = isinstance(error, IntegrityFailed)  # models are told the rest beside it
-        return Fault(code=known[0], message=error.message if is_brief else known[1])
+        message = error.message if is_brief else known[1]
+        next_step = f" ({error.hint})" if error.hint and isinstance(error, _MENDABLE) else ""
+        return Fault(code=known[0], message=f"{message}{next_step}")
     code = "server_refused" if isinstance(error, ServerRefused) else "failed"
     return Fault(code=code, message=error.message)
 
@@ -378,11 +408,15 @@ async def _park(scene: Scene, live: Live) -> None:
 
 
 async def _break_off(scene: Scene, live: Live) -> None:
-    """Let go of code that cannot go on now: whoever brings it on again replays it."""
+    """Let go of code that does not go on now: whoever brings it on again replays it. It asks nobody."""
+    scene.workshop.drop(live.run.id)
     await live.execution.close()
-    if live.is_stored:
-        with contextlib.suppress(PmlError):
-            await scene.gate.desk.store.journals.leave(live.run.id, dump=None, dumped=0)
+    if not live.is_stored:
+        return
+    with contextlib.suppress(PmlError):
+        await scene.gate.desk.store.journals.leave(live.run.id, dump=None, dumped=0)
+        if live.run.id == live.run.root:
+            await _withdraw(scene.gate.desk, live.run.id)
 
 
 async def _end(scene: Scene, live: Live) -> None:
@@ -398,7 +432,8 @@ async def _end(scene: Scene, live: Live) -> None:
         await scene.gate.desk.store.journals.leave(live.run.id, dump=None, dumped=0)
         return
     await scene.gate.desk.store.journals.end(live.run.id)
-    await _withdraw(scene.gate.desk, live.run.id)
+    if live.has_asked or live.run.taken > 1:
+        await _withdraw(scene.gate.desk, live.run.id)
 
 
 async def _withdraw(desk: Desk, run_id: str) -> None:
@@ -415,7 +450,10 @@ def _outcome(live: Live) -> Outcome:
     if ended.how is Ending.RETURNED:
         return Outcome(value=ended.value, logs=logs)
     refusal = ended.code or _REFUSALS[ended.how]
-    raise CodeFailed(ended.message, refusal=refusal, line=ended.line, column=ended.column, logs=logs)
+    hint = "what it did before has happened, and running it again does it again" if live.steps else None
+    raise CodeFailed(
+        ended.message, refusal=refusal, line=ended.line, column=ended.column, logs=logs, hint=hint
+    )
 
 
 _REFUSALS: Final = {

@@ -21,6 +21,7 @@ class Preview:
     session_name: str
     always: Json = None
     covered: tuple[Approval, ...] = ()
+    code: str | None = None  # that makes the call
 
     def json(self) -> dict[str, Json]:
         return shown_json(
@@ -29,6 +30,7 @@ class Preview:
             session_name=self.session_name,
             always=self.always,
             covers=self.covered,
+            code=self.code,
         )
 
 
@@ -36,8 +38,10 @@ async def preview(desk: Desk, record: Approval, *, by: Decider) -> Preview:
     """Return what `by` is to be shown of `record`. Raises: NotFound."""
     session = await session_of(desk, record.session_id)
     always = _always(record)
+    run = None if record.run_id is None else await desk.store.journals.get(record.run_id)
+    code = None if run is None else run.code
     if always is None:
-        return Preview(record=record, workspace=session.workspace, session_name=session.name)
+        return Preview(record=record, workspace=session.workspace, session_name=session.name, code=code)
     memory = memory_of(desk, record, session, by, Scope.ALWAYS, arguments=record.tool_input, literal=False)
     covered = [] if memory is None else await covered_by(desk, memory, all_pending(desk))
     return Preview(
@@ -46,6 +50,7 @@ async def preview(desk: Desk, record: Approval, *, by: Decider) -> Preview:
         session_name=session.name,
         always=always,
         covered=tuple(covered),
+        code=code,
     )
 
 

@@ -23,6 +23,7 @@ class Live:
     execution: Execution
     is_stored: bool
     has_begun: bool = False
+    has_asked: bool = False  # and was not answered at once
     was_asked: bool = False  # and answered, while it went on
     steps: dict[int, Step] = field(default_factory=dict[int, Step])
     open: dict[int, Request] = field(default_factory=dict[int, Request])
