@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from pml.core.approvals import Approval, OwnerId
+from pml.core.approvals import Approval, OwnerId, SessionId
 from pml.core.journal import CodeRun, Kept, Step
 from pml.core.ports import Store
 from pml.core.sandbox import Fault, Language
@@ -30,6 +30,7 @@ def make_code_run(
         id=run_id,
         root=run_id if root is None else root,
         principal=principal,
+        session_id=SessionId("session-1"),
         tool=tool,
         arguments={"code": "return 1"},
         offered=True,

@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 import pytest
 
-from pml.core.approvals import OwnerId, State
+from pml.core.approvals import OwnerId, SessionId, State
 from pml.core.errors import Conflict, Invalid, NotFound
 from pml.core.journal import CodeRun, Kept
 from pml.core.ports import Store
@@ -33,6 +33,7 @@ WHOLE = CodeRun(
     id="run-2.0.11",
     root="run-2",
     principal="ana",
+    session_id=SessionId("session-2"),
     tool="shop:restock",
     arguments=CALL.arguments,
     offered=False,

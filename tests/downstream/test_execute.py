@@ -22,7 +22,7 @@ from pml.downstream.gateway import Gateway
 from pml.downstream.relay import Relay
 from pml.service.gate import Gate, Loader
 from pml.service.workshop import Workshop
-from tests.downstream.parties import FORMS, LATEST, Message, Party, code_of, text_of, tool
+from tests.downstream.parties import FORMS, LATEST, SOON_S, Message, Party, code_of, text_of, tool
 from tests.fakes_loading import FakeInstaller, FakeSources, FakeVariables
 from tests.fakes_sandbox import FakeExecution, FakeSandbox, Script, value
 from tests.promises import promise
@@ -560,7 +560,10 @@ async def test_progress_tells_each_call_of_the_code(coder: Coder, version: str) 
 
 
 @pytest.mark.parametrize("version", [LATEST, MODERN])
-async def test_cancelling_the_request_ends_the_code_and_its_call(coder: Coder, version: str) -> None:
+@pytest.mark.parametrize("capabilities", [{}, FORMS])
+async def test_cancelling_the_request_ends_the_code_and_its_call(
+    coder: Coder, version: str, capabilities: JsonObject
+) -> None:
     began = asyncio.Event()
 
     async def hang(method: str, params: JsonObject, on_progress: Callable[..., None] | None) -> bytes:
@@ -569,9 +572,9 @@ async def test_cancelling_the_request_ends_the_code_and_its_call(coder: Coder, v
         raise AssertionError
 
     coder.servers.named["files"].answer = hang
-    await coder.connect(version)
+    await coder.connect(version, capabilities)
     id = coder.start_call("execute", {"code": "three"})
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_S):
         await began.wait()
     coder.cancel(id)
     await coder.settle()
@@ -699,7 +702,7 @@ async def test_the_error_of_real_code_tells_its_line(coder: Coder, language: str
     result = await coder.call("execute", {"code": code, "language": language})
 
     error = result["structuredContent"]["error"]
-    assert error["line"] == 2
+    assert error["line"] == 2, error
     assert "it broke" in error["message"]
 
 

@@ -118,16 +118,16 @@ async def test_code_sees_no_other_globals_than_these(sandbox: DenoSandbox) -> No
     assert isinstance(ran.value, list)
     assert set(ran.value) == set(
         """
-        AbortController AbortSignal AggregateError Array ArrayBuffer AsyncDisposableStack BigInt BigInt64Array
-        BigUint64Array Boolean CustomEvent DOMException DataView Date DisposableStack Error EvalError Event
-        EventTarget Float16Array Float32Array Float64Array Function Infinity Int16Array Int32Array Int8Array
-        Intl Iterator JSON Map Math NaN Number Object Promise Proxy RangeError ReferenceError Reflect RegExp
-        Set String SuppressedError Symbol SyntaxError Temporal TextDecoder TextEncoder ToolError TypeError URIError
-        URL URLSearchParams Uint16Array
-        Uint32Array Uint8Array Uint8ClampedArray WeakMap WeakSet atob btoa
-        clearInterval clearTimeout console crypto decodeURI decodeURIComponent encodeURI encodeURIComponent
-        escape globalThis isFinite isNaN parseFloat parseInt performance queueMicrotask setInterval setTimeout
-        structuredClone undefined unescape""".split()
+        AbortController AbortSignal AggregateError Array ArrayBuffer AsyncDisposableStack BigInt
+        BigInt64Array BigUint64Array Boolean CustomEvent DOMException DataView Date DisposableStack
+        Error EvalError Event EventTarget Float16Array Float32Array Float64Array Function Infinity
+        Int16Array Int32Array Int8Array Intl Iterator JSON Map Math NaN Number Object Promise Proxy
+        RangeError ReferenceError Reflect RegExp Set String SuppressedError Symbol SyntaxError
+        Temporal TextDecoder TextEncoder ToolError TypeError URIError URL URLSearchParams
+        Uint16Array Uint32Array Uint8Array Uint8ClampedArray WeakMap WeakSet atob btoa clearInterval
+        clearTimeout console crypto decodeURI decodeURIComponent encodeURI encodeURIComponent escape
+        globalThis isFinite isNaN parseFloat parseInt performance queueMicrotask setInterval
+        setTimeout structuredClone undefined unescape""".split()
     )
 
 

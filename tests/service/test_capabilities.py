@@ -553,15 +553,14 @@ async def test_a_server_that_is_installed_on_other_terms_is_not_taken_for_the_ca
 
 
 @promise("load:exactly-what-was-approved")
-async def test_a_server_that_another_capability_has_loaded_on_other_terms_is_not_used_either(
-    house: Library,
-) -> None:
+@pytest.mark.parametrize("first", ["first", "digest"])
+async def test_a_server_that_was_loaded_on_other_terms_is_not_used_either(house: Library, first: str) -> None:
     script = one_by_one(("memory:add", {"text": "kept"}))
     other = make_dependency(args=("--everything",))
     house.place(other)
-    house.publish("first", script, dependencies=[other])
+    house.publish(first, script, dependencies=[other])
     house.configure(allow=[CAP, "first:run", "memory:*"])
-    await house.use("first:run")
+    await house.use(f"{first}:run")
     house.publish("digest", script, dependencies=[make_dependency()])
 
     with pytest.raises(Paused) as paused:

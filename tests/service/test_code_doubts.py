@@ -18,6 +18,7 @@ from pml.service.gate import Paused
 from pml.service.upkeep import CODE_S, sweep
 from pml.service.workflows import WorkflowGone
 from tests.fakes import FakeAsking
+from tests.fakes_loading import make_dependency
 from tests.promises import promise
 from tests.service.codehouses import (
     Library,
@@ -232,9 +233,11 @@ async def test_a_run_id_of_another_principal_is_gone(house: Library) -> None:
 
     with pytest.raises(WorkflowGone):
         await house.take_up(paused.run_id or "")
-    with pytest.raises(WorkflowGone):
-        await house.resume(paused)
+    for approved in (True, False):
+        with pytest.raises(WorkflowGone):
+            await house.resume(paused, approved=approved)
     assert house.added == ["one"]
+    assert await house.office.desk.store.journals.get(paused.run_id or "") is not None
 
 
 # Time
@@ -483,6 +486,22 @@ async def test_the_no_to_a_call_of_one_run_is_not_told_to_another(house: Library
     assert await house.resume(first) == [None, "user_denied", None]
 
 
+@promise("approval:one-run")
+async def test_the_no_to_what_one_run_needs_installed_is_not_told_to_another(house: Library) -> None:
+    house.sources.offer("memory", make_dependency())
+    house.sandbox.scripts["memory"] = catching(("memory:add", {"text": "kept"}))
+    first, second = await paused_run(house, "memory"), await paused_run(house, "memory")
+    assert first.record.id != second.record.id
+    await house.office.deny(first.record)
+
+    with pytest.raises(Paused) as still:
+        await house.take_up(second.run_id or "")
+
+    assert still.value.record.id == second.record.id
+    assert await house.take_up(first.run_id or "") == ["dependency_refused"]
+    assert house.installs == []
+
+
 # When the sandbox fails
 
 
@@ -561,7 +580,7 @@ async def test_cancelling_code_ends_it_and_takes_its_questions_back(house: Libra
 
     assert house.sandbox.opened[0].is_closed
     assert {record.status for record in await asked_in_run(house.office, run_id)} == {State.CANCELLED}
-    assert await house.office.desk.store.journals.get(run_id or "") is None
+    assert await house.office.desk.store.journals.owners() == []
     assert house.added == []
 
 

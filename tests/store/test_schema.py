@@ -24,9 +24,9 @@ RUN = (
 )
 MESSAGE = "INSERT INTO messages (session_id, kind, text, at) VALUES ('s', {kind}, 't', 0)"
 CODE_RUN = (
-    "INSERT INTO code_runs (id, root, principal, tool, offered, language, covered, source, seed, started_at,"
-    " taken, owner, arguments, args, code) VALUES ({id}, {root}, 'p', 't', {offered}, {language}, {covered},"
-    " '', x'00', 0, {taken}, {owner}, {arguments}, {args}, 'code')"
+    "INSERT INTO code_runs (id, root, principal, session_id, tool, offered, language, covered, source, seed,"
+    " started_at, taken, owner, arguments, args, code) VALUES ({id}, {root}, 'p', 's', 't', {offered},"
+    " {language}, {covered}, '', x'00', 0, {taken}, {owner}, {arguments}, {args}, 'code')"
 )
 STEP = (
     "INSERT INTO code_steps (run_id, number, what, digest, place, at_ms, fault, value)"

@@ -1,25 +1,34 @@
 """Type-checking code without running it for real: Deno checks TypeScript, Monty's own checker Python.
 
-Nothing is fetched, and nothing is left behind. Places are told as they are in the author's file.
+Python is loaded as well, which defines its functions: what cannot be loaded is told beside what has wrong
+types. Nothing is fetched, and nothing is left behind. Places are told as they are in the author's file.
 """
 
 import asyncio
 import re
 import tempfile
+from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from pml.core.errors import Unavailable
-from pml.core.sandbox import Language
+from pml.core.names import FALLBACK_EXPORT
+from pml.core.sandbox import Ending, Language
+
+if TYPE_CHECKING:
+    from pydantic_monty import MontyError
+
+    from pml.sandbox.python_source import PythonSource
 
 DECLARATIONS: Final = "mcp.d.ts"
 _DENO_S: Final = 60.0  # 2 s for a page of code on a slow machine
 _PYTHON_S: Final = 2.0  # for what a module does when it is loaded: it defines functions
 _PYTHON_BYTES: Final = 64 * 1024 * 1024
 _MAX_PROBLEMS: Final = 50
+_MAX_QUOTED: Final = 60  # characters of a type that a message quotes
 # What the sandbox has, and no more: no files, no network, no `Deno`, no `process`.
 _CONFIG: Final = """{"compilerOptions": {"strict": true, "noImplicitAny": false,
 "types": ["./globals.d.ts", "./mcp.d.ts"],
@@ -35,14 +44,26 @@ declare function clearInterval(id?: number): void;
 _NO_IMPORTS: Final = "code cannot import modules, only types: `import type`"
 _TYPE_IMPORT: Final = re.compile(r"""^\s*import\s+type\b[^;'"]*["'][^'"\n]*["'];?""", re.MULTILINE)
 _ADVICE: Final = re.compile(r" Do you need to (?:change your target library|install type definitions).*")
+_QUOTED: Final = re.compile(r"'[^']*'")
 _DENO: Final = re.compile(
-    r"^(?:TS\d+ \[ERROR\]|error): (?:SyntaxError: )?(?P<message>.+)\n(?:(?!TS\d+ |error: ).*\n)*?"
+    r"^(?:(?P<rule>TS\d+) \[ERROR\]|error): (?:SyntaxError: )?(?P<message>.+)\n(?:(?!TS\d+ |error: ).*\n)*?"
     r"\s+at file://\S+?:(?P<line>\d+):(?P<column>\d+)$",
     re.MULTILINE,
 )
 _CONCISE: Final = re.compile(
-    r"^[^\n]*?:(?P<line>\d+):(?P<column>\d+): error\[[\w-]+\] (?P<message>.+)$", re.MULTILINE
+    r"^[^\n]*?:(?P<line>\d+):(?P<column>\d+): error\[(?P<rule>[\w-]+)\] (?P<message>.+)$", re.MULTILINE
 )
+# TypeScript's errors from 1000 to 1999 are of the grammar, but for these, which are of types.
+_GRAMMAR: Final = re.compile(r"TS1(?!055|058|062|064|196|320)\d{3}")
+_NO_PYTHON: Final = frozenset({"invalid-syntax", "unresolved-import"})
+
+
+class Weight(StrEnum):
+    """How bad it is: it cannot run anywhere, it goes wrong when it comes to that, or it may be meant so."""
+
+    BROKEN = "broken"
+    WRONG = "wrong"
+    DOUBTFUL = "doubtful"
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +72,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     line: int | None = None
     column: int | None = None
+    weight: Weight = Weight.WRONG
 
 
 async def type_check(code: str, language: Language, *, declared: str) -> list[Problem]:
@@ -68,7 +90,7 @@ async def _check_typescript(code: str, declared: str) -> list[Problem]:
     from pml.sandbox.deno_imports import find_import
 
     if (place := find_import(_TYPE_IMPORT.sub(_blank, code))) is not None:
-        return [Problem(message=_NO_IMPORTS, line=place[0], column=place[1])]
+        return [Problem(message=_NO_IMPORTS, line=place[0], column=place[1], weight=Weight.BROKEN)]
     with tempfile.TemporaryDirectory(prefix="pml-check-") as name:
         place = Path(name)
         (place / "code.ts").write_text(code, encoding="utf-8", newline="")
@@ -88,13 +110,44 @@ async def _check_typescript(code: str, declared: str) -> list[Problem]:
     if ran.code == 0:
         return []
     said = ran.errors.replace(f"file://{name}/", "file:///").replace(f"{name}/", "")
-    found = _problems(_DENO, said)
+    found = [_from_deno(each) for each in islice(_DENO.finditer(said), _MAX_PROBLEMS)]
     if not found:
         raise Unavailable(f"the code could not be type-checked: {said.strip()[:500] or 'deno said nothing'}")
     return found
 
 
+def _from_deno(found: re.Match[str]) -> Problem:
+    is_broken = found["rule"] is None or _GRAMMAR.fullmatch(found["rule"]) is not None
+    return Problem(
+        message=_QUOTED.sub(_shortened, _ADVICE.sub("", found["message"])),
+        line=int(found["line"]),
+        column=int(found["column"]),
+        weight=Weight.BROKEN if is_broken else Weight.WRONG,
+    )
+
+
+def _shortened(quoted: re.Match[str]) -> str:
+    text = quoted[0]
+    return text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…'"
+
+
 def _check_python(code: str) -> list[Problem]:
+    from pml.sandbox.python_source import NotAtTopLevel, exported
+
+    try:
+        source = exported(code, FALLBACK_EXPORT)
+    except NotAtTopLevel as exc:
+        return [Problem(message=str(exc), line=exc.line, column=exc.column, weight=Weight.BROKEN)]
+    typed = _load_python(source, type_check=True)
+    if not typed or any(each.weight is Weight.BROKEN for each in typed):
+        return typed
+    # Wrong types keep the code from being loaded: what else is wrong shows without them.
+    loaded = _load_python(source, type_check=False)
+    seen = {(each.line, each.column) for each in loaded}
+    return [*loaded, *(each for each in typed if (each.line, each.column) not in seen)]
+
+
+def _load_python(source: "PythonSource", *, type_check: bool) -> list[Problem]:
     import pydantic_monty as monty
 
     limits = monty.ResourceLimits(
@@ -104,34 +157,51 @@ def _check_python(code: str) -> list[Problem]:
         with (
             monty.Monty(min_processes=1) as pool,
             pool.checkout(
-                script_name="code.py", limits=limits, type_check=True, type_check_format="concise"
+                script_name="code.py", limits=limits, type_check=type_check, type_check_format="concise"
             ) as session,
         ):
-            session.feed_run(code, print_callback=lambda stream, text: None)
+            text = source.text.encode(errors="replace")[: source.tail_at].decode(errors="replace")
+            session.feed_run(text, print_callback=lambda stream, text: None)
     except monty.MontyTypingError as exc:
-        return _problems(_CONCISE, str(exc)) or [Problem(message=str(exc))]
-    except monty.MontyRuntimeError as exc:
-        frames = exc.traceback()
-        last = frames[-1] if frames else None
-        return [
-            Problem(
-                message=str(exc),
-                line=None if last is None else last.line,
-                column=None if last is None else last.column,
-            )
-        ]
+        return _from_checker(str(exc), source) or [Problem(message=str(exc))]
     except monty.MontyError as exc:
-        return [Problem(message=str(exc))]
+        return [_from_monty(exc, source)]
     return []
 
 
-def _problems(pattern: re.Pattern[str], said: str) -> list[Problem]:
-    return [
-        Problem(
-            message=_ADVICE.sub("", found["message"]), line=int(found["line"]), column=int(found["column"])
+def _from_checker(said: str, source: "PythonSource") -> list[Problem]:
+    problems: list[Problem] = []
+    for found in islice(_CONCISE.finditer(said), _MAX_PROBLEMS):
+        place = source.place(int(found["line"]), int(found["column"]))
+        is_broken = found["rule"] in _NO_PYTHON
+        problems.append(
+            Problem(
+                message=found["message"],
+                line=None if place is None else place[0],
+                column=None if place is None else place[1],
+                weight=Weight.BROKEN if is_broken else Weight.WRONG,
+            )
         )
-        for found in islice(pattern.finditer(said), _MAX_PROBLEMS)
-    ]
+    return problems
+
+
+def _from_monty(error: "MontyError", source: "PythonSource") -> Problem:
+    from pml.sandbox.monty_errors import ended_by
+
+    ended = ended_by(
+        error,
+        source,
+        faults=(),
+        over_time=f"it does not end within {_PYTHON_S:g} s when it is loaded",
+        over_memory="it takes too much memory when it is loaded",
+    )
+    is_certain = ended.how in (Ending.SYNTAX, Ending.RAISED)
+    return Problem(
+        message=ended.message or "cannot be loaded",
+        line=ended.line,
+        column=ended.column,
+        weight=Weight.BROKEN if is_certain else Weight.WRONG,
+    )
 
 
 def _blank(found: re.Match[str]) -> str:

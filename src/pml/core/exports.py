@@ -11,9 +11,12 @@ from typing import Final
 from pml.core.names import FALLBACK_EXPORT
 from pml.core.sandbox import Language
 from pml.core.typescript import NOTHING, NotUnderstood, Token, tokens_of
+from pml.core.typescript_places import Place, places_of
 
 DEFAULT: Final = "default"
 _BEFORE_NAME: Final = frozenset({"async", "function", "const", "let", "var", "class", "abstract"})
+
+_NAMING: Final = frozenset({"function", "const", "let", "var"})
 
 
 def exports_of(code: str, language: Language) -> frozenset[str] | None:
@@ -25,6 +28,20 @@ def export_for(action: str, exports: frozenset[str], language: Language) -> str 
     """Return the export that serves a tool: of its name, else `run`, else the default one."""
     names = (action, FALLBACK_EXPORT, *((DEFAULT,) if language is Language.TYPESCRIPT else ()))
     return next((name for name in names if name in exports), None)
+
+
+def unexported(code: str, name: str) -> Place | None:
+    """Return where TypeScript has a function `name`, or a constant, that it does not export."""
+    try:
+        tokens, places = places_of(code, name)
+    except NotUnderstood:
+        return None
+    for index, place in places.items():
+        before = _at(tokens, index - 1)
+        before = _at(tokens, index - 2) if before.is_op("*") else before
+        if tokens[index].within == "" and before.kind == "word" and before.text in _NAMING:
+            return place
+    return None
 
 
 def _python_exports(code: str) -> frozenset[str] | None:
@@ -79,4 +96,4 @@ def _listed(tokens: Sequence[Token], index: int) -> set[str]:
 
 
 def _at(tokens: Sequence[Token], index: int) -> Token:
-    return tokens[index] if index < len(tokens) else NOTHING
+    return tokens[index] if 0 <= index < len(tokens) else NOTHING

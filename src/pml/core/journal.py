@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from pml.core.approvals import OwnerId
+from pml.core.approvals import OwnerId, SessionId
 from pml.core.sandbox import Fault, Language
 from pml.core.values import Json, JsonObject
 
@@ -26,6 +26,7 @@ class CodeRun(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     root: str
     principal: str
+    session_id: SessionId
     tool: str
     arguments: JsonObject
     offered: bool

@@ -18,7 +18,7 @@ from pml.core.names import FALLBACK_EXPORT, ToolName
 from pml.core.sandbox import Language
 from pml.core.typescript import NOTHING, NotUnderstood, Token, tokens_of
 
-_MCP: Final = "mcp"
+MCP: Final = "mcp"
 _EVASIONS: Final = frozenset(
     {"arguments", "eval", "Function", "globalThis"}
 )  # ways to `mcp` without its name
@@ -62,27 +62,28 @@ def _python_calls(code: str) -> StaticCalls:
     named: list[tuple[int, int, str, str]] = []
     plain: set[int] = set()  # the uses of `mcp` that are part of a plain call
     for node in nodes:
-        action = _python_member(node)
-        namespace = None if action is None else _python_member(action[0])
-        if action is None or namespace is None or not _is_mcp(namespace[0]):
+        action = python_member(node)
+        namespace = None if action is None else python_member(action[0])
+        if action is None or namespace is None or not is_mcp(namespace[0]):
             continue
         root = namespace[0]
         named.append((root.lineno, root.col_offset, namespace[1], action[1]))
         if id(node) in called:
             plain.add(id(root))
-    dynamic = any(_is_mcp(node) and id(node) not in plain for node in nodes) or _is_renamed(tree, nodes)
+    dynamic = any(is_mcp(node) and id(node) not in plain for node in nodes) or _is_renamed(tree, nodes)
     return _calls(((namespace, action) for _, _, namespace, action in sorted(named)), dynamic=dynamic)
 
 
-def _is_mcp(node: ast.AST) -> bool:
+def is_mcp(node: ast.AST) -> bool:
+    """Tell whether `node` is `mcp`, or ends with it: `context.mcp`."""
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name == _MCP
+            return name == MCP
         case _:
             return False
 
 
-def _python_member(node: ast.AST) -> tuple[ast.expr, str] | None:
+def python_member(node: ast.AST) -> tuple[ast.expr, str] | None:
     """Return the object and the name, for `object.name` and `object["name"]`."""
     match node:
         case ast.Attribute(value=value, attr=name):
@@ -98,9 +99,9 @@ def _is_renamed(tree: ast.Module, nodes: Sequence[ast.AST]) -> bool:
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == FALLBACK_EXPORT:
             parameters = [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
-            if parameters[1:2] not in ([], [_MCP]) or node.args.vararg or node.args.kwarg:
+            if parameters[1:2] not in ([], [MCP]) or node.args.vararg or node.args.kwarg:
                 return True
-    return any(isinstance(node, ast.alias) and _MCP in (node.name, node.asname) for node in nodes)
+    return any(isinstance(node, ast.alias) and MCP in (node.name, node.asname) for node in nodes)
 
 
 def _typescript_calls(code: str) -> StaticCalls:
@@ -115,9 +116,9 @@ def _typescript_calls(code: str) -> StaticCalls:
             case "regex", text:  # or a division that was taken for one
                 names += _loose_names(text)
             case "word", "mcp":
-                name, is_call = _named(tokens, index)
+                name, opened = named_after(tokens, index)
                 names += [] if name is None else [name]
-                dynamic |= not is_call and (name is not None or not _is_declaration(tokens, index))
+                dynamic |= opened is None and (name is not None or not _is_declaration(tokens, index))
             case "word", text if text in _EVASIONS:
                 dynamic = True
             case ("string", "mcp") | ("op", "\\"):  # a name with an escape can be any
@@ -135,18 +136,20 @@ def _at(tokens: Sequence[Token], index: int) -> Token:
     return tokens[index] if 0 <= index < len(tokens) else NOTHING
 
 
-def _named(tokens: Sequence[Token], index: int) -> tuple[tuple[str, str] | None, bool]:
-    """Return the two names after the `mcp` at `index`, if they are plain, and whether they are called."""
+def named_after(tokens: Sequence[Token], index: int) -> tuple[tuple[str, str] | None, int | None]:
+    """Return the two names after the `mcp` at `index`, if they are plain, and where the bracket of their
+    call opens, if they are called.
+    """
     names: list[str] = []
     index += 1
     for _ in range(2):
         found = _next_member(tokens, index)
         if found is None:
-            return None, False
+            return None, None
         name, index = found
         names.append(name)
     index += _at(tokens, index).is_op("?.", "!")
-    return (names[0], names[1]), _at(tokens, index).is_op("(")
+    return (names[0], names[1]), index if _at(tokens, index).is_op("(") else None
 
 
 def _next_member(tokens: Sequence[Token], index: int) -> tuple[str, int] | None:

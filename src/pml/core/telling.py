@@ -9,7 +9,7 @@ from typing import Final
 from pml.core.approvals import Approval, Subject
 from pml.core.dependency import tell_changed, tell_install, tell_variables, why_install
 from pml.core.text import has_hidden, visible, visible_json
-from pml.core.values import Json, JsonObject
+from pml.core.values import Json, JsonObject, loads_object
 
 _WHY: Final[Mapping[Subject, str]] = {
     Subject.TOOL_CHANGED: "the server describes this tool in other words than when it was first used",
@@ -44,11 +44,24 @@ def asked_facts(record: Approval) -> list[tuple[str, str]]:
             if record.run_id is not None:
                 facts.append(("made by", f"code at work, which waits here (run {record.run_id[:8]})"))
             if record.rule is not None and record.rule.verdict == NEEDS:
-                facts.append(("calls", "\n".join(visible(line) for line in record.rule.entry.split("\n"))))
-                facts.append(("covers", "allowing it allows these calls too, in this run only"))
+                facts += _capability_facts(record.rule.entry)
             if record.updated_input is not None:
                 facts.append(("edited to", visible_json(record.updated_input)))
             return facts
+
+
+def _capability_facts(entry: str) -> list[tuple[str, str]]:
+    """Return what a capability is and calls; as `service.capabilities.why_needs` tells it."""
+    told = loads_object(entry, what="what a capability needs")
+    name, source = visible(str(told.get("capability"))), visible(str(told.get("source")))
+    facts = [("capability", f"{name}, from {source}")]
+    if told.get("description"):
+        facts.append(("does", visible(str(told["description"]))))
+    facts.append(("calls", "\n".join(visible(line) for line in _texts(told.get("calls"))) or "no tools"))
+    if covers := _texts(told.get("covers")):
+        names = ", ".join(visible(name) for name in covers)
+        facts.append(("covers", f"allowing it allows {names} too, in this run only"))
+    return facts
 
 
 def _trust_facts(asked: JsonObject) -> list[tuple[str, str]]:
@@ -102,7 +115,7 @@ def why_asked(record: Approval) -> str:
         case "reserved" | "unknown":
             return entry
         case verdict if verdict == NEEDS:
-            return "the code calls tools that ask"
+            return "no rule allows this capability and all that its code calls"
         case "broken":
             return f"{where} is broken: {entry}\nuntil it is mended its denies are unknown: look closely"
         case "unlisted":

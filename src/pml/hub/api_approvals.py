@@ -68,7 +68,9 @@ async def show_approval(visit: Visit) -> Mapping[str, Json]:
     if visit.is_person:
         return (await preview(visit.desk, record, by=visit.by)).json()
     session = await session_of(visit.desk, record.session_id)
-    return shown_json(record, workspace=session.workspace, session_name=session.name, always=None, covers=())
+    return shown_json(
+        record, workspace=session.workspace, session_name=session.name, always=None, covers=(), code=None
+    )
 
 
 async def decide_one(visit: Visit) -> Mapping[str, Json]:

@@ -33,7 +33,7 @@ from pml.service.coding import Make
 from pml.service.gate import Asking, Attempt, Coded, Gate, Inner, Launch, Remote, Target, deciders
 from pml.service.judging import entry_of, judge_attempt, policy_now, policy_of_turn
 from pml.service.pins import pin_or_ask
-from pml.service.policy import Judged, Policy, why
+from pml.service.policy import Judged, Policy, matched_rule, why
 from pml.service.readiness import (
     current_launch,
     find_again,
@@ -186,7 +186,7 @@ async def _admit(
             )
             if refused is None:
                 return None
-    because = _why_asked(judged, attempt, needs)
+    because = _why_asked(judged, attempt, needs, target)
     try:
         record = await settle(gate, question, because, attempt=attempt, asking=asking, settled=settled)
         is_listed = because is not None and because.verdict == NEEDS  # only what was shown is covered
@@ -300,10 +300,10 @@ def _why_allowed(judged: Judged, attempt: Attempt) -> str:
     return "offered by its own name: the client asks" if attempt.inner is None else "allowed for this run"
 
 
-def _why_asked(judged: Judged, attempt: Attempt, needs: Needs) -> MatchedRule | None:
+def _why_asked(judged: Judged, attempt: Attempt, needs: Needs, target: Target) -> MatchedRule | None:
     if attempt.inner is not None and attempt.inner.is_unknown:
         return MatchedRule(verdict=UNKNOWN, entry="it was begun before, and nobody knows whether it ran")
-    return why_needs(judged, needs)
+    return why_needs(judged, needs, target) if isinstance(target, Coded) else matched_rule(judged)
 
 
 def _question(

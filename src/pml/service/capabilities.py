@@ -7,13 +7,14 @@ which goes through the pipeline; the pipeline itself arrives as `make`.
 import asyncio
 import functools
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
 from pml.core.approvals import MatchedRule
+from pml.core.arguments import names_code
 from pml.core.capability import CapabilityMetadata, CapabilityType, Routing, metadata_json, parse_metadata
 from pml.core.cloud import KEY
 from pml.core.digest import digest
@@ -29,7 +30,7 @@ from pml.core.telling import NEEDS
 from pml.core.toolvalues import is_asking
 from pml.core.values import JsonObject, canonical
 from pml.service.coding import Make, Outcome, Scene, run_code
-from pml.service.gate import Attempt, Coded, Gate, Inner, Loader, Remote
+from pml.service.gate import Attempt, Coded, Gate, Inner, Loader, Remote, find_launch
 from pml.service.policy import Judged, Policy, current_policy, judge, matched_rule, refuse_denied
 
 MAX_INDENTED: Final = 128 * 1024  # what is longer nobody reads line by line
@@ -43,6 +44,7 @@ class Needs:
 
     tools: tuple[str, ...] = ()
     asks: tuple[str, ...] = ()
+    each_time: frozenset[str] = frozenset()  # of those that ask: commands and code, shown when called
     dynamic: bool = False
 
 
@@ -96,6 +98,13 @@ def capability_manifest(found: Found) -> Manifest | None:
     )
 
 
+def tools_of(found: Found) -> list[ToolName]:
+    """Return the tools that the entry offers."""
+    manifest = capability_manifest(found)
+    names = () if manifest is None else manifest.definitions
+    return [ToolName(namespace=found.metadata.fqdn.namespace, action=name) for name in names]
+
+
 def _manifest(found: Found, tool: ToolName) -> Manifest:
     """Return what the entry offers. Raises: NotFound if the tool is not among it."""
     manifest = capability_manifest(found)
@@ -132,7 +141,22 @@ async def needs_of(gate: Gate, policy: Policy, coded: Coded) -> Needs:
         if judged.kind is VerdictKind.ALLOW or await _is_remembered(gate, call.tool):
             continue
         asks.append(call.tool)
-    return Needs(tools=tuple(map(str, calls.tools)), asks=tuple(asks), dynamic=calls.dynamic)
+    each_time = frozenset(str(tool) for tool in calls.tools if _takes_code(gate, policy, tool))
+    tools = tuple(map(str, calls.tools))
+    return Needs(tools=tools, asks=tuple(asks), each_time=each_time, dynamic=calls.dynamic)
+
+
+def _takes_code(gate: Gate, policy: Policy, tool: ToolName) -> bool:
+    """Tell whether the tool, as far as it is known, takes commands or code: each call is then shown."""
+    launch = find_launch(gate, policy, tool.namespace)
+    live = None if launch is None else gate.servers.live(launch.spec)
+    known = [] if live is None else [live.tool(tool.action)]
+    for bundled in () if gate.loader is None else gate.loader.sources.bundled():
+        if bundled.metadata.dependency(tool.namespace or "") is not None:
+            known += [it for it in bundled.metadata.tools if it.get("name") == tool.action]
+    schemas = (None if it is None else it.get("inputSchema") for it in known)
+    properties = (it.get("properties") for it in schemas if isinstance(it, Mapping))
+    return any(names_code(name) for it in properties if isinstance(it, Mapping) for name in it)
 
 
 @functools.lru_cache(maxsize=128)  # some milliseconds for long code
@@ -157,13 +181,28 @@ async def _is_remembered(gate: Gate, tool: str) -> bool:
     return any(grant.digest is None for grant in await gate.desk.store.grants.of(gate.session.id, tool))
 
 
-def why_needs(judged: Judged, needs: Needs) -> MatchedRule | None:
-    """Return why PML asks about a capability: what it calls, before the rule on its own name."""
-    if judged.broken or judged.reserved or not (needs.asks or needs.dynamic):
-        return matched_rule(judged)
-    others = ("and others that cannot be told beforehand",) if needs.dynamic else ()
-    allowed = tuple(f"{tool} (allowed)" for tool in needs.tools if tool not in needs.asks)
-    return MatchedRule(verdict=NEEDS, entry="\n".join((*needs.asks, *allowed, *others)))
+def why_needs(judged: Judged, needs: Needs, coded: Coded) -> MatchedRule | None:
+    """Return why PML asks about a capability, with what it is and what it calls."""
+    rule = matched_rule(judged)
+    if judged.broken or judged.reserved:
+        return rule
+    metadata = coded.found.metadata
+    calls = [
+        f"{tool} (allowed)" if tool not in needs.asks else _asked_line(tool, needs) for tool in needs.tools
+    ]
+    facts: JsonObject = {
+        "capability": str(metadata.fqdn),
+        "description": metadata.description,
+        "source": coded.found.source,
+        "calls": [*calls, *(["others, each of which is asked about"] if needs.dynamic else [])],
+        "covers": [tool for tool in needs.asks if tool not in needs.each_time],
+    }
+    file, line = (None, None) if rule is None else (rule.file, rule.line)
+    return MatchedRule(verdict=NEEDS, entry=canonical(facts).decode(), file=file, line=line)
+
+
+def _asked_line(tool: str, needs: Needs) -> str:
+    return f"{tool} (shown each time it is called)" if tool in needs.each_time else tool
 
 
 async def is_under_way(gate: Gate, attempt: Attempt, coded: Coded) -> CodeRun | None:
@@ -196,6 +235,7 @@ async def run_capability(
         id=run_id,
         root=run_id if inner is None else inner.root,
         principal=gate.session.principal,
+        session_id=gate.session.id,
         tool=str(attempt.tool),
         arguments=attempt.arguments,
         offered=attempt.offered,

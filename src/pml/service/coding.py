@@ -41,6 +41,7 @@ IN_FLIGHT: Final = 8  # calls of one run that are made at once, or wait for an a
 MAX_RESULT: Final = 10 * 1024 * 1024  # of one call, as the code gets it
 MAX_KEPT: Final = 64 * 1024 * 1024  # of all calls of a run: they are kept until it ends
 _SLEEP: Final = "sleep"
+BUSY: Final = "run_busy"
 _OPEN: Final = frozenset({State.PENDING, State.ALLOWED})
 
 
@@ -83,8 +84,30 @@ async def run_code(scene: Scene, run: CodeRun) -> Outcome:
 
     Raises: Suspended while it waits for an answer; CodeFailed, also while it goes on elsewhere.
     """
-    with scene.workshop.place():
-        return await _run(scene, run)
+    is_nested = run.id != run.root
+    try:
+        with scene.workshop.place(is_nested=is_nested):
+            return await _run(scene, run)
+    except CodeFailed as exc:
+        if is_nested and exc.refusal == BUSY:
+            raise BrokenOff(exc) from exc
+        raise
+    except PmlError as exc:
+        if is_nested and await scene.gate.desk.store.journals.get(run.id) is not None:
+            raise BrokenOff(exc) from exc
+        raise
+    except BrokenOff as exc:
+        if is_nested:
+            raise
+        raise exc.error from exc
+
+
+class BrokenOff(Exception):
+    """Code within code cannot go on now, by no doing of its own: neither can the outer one."""
+
+    def __init__(self, error: PmlError) -> None:
+        super().__init__(error.message)
+        self.error = error
 
 
 async def _run(scene: Scene, run: CodeRun) -> Outcome:
@@ -134,7 +157,7 @@ async def _taken(desk: Desk, run_id: str) -> Kept | None:
         return await desk.store.journals.take(run_id, desk.owners.me, dead=dead)
     except Conflict as exc:
         raise CodeFailed(
-            "the code is running now", refusal="run_busy", hint="wait until it ends, or asks again"
+            "the code is running now", refusal=BUSY, hint="wait until it ends, or asks again"
         ) from exc
 
 
@@ -451,6 +474,8 @@ def _outcome(live: Live) -> Outcome:
         return Outcome(value=ended.value, logs=logs)
     refusal = ended.code or _REFUSALS[ended.how]
     hint = "what it did before has happened, and running it again does it again" if live.steps else None
+    if ended.how is Ending.MISSING:
+        hint = f"it should have a function `{live.run.export}`, or `run`"
     raise CodeFailed(
         ended.message, refusal=refusal, line=ended.line, column=ended.column, logs=logs, hint=hint
     )

@@ -10,6 +10,7 @@ from pml.core.journal import CodeRun
 from pml.core.loading import Told
 from pml.core.memory import EXECUTE
 from pml.core.names import parse_tool
+from pml.core.ports import Session
 from pml.core.sandbox import Language
 from pml.core.text import quote
 from pml.core.values import JsonObject
@@ -42,6 +43,7 @@ async def execute(
         id=run_id,
         root=run_id,
         principal=gate.session.principal,
+        session_id=gate.session.id,
         tool=EXECUTE,
         arguments=attempt.arguments,
         offered=attempt.offered,
@@ -61,7 +63,7 @@ async def go_on(gate: Gate, run_id: str, asking: Asking, *, on_progress: Progres
     Raises: WorkflowGone if it is over, ToolDenied, CodeFailed, Suspended, Conflict, Unavailable.
     """
     run = await gate.desk.store.journals.get(run_id)
-    if run is None or run.principal != gate.session.principal:
+    if run is None or not await _is_ours(gate, run):
         raise WorkflowGone
     call = Attempt(tool=parse_tool(run.tool), arguments=run.arguments, offered=run.offered)
     await refuse_denied_call(gate, call)
@@ -93,13 +95,29 @@ async def run_or_call(
 
 
 def _may_be_code(gate: Gate, attempt: Attempt) -> bool:
-    return attempt.is_tool and not is_server(gate, attempt.tool.namespace)
+    is_spelt_out = attempt.prefix is not None
+    return attempt.is_tool and (is_spelt_out or not is_server(gate, attempt.tool.namespace))
 
 
 def is_server(gate: Gate, namespace: str | None) -> bool:
     """Tell whether the tools of the namespace are known to be a server's."""
     policy = gate.desk.policies.get(gate.session.workspace)
-    return namespace in gate.loaded or (policy is not None and namespace in policy.settings.servers)
+    loaded = None if namespace is None else gate.loaded.get(namespace)
+    is_loaded = loaded is not None and loaded.brought_by is None
+    return is_loaded or (policy is not None and namespace in policy.settings.servers)
+
+
+async def _is_ours(gate: Gate, run: CodeRun) -> bool:
+    """Tell whether the session may go on with the run: its own, or that of one that had the same powers."""
+    if run.principal != gate.session.principal:
+        return False
+    session = await gate.desk.store.sessions.get(run.session_id)
+    return session is not None and _powers(session) == _powers(gate.session)
+
+
+def _powers(session: Session) -> tuple[object, ...]:
+    whose = (session.principal, session.workspace, session.parent_id, session.is_agent)
+    return *whose, session.role, session.tools, session.waits
 
 
 async def _left_run(gate: Gate, attempt: Attempt) -> str | None:
@@ -108,9 +126,16 @@ async def _left_run(gate: Gate, attempt: Attempt) -> str | None:
     policy = await current_policy(gate.desk, gate.session.workspace)
     prefix = attempt.prefix or policy.settings.registry_prefix
     for run in await gate.desk.store.journals.begun_with(gate.session.principal, str(attempt.tool)):
-        if is_left(gate.desk, run) and digest(run.arguments) == asked and is_beneath(run, prefix):
+        is_same = digest(run.arguments) == asked and is_beneath(run, prefix) and is_left(gate.desk, run)
+        if is_same and await _is_ours(gate, run) and await _is_free(gate, run):
             return run.id
     return None
+
+
+async def _is_free(gate: Gate, run: CodeRun) -> bool:
+    """Tell whether the run is this session's, or of one that has ended: another one may want its own."""
+    session = await gate.desk.store.sessions.get(run.session_id)
+    return session is None or session.id == gate.session.id or session.ended_at is not None
 
 
 async def _run(gate: Gate, run: CodeRun, asking: Asking, on_progress: Progressing, *, resumed: bool) -> bytes:

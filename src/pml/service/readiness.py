@@ -13,7 +13,7 @@ from pml.core.manifests import Manifest
 from pml.core.ports import Grant
 from pml.core.rules import VerdictKind, runs_code
 from pml.core.text import quote
-from pml.service.capabilities import is_code, is_remote, resolve_code, resolve_remote
+from pml.service.capabilities import is_code, is_remote, resolve_code, resolve_remote, tools_of
 from pml.service.gate import Asking, Attempt, Coded, Gate, Launch, Loader, Remote, Target, find_launch
 from pml.service.loading import check_name, coverage, find, in_use, load_server, loaded_launch
 from pml.service.policy import Judged, Policy, remembered_digest
@@ -179,6 +179,9 @@ def no_server(gate: Gate, policy: Policy, attempt: Attempt) -> PmlError:
         return NotFound(twice[0], hint="rename one of the two")
     bundled = () if gate.loader is None else gate.loader.sources.bundled()
     known = () if gate.loader is None else gate.loader.sources.known(policy.settings.registry)
+    offered = [str(tool) for found in known for tool in tools_of(found)]
+    if any(name.startswith(f"{attempt.tool.namespace}:") for name in offered):
+        return unknown_tool(str(attempt.tool), offered)
     names = [dependency.name for found in bundled for dependency in found.metadata.mcp_deps]
     names += [found.metadata.fqdn.namespace for found in known]
     near = get_close_matches(attempt.tool.namespace or "", [*policy.settings.servers, *names], n=1)

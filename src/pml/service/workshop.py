@@ -12,6 +12,7 @@ from pml.core.sandbox import Ended, Execution, Language, Request, Sandbox
 
 KEPT_S: Final = 60.0  # most answers come by then; after that a run is replayed, and its memory is free
 AT_WORK: Final = 24  # pieces of code at once; each may take half a gigabyte
+AT_WORK_NESTED: Final = 64  # with the capabilities that code calls: what began is not held up by what comes
 KEPT: Final = 4  # processes that wait at once
 
 
@@ -59,9 +60,9 @@ class Workshop:
         return self._opened[language]
 
     @contextlib.contextmanager
-    def place(self) -> Generator[None]:
+    def place(self, *, is_nested: bool) -> Generator[None]:
         """Have room for one more piece of code at work, for the block. Raises: Unavailable."""
-        if len(self._working) >= AT_WORK:
+        if len(self._working) >= (AT_WORK_NESTED if is_nested else AT_WORK):
             raise Unavailable("too much code runs now", hint="try again when some of it has ended")
         mark = object()
         self._working.add(mark)

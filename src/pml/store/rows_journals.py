@@ -4,7 +4,7 @@ import json
 
 import msgspec
 
-from pml.core.approvals import OwnerId
+from pml.core.approvals import OwnerId, SessionId
 from pml.core.journal import CodeRun, Step
 from pml.core.sandbox import Fault, Language
 from pml.store.database import Row, Value
@@ -16,6 +16,7 @@ def code_run_values(run: CodeRun) -> tuple[Value, ...]:
         run.id,
         run.root,
         run.principal,
+        run.session_id,
         run.tool,
         int(run.offered),
         run.language,
@@ -39,21 +40,22 @@ def code_run_of(row: Row) -> CodeRun:
         id=row[0],
         root=row[1],
         principal=row[2],
-        tool=row[3],
-        offered=bool(row[4]),
-        language=Language(row[5]),
-        export=row[6],
-        artefact=row[7],
-        covered=frozenset(json.loads(row[8])),
-        source=row[9],
-        seed=row[10],
-        started_at=at_micros(row[11]),
-        taken=row[12],
-        owner=None if row[13] is None else OwnerId(row[13]),
-        arguments=json.loads(row[14]),
-        args=json.loads(row[15]),
-        metadata=row[16],
-        code=row[17],
+        session_id=SessionId(row[3]),
+        tool=row[4],
+        offered=bool(row[5]),
+        language=Language(row[6]),
+        export=row[7],
+        artefact=row[8],
+        covered=frozenset(json.loads(row[9])),
+        source=row[10],
+        seed=row[11],
+        started_at=at_micros(row[12]),
+        taken=row[13],
+        owner=None if row[14] is None else OwnerId(row[14]),
+        arguments=json.loads(row[15]),
+        args=json.loads(row[16]),
+        metadata=row[17],
+        code=row[18],
     )
 
 

@@ -42,7 +42,6 @@ export const tameTime = () => {
     return partsOf(this, date === undefined ? run.now : date);
   };
   defineProperty(prototype, "formatToParts", hidden(formatToParts));
-  defineProperty(Event.prototype, "timeStamp", { get: () => run.now - run.began, configurable: true });
   if (typeof Temporal === "object") tameTemporal();
 };
 const tameTemporal = () => {

@@ -233,9 +233,9 @@ UPDATE receipts SET body = ?, status = ? WHERE principal = ? AND key = ? AND req
 DELETE FROM receipts WHERE made_at < ?
 
 -- name: insert_code_run
-INSERT INTO code_runs (id, root, principal, tool, offered, language, export, artefact, covered, source, seed,
-  started_at, taken, owner, arguments, args, metadata, code)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO code_runs (id, root, principal, session_id, tool, offered, language, export, artefact, covered, source,
+  seed, started_at, taken, owner, arguments, args, metadata, code)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING
 
 -- name: code_run_exists

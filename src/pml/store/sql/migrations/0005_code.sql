@@ -14,6 +14,7 @@ CREATE TABLE code_runs (
   id         TEXT    NOT NULL PRIMARY KEY CHECK (id <> ''),
   root       TEXT    NOT NULL REFERENCES code_runs (id) ON DELETE CASCADE,
   principal  TEXT    NOT NULL,
+  session_id TEXT    NOT NULL,
   tool       TEXT    NOT NULL,
   offered    INTEGER NOT NULL CHECK (offered IN (0, 1)),
   language   TEXT    NOT NULL CHECK (language IN ('typescript', 'python')),
