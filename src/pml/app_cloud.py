@@ -12,8 +12,8 @@ import msgspec
 from pml.app import Place, open_desk, open_fleet, open_loader, open_workshop, register_process
 from pml.core.approvals import Approval, SessionId
 from pml.core.capability import Routing
-from pml.core.errors import Invalid, NotFound, PmlError
-from pml.core.identity import Identity
+from pml.core.errors import Forbidden, Invalid, NotFound, PmlError
+from pml.core.identity import Identity, TokenId
 from pml.core.loading import Found, Sources
 from pml.core.names import ToolName, parse_fqdn, tool_of
 from pml.core.text import quote
@@ -28,10 +28,10 @@ from pml.service.executing import run_or_call
 from pml.service.gate import Attempt, Gate, Loader, Paused
 from pml.service.nobody import Nobody
 from pml.service.sessions import session_of
-from pml.service.tokens import identify_bearer
+from pml.service.tokens import identify_bearer, is_live_token
 from pml.service.upkeep import sweep
 
-SWEEP_S: Final = 2.0  # how soon an expiry is noticed by nobody's doing
+REVOKED_S: Final = 0.5  # how long a call may outlive its token; an expiry is noticed as soon
 
 
 class OwnFolder:
@@ -71,12 +71,33 @@ class CloudExecutor:
         self._desk = desk
         self._open_gate = open_gate
         self._gates: dict[SessionId, Gate] = {}
+        self._working: dict[asyncio.Future[bytes], TokenId | None] = {}  # None: its token counts no longer
 
     async def identify(self, authorization: str | None) -> Identity | None:
         return await identify_bearer(self._desk, authorization)
 
     async def call(self, identity: Identity, params: JsonObject) -> bytes:
         """Raises: PmlError for what is not the caller's business."""
+        work = asyncio.ensure_future(self._call(identity, params))
+        self._working[work] = identity.token_id
+        try:
+            return await work
+        except asyncio.CancelledError:
+            work.cancel()
+            if self._working[work] is None:
+                raise Forbidden("the token counts no longer") from None
+            raise
+        finally:
+            del self._working[work]
+
+    async def end_revoked(self) -> None:
+        """End the calls of tokens that count no longer."""
+        for work, token_id in list(self._working.items()):
+            if token_id is not None and not await is_live_token(self._desk, token_id):
+                self._working[work] = None
+                work.cancel()
+
+    async def _call(self, identity: Identity, params: JsonObject) -> bytes:
         gate = await self._gate(identity)
         try:
             attempt = read_attempt(params)
@@ -105,10 +126,11 @@ class CloudExecutor:
     async def _gate(self, identity: Identity) -> Gate:
         if identity.session_id is None:
             raise NotFound("this token speaks for no session", hint="make one with `--role session`")
-        if identity.session_id not in self._gates:
-            opened = await self._open_gate(identity.session_id)
-            self._gates.setdefault(identity.session_id, opened)
-        return self._gates[identity.session_id]
+        session = await session_of(self._desk, identity.session_id)
+        known = self._gates.get(session.id)
+        if known is None or known.session != session:
+            self._gates[session.id] = await self._open_gate(session.id)
+        return self._gates[session.id]
 
 
 def read_attempt(params: JsonObject) -> Attempt:
@@ -130,8 +152,6 @@ async def open_cloud(place: Place, *, folder: Path, warn: Callable[[str], None])
         desk = await stack.enter_async_context(open_desk(place))
         await sweep(desk)
         await register_process(desk, place, stack, name="cloud")
-        sweeping = asyncio.create_task(_keep_house(desk))
-        stack.push_async_callback(_end, sweeping)
         workshop = open_workshop(place)
         stack.push_async_callback(workshop.close)
         fleet = open_fleet(desk, place, Nobody(str(place.workspace)))
@@ -153,13 +173,18 @@ async def open_cloud(place: Place, *, folder: Path, warn: Callable[[str], None])
                 desk=desk, session=session, servers=fleet, loader=loader, workshop=workshop, is_cloud=True
             )
 
-        yield CloudExecutor(desk, open_gate)
+        executor = CloudExecutor(desk, open_gate)
+        chores = asyncio.create_task(_keep_house(desk, executor))
+        stack.push_async_callback(_end, chores)
+        yield executor
 
 
-async def _keep_house(desk: Desk) -> None:
+async def _keep_house(desk: Desk, executor: CloudExecutor) -> None:
+    """Notice what nobody's request would notice, for as long as the cloud runs."""
     while True:
-        await asyncio.sleep(SWEEP_S)
+        await asyncio.sleep(REVOKED_S)
         with contextlib.suppress(PmlError):
+            await executor.end_revoked()
             await sweep(desk)
 
 

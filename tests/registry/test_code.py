@@ -129,6 +129,17 @@ async def test_code_in_a_folder_is_pinned_and_verified_too(reader: Reader, tmp_p
         await reader.code(str(folder))
 
 
+@promise("code:pinned")
+async def test_a_hash_that_is_added_later_does_not_lift_the_pin(reader: Reader, tmp_path: Path) -> None:
+    folder = fill(tmp_path / "registry")
+    assert await reader.code(str(folder)) == CODE
+
+    fill(folder, code=OTHER, code_integrity=hash_of(OTHER))
+
+    with pytest.raises(Changed):
+        await reader.code(str(folder))
+
+
 async def test_a_page_in_the_place_of_code_is_refused_and_not_pinned(reader: Reader, liar: Liar) -> None:
     offer(liar, CODE)
     liar.say(ENTRY, body(b"<html>", kind="text/html"), form=TYPESCRIPT)

@@ -1,5 +1,6 @@
 """What a capability needs is told before it runs, asked about once, and allowed for that run only."""
 
+import json
 from typing import Any
 
 import pytest
@@ -101,7 +102,7 @@ async def test_a_deny_that_depends_on_arguments_stops_only_the_call_that_has_the
 
 def _listed(rule: Any) -> list[str]:
     assert rule is not None
-    return rule.entry.split("\n")
+    return json.loads(rule.entry)["calls"]
 
 
 @promise("gate:deny-starts-nothing")
@@ -129,7 +130,7 @@ async def test_a_capability_asks_once_with_the_whole_list_of_what_it_calls(house
     facts = dict(asked_facts(record))
     assert facts["calls"] == "notes:add\nnotes:list (allowed)"
     assert "this run only" in facts["covers"]
-    assert why_asked(record) == "the code calls tools that ask"
+    assert why_asked(record) == "no rule allows this capability and all that its code calls"
     assert house.added == ["one", None]
 
 
@@ -138,7 +139,7 @@ async def test_code_that_may_call_others_says_so_in_its_question(house: Library)
 
     paused = await house.leave(CAP)
 
-    assert _listed(paused.record.rule) == [*LISTED, "and others that cannot be told beforehand"]
+    assert _listed(paused.record.rule) == [*LISTED, "others, each of which is asked about"]
 
 
 async def test_a_python_capability_is_read_like_a_typescript_one(house: Library) -> None:

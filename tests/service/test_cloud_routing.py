@@ -177,12 +177,17 @@ async def test_a_cloud_that_asks_a_person_there_is_told_as_such(house: Library) 
 
 
 @promise("cloud:asks-there")
-async def test_code_can_catch_that_the_cloud_asks(house: Library) -> None:
+async def test_code_cannot_catch_that_the_cloud_asks_and_can_go_on_later(house: Library) -> None:
     rules(house, allow=[TOOL])
     house.cloud.result = {"approval_required": True}
     house.sandbox.scripts["code"] = catching((TOOL, ARGUMENTS))
 
-    assert await house.run("code") == ["cloud_asks"]
+    with pytest.raises(ToolFailed) as asked:
+        await house.run("code")
+
+    assert asked.value.refusal == "cloud_asks"
+    [run] = await house.office.desk.store.journals.begun_with("ana", "pml:execute")
+    assert run.owner is None
 
 
 async def test_a_result_that_only_speaks_of_approval_is_one(house: Library) -> None:

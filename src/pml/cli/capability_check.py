@@ -22,7 +22,7 @@ from pml.core.loading import Progress
 from pml.core.permissions import permissions_json
 from pml.core.rules import VerdictKind
 from pml.core.text import quote, visible, visible_json
-from pml.core.values import Json, JsonObject
+from pml.core.values import JsonObject
 
 if TYPE_CHECKING:
     from pml.registry.publishing import Draft
@@ -90,7 +90,7 @@ def _paths(given: Sequence[str]) -> Iterator[Path]:
     if not seen:
         raise Invalid(
             f"{', '.join(map(quote, given))}: there is no capability",
-            hint="name its code, its metadata, or a folder that has metadata: `NAME.ts`, `NAME.py`, `NAME.json`",
+            hint="name its code (`.ts`, `.py`), its metadata (`.json`), or a folder that has metadata",
         )
 
 
@@ -174,7 +174,7 @@ def _tell(report: Report) -> None:
     from pml.cli.catalog import print_facts
 
     for problem in report.problems:
-        complain(report.found.line(problem))
+        complain(visible(report.found.line(problem)))
     if report.metadata is None:
         return
     title = str(report.metadata.fqdn)

@@ -76,7 +76,7 @@ class Findings:
     def line(self, problem: Problem) -> str:
         """Return what a person reads of a problem: the file, the place and the message."""
         place = "" if problem.line is None else f":{problem.line}:{problem.column}"
-        return f"{visible(str(self.file))}{place}: {visible(problem.message)}"
+        return f"{self.file}{place}: {problem.message}"
 
 
 @contextlib.asynccontextmanager

@@ -1,6 +1,6 @@
 """`pml capability new` and `types`: a capability to begin with, and the types of the tools that code calls.
 
-What is there is never changed, but for types that were made by this very command.
+What is there is never changed, but for types that PML made.
 """
 
 import argparse
@@ -8,7 +8,7 @@ import json
 import keyword
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +24,7 @@ from pml.core.sandbox import Language
 from pml.core.schema_types import ANY_OBJECT, UNKNOWN, type_of
 from pml.core.signatures import DECLARATIONS_HEAD, MAX_DECLARED, declarations
 from pml.core.static_calls import static_calls
-from pml.core.text import quote, visible
+from pml.core.text import quote, visible, visible_json
 from pml.core.values import Json, JsonObject
 
 SUFFIXES: Final = {Language.TYPESCRIPT: ".ts", Language.PYTHON: ".py"}
@@ -50,15 +50,16 @@ async def new_capability(args: argparse.Namespace) -> int:
     here = await _look(args)
     tools = here.of(args.use)
     example = _example(tools)
+    more = _other_calls(tools, example)
     code, metadata = folder / f"{fqdn}{SUFFIXES[language]}", folder / f"{fqdn}.json"
     _refuse_existing(folder / f"{fqdn}{suffix}" for suffix in (*SUFFIXES.values(), ".json"))
     written = [
-        _create(code, _code(fqdn, language, example)),
+        _create(code, _code(fqdn, language, example, more)),
         _create(metadata, _metadata(fqdn, language, example)),
     ]
     types = folder / DECLARATIONS
-    if not types.exists():
-        written.append(_create(types, declarations(tools)))
+    if _may_write(types):
+        written.append(_replace(types, declarations(here.of(_declared(called_in(folder), args.use, here)))))
     if args.json:
         print_json(
             {"fqdn": str(fqdn), "tool": str(tool_of(fqdn)), "written": [str(path) for path in written]}
@@ -67,7 +68,7 @@ async def new_capability(args: argparse.Namespace) -> int:
     for path in written:
         say(f"wrote {visible(str(path))}")
     if types not in written:
-        say(f"  kept {visible(str(types))}: `pml capability types` adds the types of what the code calls")
+        say(f"  kept {visible(str(types))}, which PML did not make: it may lack types of what the code calls")
     say(f"  change the code, then: {shlex.join(['pml', 'capability', 'check', visible(str(code))])}")
     publish = ["pml", "publish", visible(str(metadata)), "--to", "FOLDER"]
     say(f"  publish it: {shlex.join(publish)}, with FOLDER as `registry` in .pml.json")
@@ -76,8 +77,6 @@ async def new_capability(args: argparse.Namespace) -> int:
 
 async def write_types(args: argparse.Namespace) -> int:
     """Raises: NotFound, Conflict, Unavailable."""
-    from pml.host.replacing import replace_file
-
     folder = Path(args.dir)
     path = folder / DECLARATIONS
     called = called_in(folder)
@@ -87,14 +86,11 @@ async def write_types(args: argparse.Namespace) -> int:
             hint="name servers with `--use`, or a folder with `--dir`",
         )
     here = await _look(args)
-    namespaces = [*dict.fromkeys([*args.use, *(name for name in called if name in here.namespaces)])]
+    namespaces = _declared(called, args.use, here)
     text = declarations(here.of(namespaces))
-    if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(DECLARATIONS_HEAD):
+    if not _may_write(path):
         raise Conflict(f"{quote(str(path))} was not made by PML", hint="remove it, or choose another `--dir`")
-    try:
-        replace_file(path, text.encode(), mode=_MODE)
-    except OSError as exc:
-        raise _cannot_write(path, exc) from exc
+    _replace(path, text)
     if args.json:
         print_json({"written": str(path), "servers": namespaces})
         return Exit.OK
@@ -114,6 +110,18 @@ def called_in(folder: Path) -> list[str]:
                 calls = static_calls(path.read_text(encoding="utf-8", errors="replace"), language)
                 found |= {tool.namespace: None for tool in calls.tools if tool.namespace is not None}
     return [*found]
+
+
+def _declared(called: Sequence[str], used: Sequence[str], here: Here) -> list[str]:
+    """Return the namespaces whose types are written: those to use, and those that are called and known."""
+    return [*dict.fromkeys([*used, *(name for name in called if name in here.namespaces)])]
+
+
+def _may_write(types: Path) -> bool:
+    """Tell whether there is no such file, or one that PML made, and so may make anew."""
+    if types.is_symlink() or not types.is_file():
+        return not types.is_symlink() and not types.exists()
+    return types.read_text(encoding="utf-8", errors="replace").startswith(DECLARATIONS_HEAD)
 
 
 async def _look(args: argparse.Namespace) -> Here:
@@ -137,14 +145,36 @@ def _example(tools: Mapping[ToolName, JsonObject]) -> tuple[ToolName, JsonObject
     return min(tools.items(), key=weight, default=None)
 
 
-def _code(fqdn: Fqdn, language: Language, example: tuple[ToolName, JsonObject] | None) -> str:
+def _other_calls(
+    tools: Mapping[ToolName, JsonObject], example: tuple[ToolName, JsonObject] | None
+) -> list[str]:
+    """Return how a tool of each other server is called, in either language; values are left open."""
+    calls: list[str] = []
+    for server in dict.fromkeys(tool.namespace for tool in tools):
+        found = _example({tool: shape for tool, shape in tools.items() if tool.namespace == server})
+        if found is None or example is None or server == example[0].namespace:
+            continue
+        schema = found[1].get("inputSchema")
+        required = schema.get("required") if isinstance(schema, Mapping) else None
+        names = (
+            [each for each in required if isinstance(each, str)] if isinstance(required, list | tuple) else []
+        )
+        given = ", ".join(f"{visible_json(name, indent=None)}: …" for name in names)
+        calls.append(f"await {code_of(found[0])}({f'{{{given}}}' if given else ''})")
+    return calls
+
+
+def _code(
+    fqdn: Fqdn, language: Language, example: tuple[ToolName, JsonObject] | None, more: Sequence[str]
+) -> str:
     name = _function_name(fqdn)
     if language is Language.PYTHON:
         body = "f\"hello {args['name']}\"" if example is None else f"await {code_of(example[0])}(args)"
         return (
             f"# `mcp` is all there is: {DECLARATIONS} tells what its tools take and return.\n"
             f"async def {name}(args, mcp):\n"
-            f"    return {body}\n"
+            + "".join(f"    # {line}\n" for line in more)
+            + f"    return {body}\n"
         )
     given = _HELLO if example is None else example[1].get("inputSchema")
     arguments = type_of(given, limit=MAX_DECLARED)
@@ -156,7 +186,8 @@ def _code(fqdn: Fqdn, language: Language, example: tuple[ToolName, JsonObject] |
         f"/** As `inputSchema` in {fqdn}.json has it. */\n"
         f"type Args = {ANY_OBJECT if arguments == UNKNOWN else arguments};\n\n"
         f"export async function {name}(args: Args{context}) {{\n"
-        f"  return {body};\n"
+        + "".join(f"  // {line}\n" for line in more)
+        + f"  return {body};\n"
         f"}}\n"
     )
 
@@ -204,6 +235,18 @@ def _create(path: Path, text: str) -> Path:
         create_file(path, text.encode(), mode=_MODE)
     except FileExistsError:
         raise Conflict(f"{quote(str(path))} is there already") from None
+    except OSError as exc:
+        raise _cannot_write(path, exc) from exc
+    return path
+
+
+def _replace(path: Path, text: str) -> Path:
+    """Raises: Unavailable."""
+    from pml.host.replacing import replace_file
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, text.encode(), mode=_MODE)
     except OSError as exc:
         raise _cannot_write(path, exc) from exc
     return path

@@ -138,16 +138,31 @@ def _check_python(code: str) -> list[Problem]:
         source = exported(code, FALLBACK_EXPORT)
     except NotAtTopLevel as exc:
         return [Problem(message=str(exc), line=exc.line, column=exc.column, weight=Weight.BROKEN)]
-    typed = _load_python(source, type_check=True)
-    if not typed or any(each.weight is Weight.BROKEN for each in typed):
+    typed = _typed_python(code)
+    if any(each.weight is Weight.BROKEN for each in typed):
         return typed
-    # Wrong types keep the code from being loaded: what else is wrong shows without them.
-    loaded = _load_python(source, type_check=False)
+    text = source.text.encode(errors="replace")[: source.tail_at].decode(errors="replace")
+    error = _load_python(text, type_check=False)
+    loaded = [] if error is None else [_from_monty(error, source)]
     seen = {(each.line, each.column) for each in loaded}
     return [*loaded, *(each for each in typed if (each.line, each.column) not in seen)]
 
 
-def _load_python(source: "PythonSource", *, type_check: bool) -> list[Problem]:
+def _typed_python(code: str) -> list[Problem]:
+    """Return what is wrong with the types of the code as it was written, not as it is loaded."""
+    import pydantic_monty as monty
+
+    error = _load_python(code, type_check=True)
+    if not isinstance(error, monty.MontyTypingError):
+        return []
+    said = str(error)
+    return [_from_checker(each) for each in islice(_CONCISE.finditer(said), _MAX_PROBLEMS)] or [
+        Problem(message=said)
+    ]
+
+
+def _load_python(text: str, *, type_check: bool) -> "MontyError | None":
+    """Return why `text` cannot be loaded."""
     import pydantic_monty as monty
 
     limits = monty.ResourceLimits(
@@ -160,29 +175,19 @@ def _load_python(source: "PythonSource", *, type_check: bool) -> list[Problem]:
                 script_name="code.py", limits=limits, type_check=type_check, type_check_format="concise"
             ) as session,
         ):
-            text = source.text.encode(errors="replace")[: source.tail_at].decode(errors="replace")
             session.feed_run(text, print_callback=lambda stream, text: None)
-    except monty.MontyTypingError as exc:
-        return _from_checker(str(exc), source) or [Problem(message=str(exc))]
     except monty.MontyError as exc:
-        return [_from_monty(exc, source)]
-    return []
+        return exc
+    return None
 
 
-def _from_checker(said: str, source: "PythonSource") -> list[Problem]:
-    problems: list[Problem] = []
-    for found in islice(_CONCISE.finditer(said), _MAX_PROBLEMS):
-        place = source.place(int(found["line"]), int(found["column"]))
-        is_broken = found["rule"] in _NO_PYTHON
-        problems.append(
-            Problem(
-                message=found["message"],
-                line=None if place is None else place[0],
-                column=None if place is None else place[1],
-                weight=Weight.BROKEN if is_broken else Weight.WRONG,
-            )
-        )
-    return problems
+def _from_checker(found: re.Match[str]) -> Problem:
+    return Problem(
+        message=found["message"],
+        line=int(found["line"]),
+        column=int(found["column"]),
+        weight=Weight.BROKEN if found["rule"] in _NO_PYTHON else Weight.WRONG,
+    )
 
 
 def _from_monty(error: "MontyError", source: "PythonSource") -> Problem:

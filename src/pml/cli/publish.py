@@ -1,4 +1,7 @@
-"""`pml publish`: checks capabilities and servers, adds hashes and locks, and fills a registry's folder."""
+"""`pml publish`: checks capabilities and servers, adds hashes and locks, and fills a registry's folder.
+
+Code that cannot run anywhere is not published; what may go wrong with other code is told.
+"""
 
 import argparse
 import shlex
@@ -7,19 +10,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pml.cli.exits import Exit
-from pml.cli.output import count, print_json, say
+from pml.cli.output import complain, count, print_error, print_json, say
 from pml.cli.verbs import add_common
 from pml.core.errors import Invalid
 from pml.core.locks import Lock
 from pml.core.text import visible, visible_json
 from pml.core.values import JsonObject
+from pml.core.wire import error_json
 
 if TYPE_CHECKING:
+    from pml.cli.capability_code import Findings
     from pml.core.capability import McpDependency
     from pml.registry.publishing import Draft, Published, Resolve
 
-EXAMPLES = """FILE is metadata with its code beside it: `greet.json`, `greet.ts`. Of DIR, all `*.json` count.
-What is missing is added: `code_integrity`, and the `integrity` and `lock` of each server.
+EXAMPLES = """FILE is metadata or code, with the other beside it: `greet.json`, `greet.ts`. Of DIR, all
+`*.json` count. What is missing is added: `code_integrity`, and the `integrity` and `lock` of each server.
+Code that does not parse, imports modules, or has no function for a tool is refused; wrong types and
+unknown tools are warnings: `pml capability check` tells more.
 
 examples:
   pml publish greet.json --to registry       into registry/acme.tools.greet.json and .ts
@@ -32,7 +39,7 @@ exit codes: 0 ok, 1 failed or published already with other content, 2 not sound,
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_common(parser)
-    parser.add_argument("source", metavar="FILE|DIR", help="the metadata, or a folder of it")
+    parser.add_argument("source", metavar="FILE|DIR", help="the metadata or the code, or a folder of them")
     parser.add_argument("--to", metavar="FOLDER", help="the registry's folder; made where it is missing")
     parser.add_argument("--check", action="store_true", help="write nothing and look nothing up")
     parser.add_argument(
@@ -64,6 +71,9 @@ async def publish_with(args: argparse.Namespace, resolve: "Resolve") -> int:
     if target is None and not args.check:
         raise Invalid("`--to FOLDER` says where to publish", hint="`--check` only checks")
     drafts = read_drafts(Path(args.source))
+    broken = await _broken(args, drafts)
+    if broken:
+        return _refuse(broken, as_json=args.json)
     if args.check or target is None:
         _print_checked(drafts, as_json=args.json)
         return Exit.OK
@@ -77,6 +87,42 @@ async def publish_with(args: argparse.Namespace, resolve: "Resolve") -> int:
             say(f"  {visible(dependency.title)}: {_closure(dependency)}")
     _tell_next(Path(target))
     return Exit.OK
+
+
+async def _broken(args: argparse.Namespace, drafts: "Sequence[Draft]") -> "list[Findings]":
+    """Return what keeps code from being published; what else is wrong with it is told."""
+    from pml.cli.capability_code import open_checking
+    from pml.cli.capability_types import Weight
+
+    with_code = [(draft, draft.code) for draft in drafts if draft.code is not None]
+    if not with_code:
+        return []
+    async with open_checking(args) as checking:
+        found = [await checking.check(draft, code) for draft, code in with_code]
+    for each in found:
+        for problem in each.of(Weight.WRONG, Weight.DOUBTFUL):
+            complain(f"warning: {visible(each.line(problem))}")
+    return [each for each in found if each.of(Weight.BROKEN)]
+
+
+def _refuse(broken: "Sequence[Findings]", *, as_json: bool) -> int:
+    from pml.cli.capability_types import Weight
+
+    problems = [(each, problem) for each in broken for problem in each.of(Weight.BROKEN)]
+    names = shlex.join(visible(str(each.file)) for each in broken)
+    error = Invalid(
+        f"nothing was published: {count(len(problems), 'problem')} in {count(len(broken), 'file')}",
+        hint=f"pml capability check {names}",
+    )
+    if as_json:
+        print_json(
+            {**error_json(error), "problems": [each.problem_json(problem) for each, problem in problems]}
+        )
+        return Exit.USAGE
+    for each, problem in problems:
+        complain(visible(each.line(problem)))
+    print_error(error, as_json=False)
+    return Exit.USAGE
 
 
 def _tell_next(folder: Path) -> None:

@@ -146,6 +146,11 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 1
 
     @property
+    def is_for_itself(self) -> bool:
+        """Whether only an answer to this very question counts: no rule or grant on the name tells as much."""
+        return self.rule is not None and self.rule.verdict in _FOR_ITSELF
+
+    @property
     def run_input(self) -> JsonObject:
         """The arguments that would run: the edited ones where a decider edited them."""
         return self.tool_input if self.updated_input is None else self.updated_input
@@ -283,6 +288,8 @@ def who_may_allow(
 _ABOUT_SERVER: Final = frozenset(
     {Subject.DEPENDENCY_INSTALL, Subject.API_KEY_REQUIRED, Subject.INTEGRITY_CHANGED}
 )
+# it may have run already; it covers what its code calls
+_FOR_ITSELF: Final = frozenset({"unknown", "needs"})
 _USED: Final = frozenset({State.EXECUTING, State.COMPLETED, State.FAILED, State.UNKNOWN})
 _MODEL_SUBJECTS: Final = frozenset({Subject.TOOL_CALL, Subject.DEPENDENCY_INSTALL, Subject.API_KEY_REQUIRED})
 

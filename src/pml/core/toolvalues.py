@@ -9,6 +9,8 @@ import msgspec
 
 from pml.core.errors import ToolFailed
 
+_NOTHING = (b"", b"null")
+
 
 class _Result(msgspec.Struct):
     content: list[dict[str, Any]] = []
@@ -31,15 +33,17 @@ def value_of(result: bytes, *, tool: str, is_code: bool = False) -> bytes:
     """
     try:
         read = msgspec.json.decode(result, type=_Result)
+        structured = bytes(read.structured)
+        if is_code and structured not in _NOTHING:
+            structured = bytes(msgspec.json.decode(structured, type=_Returned).result)
     except msgspec.DecodeError as exc:
         raise ToolFailed(f"the result of {tool} is none that MCP knows") from exc
     texts = [block.get("text") for block in read.content if block.get("type") == "text"]
     text = "\n".join(text for text in texts if isinstance(text, str))
     if read.is_error:
         raise ToolFailed(text or f"{tool} failed and does not say why")
-    if bytes(read.structured) not in (b"", b"null"):
-        structured = bytes(read.structured)
-        return bytes(msgspec.json.decode(structured, type=_Returned).result) if is_code else structured
+    if bytes(read.structured) not in _NOTHING:
+        return structured
     return msgspec.json.encode(text if len(texts) == len(read.content) else read.content)
 
 

@@ -135,15 +135,23 @@ class RegistryClient:
             raise
 
     def _verified(self, code: bytes, metadata: CapabilityMetadata, registry: str) -> bytes:
-        """Return `code` if it is what the metadata or a pin says. Raises: IntegrityFailed, Changed."""
+        """Return `code` if it is what the metadata, and a pin if there is one, says.
+
+        A hash that was added since is no proof: it comes from where the code comes from.
+        Raises: IntegrityFailed, Changed.
+        """
         fqdn = str(metadata.fqdn)
-        if metadata.code_integrity is None:
-            self._pins.check(registry=registry, fqdn=fqdn, code=code)
-            return code
-        integrity = parse_integrity(metadata.code_integrity, what=f"`code_integrity` of {quote(fqdn)}")
-        if not integrity.matches(code):
-            got = integrity_of(code, integrity.algorithm)
-            raise IntegrityFailed(fqdn, expected=str(integrity), got=str(got))
+        if metadata.code_integrity is not None:
+            integrity = parse_integrity(metadata.code_integrity, what=f"`code_integrity` of {quote(fqdn)}")
+            if not integrity.matches(code):
+                got = integrity_of(code, integrity.algorithm)
+                raise IntegrityFailed(
+                    fqdn,
+                    expected=str(integrity),
+                    got=str(got),
+                    hint="its code is not what was published; nothing of it was run",
+                )
+        self._pins.check(registry=registry, fqdn=fqdn, code=code)
         return code
 
     def _doubt(self, key: Key, metadata: CapabilityMetadata) -> None:

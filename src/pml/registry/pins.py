@@ -1,7 +1,7 @@
 """Code that came without a hash is pinned on first use: what comes later under its name is the same code.
 
-Pins lie outside the cache, which may be removed at any time. A pin is made once and never replaced: it is
-removed for a person who accepts other code, and the next use pins what comes then.
+Pins lie outside the cache, which may be removed at any time. A pin is made once, and is replaced only for a
+person who accepts other code: by the hash of exactly that.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ import msgspec
 from pml.core.errors import Changed, Invalid, Unavailable
 from pml.core.text import visible
 from pml.host.private import private_directory
-from pml.host.replacing import create_file
+from pml.host.replacing import create_file, replace_file
 from pml.registry.files import read_plain
 
 _MAX_BYTES: Final = 16 * 1024
@@ -70,12 +70,13 @@ class CodePins:
         pins = [_read(path) for path in sorted(self._place.glob("*.json"))]
         return [pin for pin in pins if pin is not None and pin.fqdn == fqdn]
 
-    def remove(self, pin: Pin) -> None:
-        """Forget `pin`: the next use of its capability pins anew. Raises: Unavailable."""
+    def replace(self, pin: Pin, *, sha256: str, pinned_at: datetime) -> None:
+        """Pin the code with this hash in place of what `pin` pins. Raises: Unavailable."""
+        accepted = msgspec.structs.replace(pin, sha256=sha256, pinned_at=pinned_at)
         try:
-            self._path(pin.registry, pin.fqdn).unlink(missing_ok=True)
+            replace_file(self._path(pin.registry, pin.fqdn), msgspec.json.encode(accepted), mode=0o600)
         except OSError as exc:
-            raise Unavailable(f"cannot remove the pin of {visible(pin.fqdn)}: {exc.strerror}") from exc
+            raise Unavailable(f"cannot pin the code of {visible(pin.fqdn)}: {exc.strerror}") from exc
 
     def _path(self, registry: str, fqdn: str) -> Path:
         digest = hashlib.sha256(f"{registry}\n{fqdn}".encode()).hexdigest()

@@ -26,6 +26,7 @@ from pml.registry.files import read_plain
 from pml.registry.folder import RegistryFolder
 
 _LOCK_FILE: Final = ".pml-publish.lock"
+_CODE_SUFFIXES: Final = frozenset(SUFFIX[form] for form in Form if form is not Form.METADATA)
 _MODE: Final = 0o644  # a registry is there to be read
 
 Resolve: TypeAlias = Callable[[McpDependency], Awaitable[Lock]]
@@ -59,12 +60,12 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_drafts(source: Path) -> list[Draft]:
-    """Return what is to be published: the file, or all `*.json` of the folder.
+    """Return what is to be published: the file (metadata, or code beside it), or all `*.json` of the folder.
 
     Raises: Invalid, naming file and field; NotFound if there is nothing; Unavailable.
     """
     if not source.is_dir():
-        return [_read_draft(source)]
+        return [_read_draft_of(source) if source.suffix in _CODE_SUFFIXES else _read_draft(source)]
     paths = sorted(path for path in source.glob(f"*{SUFFIX[Form.METADATA]}") if not path.name.startswith("."))
     if not paths:
         raise NotFound(f"{quote(str(source))} has no `*.json` to publish")
@@ -95,6 +96,25 @@ async def publish(
         except OSError as exc:
             raise _cannot_write(folder, exc) from exc
     return [published for published, _ in ready]
+
+
+def _read_draft_of(code: Path) -> Draft:
+    """Return the draft whose code is at `code`."""
+    path = code.with_suffix(SUFFIX[Form.METADATA])
+    if not path.exists():
+        missing = [each for each in (code, path) if not each.exists()]
+        raise NotFound(
+            f"{' and '.join(quote(str(each)) for each in missing)} "
+            + ("are not there" if len(missing) > 1 else f"is not there: the metadata of {quote(str(code))}"),
+            hint="a capability has both; `pml capability new NAME` writes one to begin with",
+        )
+    draft = _read_draft(path)
+    form = code_form(draft.metadata)
+    if form is None or SUFFIX[form] != code.suffix:
+        raise Invalid(
+            f"{code} is not the code of {quote(str(path))}: its `type` is `{draft.metadata.type.value}`"
+        )
+    return draft
 
 
 def _read_draft(path: Path) -> Draft:

@@ -218,6 +218,8 @@ async def release(desk: Desk, shown: Sequence[ApprovalId], *, by: Decider) -> tu
             record = await get(desk, approval_id)
             if record.status is not State.PENDING or record.subject is not Subject.TOOL_CALL:
                 continue
+            if record.is_for_itself:
+                continue
             session = await session_of(desk, record.session_id)
             judged = await judge_in_session(desk, session, _call(record, session))
             if judged.kind is VerdictKind.ALLOW:

@@ -32,6 +32,7 @@ from pml.service.capabilities import (
 from pml.service.coding import Make
 from pml.service.gate import Asking, Attempt, Coded, Gate, Inner, Launch, Remote, Target, deciders
 from pml.service.judging import entry_of, judge_attempt, policy_now, policy_of_turn
+from pml.service.loading import is_foreign
 from pml.service.pins import pin_or_ask
 from pml.service.policy import Judged, Policy, matched_rule, why
 from pml.service.readiness import (
@@ -284,6 +285,8 @@ async def _must_ask_now(
         return False
     if inner is not None and _is_covered_by_run(inner, judged, attempt):
         return bool(needs.asks)
+    if is_foreign(policy, attempt) and judged.grant is None and not gate.is_cloud:
+        return True  # a rule means what the short name means
     return _must_ask(gate, policy, judged, attempt) or bool(needs.asks)
 
 

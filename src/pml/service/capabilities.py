@@ -29,7 +29,7 @@ from pml.core.static_calls import StaticCalls, static_calls
 from pml.core.telling import NEEDS
 from pml.core.toolvalues import is_asking
 from pml.core.values import JsonObject, canonical
-from pml.service.coding import Make, Outcome, Scene, run_code
+from pml.service.coding import BrokenOff, Make, Outcome, Scene, run_code
 from pml.service.gate import Attempt, Coded, Gate, Inner, Loader, Remote, find_launch
 from pml.service.policy import Judged, Policy, current_policy, judge, matched_rule, refuse_denied
 
@@ -314,20 +314,21 @@ async def call_cloud(gate: Gate, remote: Remote, attempt: Attempt, arguments: Js
         raise
     except Unavailable as exc:
         raise ServerFailed(exc.message, hint=exc.hint) from exc
-    if b'"approval_required"' in result and is_asking(result):
-        raise ToolFailed(
-            f"the cloud asks a person there before it goes on with `{attempt.tool}`",
-            refusal="cloud_asks",
-            hint="call it again with the same arguments when they have decided: it goes on where it waits",
-        )
-    return result
+    if b'"approval_required"' not in result or not is_asking(result):
+        return result
+    asks = ToolFailed(
+        f"the cloud asks a person there before it goes on with `{attempt.tool}`",
+        refusal="cloud_asks",
+        hint="call it again with the same arguments when they have decided: it goes on where it waits",
+    )
+    raise asks if attempt.inner is None else BrokenOff(asks)  # a pause is nothing that code can catch
 
 
 async def _key_for(gate: Gate, loader: Loader, url: str) -> str | None:
-    """Return the user's key for the cloud; one that a workspace names instead of the user's gets none."""
+    """Return the user's key for the cloud that the user's own file names; any other gets none."""
     policy = await current_policy(gate.desk, gate.session.workspace)
     user = policy.loaded.user.config
-    if user is not None and user.cloud is not None and user.cloud != url:
+    if user is None or user.cloud != url:
         return None
     return (await asyncio.to_thread(loader.variables.values, [KEY], workspace=None)).get(KEY)
 

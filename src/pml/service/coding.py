@@ -39,6 +39,8 @@ from pml.service.workshop import Live, Workshop
 
 IN_FLIGHT: Final = 8  # calls of one run that are made at once, or wait for an answer: each may ask
 MAX_RESULT: Final = 10 * 1024 * 1024  # of one call, as the code gets it
+MAX_MESSAGE: Final = 16 * 1024
+MAX_LOGS: Final = 1024 * 1024  # characters; sandboxes keep to less
 MAX_KEPT: Final = 64 * 1024 * 1024  # of all calls of a run: they are kept until it ends
 _SLEEP: Final = "sleep"
 BUSY: Final = "run_busy"
@@ -86,7 +88,7 @@ async def run_code(scene: Scene, run: CodeRun) -> Outcome:
     """
     is_nested = run.id != run.root
     try:
-        with scene.workshop.place(is_nested=is_nested):
+        with scene.workshop.place(run.principal, is_nested=is_nested):
             return await _run(scene, run)
     except CodeFailed as exc:
         if is_nested and exc.refusal == BUSY:
@@ -124,7 +126,7 @@ async def _run(scene: Scene, run: CodeRun) -> Outcome:
     except BaseException:  # also a caller who gave up: made again, the same call goes on and repeats nothing
         await asyncio.shield(_break_off(scene, live))
         raise
-    await _end(scene, live)
+    await asyncio.shield(_end(scene, live))
     return _outcome(live)
 
 
@@ -153,8 +155,14 @@ async def _taken(desk: Desk, run_id: str) -> Kept | None:
     if run is None:
         return None
     dead = [run.owner] if run.owner is not None and is_left(desk, run) else []
+    taking = asyncio.ensure_future(desk.store.journals.take(run_id, desk.owners.me, dead=dead))
     try:
-        return await desk.store.journals.take(run_id, desk.owners.me, dead=dead)
+        return await asyncio.shield(taking)
+    except asyncio.CancelledError:  # interrupted half-way, nobody would know who has it
+        with contextlib.suppress(PmlError):
+            if (kept := await taking) is not None:
+                await desk.store.journals.leave(run_id, dump=kept.dump, dumped=kept.dumped)
+        raise
     except Conflict as exc:
         raise CodeFailed(
             "the code is running now", refusal=BUSY, hint="wait until it ends, or asks again"
@@ -282,7 +290,7 @@ def _serve_more(
 
 async def _absorb(scene: Scene, live: Live, turn: Turn) -> None:
     """Take in what the code did. Raises: CodeFailed if it does other things than it did before."""
-    live.logs += turn.logs
+    live.logs += turn.logs if sum(map(len, live.logs)) < MAX_LOGS else ()
     live.ended = turn.ended or live.ended
     for request in turn.requests:
         live.open[request.number] = request
@@ -477,7 +485,12 @@ def _outcome(live: Live) -> Outcome:
     if ended.how is Ending.MISSING:
         hint = f"it should have a function `{live.run.export}`, or `run`"
     raise CodeFailed(
-        ended.message, refusal=refusal, line=ended.line, column=ended.column, logs=logs, hint=hint
+        ended.message[:MAX_MESSAGE],
+        refusal=refusal,
+        line=ended.line,
+        column=ended.column,
+        logs=logs,
+        hint=hint,
     )
 
 

@@ -130,7 +130,8 @@ def loaded_launch(gate: Gate, policy: Policy, attempt: Attempt) -> Launch | None
     loaded = None if namespace is None else gate.loaded.get(namespace)
     if loaded is None or gate.loader is None or loaded.brought_by != _bringer(gate.loader, attempt):
         return None
-    if (loaded.registry, loaded.prefix) != (policy.settings.registry, policy.settings.registry_prefix):
+    prefix = attempt.prefix or policy.settings.registry_prefix
+    if (loaded.registry, loaded.prefix) != (policy.settings.registry, prefix):
         return None
     installed = gate.loader.installer.installed(loaded.launch.spec.name)
     return loaded.launch if installed is loaded.installed or installed == loaded.installed else None
@@ -144,6 +145,11 @@ def _bringer(loader: Loader, attempt: Attempt) -> str | None:
     if found is None or dependency is None or _is_bundled(loader, dependency):
         return None
     return str(found.metadata.fqdn)
+
+
+def is_foreign(policy: Policy, attempt: Attempt) -> bool:
+    """Tell whether the client spelt out another publisher than the one that the short name means."""
+    return attempt.prefix is not None and attempt.prefix != policy.settings.registry_prefix
 
 
 def _is_bundled(loader: Loader, dependency: McpDependency) -> bool:
@@ -169,7 +175,7 @@ def _remember(gate: Gate, loader: Loader, policy: Policy, attempt: Attempt) -> L
         launch=launch,
         installed=installed,
         registry=policy.settings.registry,
-        prefix=policy.settings.registry_prefix,
+        prefix=attempt.prefix or policy.settings.registry_prefix,
         brought_by=_bringer(loader, attempt),
     )
     return launch
@@ -233,7 +239,7 @@ class _Step:
         Never on other terms than those consented to before, nor held by less.
         """
         dependency = plan.dependency
-        if _bringer(self._loader, self._attempt) is not None:
+        if _bringer(self._loader, self._attempt) is not None or is_foreign(self._policy, self._attempt):
             return False  # a rule means what the name means to all, not what a capability calls so
         before = self._loader.installer.installed(dependency.name)
         if before is not None and plan.containment.is_weaker_than(before.containment):

@@ -180,6 +180,8 @@ def no_server(gate: Gate, policy: Policy, attempt: Attempt) -> PmlError:
     bundled = () if gate.loader is None else gate.loader.sources.bundled()
     known = () if gate.loader is None else gate.loader.sources.known(policy.settings.registry)
     offered = [str(tool) for found in known for tool in tools_of(found)]
+    if str(attempt.tool) in offered:
+        return _without_prefix(attempt, known)
     if any(name.startswith(f"{attempt.tool.namespace}:") for name in offered):
         return unknown_tool(str(attempt.tool), offered)
     names = [dependency.name for found in bundled for dependency in found.metadata.mcp_deps]
@@ -191,6 +193,16 @@ def no_server(gate: Gate, policy: Policy, attempt: Attempt) -> PmlError:
         "" if policy.settings.registry is None else ", nor in the registry"
     )
     return NotFound(f"no tool {quote(str(attempt.tool))}: no such server is {where}", hint=hint)
+
+
+def _without_prefix(attempt: Attempt, known: Iterable[Found]) -> NotFound:
+    """Return the error for a short name that no `registry_prefix` makes whole."""
+    found = next(found for found in known if attempt.tool in tools_of(found))
+    fqdn = found.metadata.fqdn
+    return NotFound(
+        f"no tool `{attempt.tool}`, but there is `{fqdn}`",
+        hint=f'call it by that name, or set `"registry_prefix": "{fqdn.org}.{fqdn.project}"`',
+    )
 
 
 def unknown_tool(tool: str, known: Iterable[str]) -> NotFound:

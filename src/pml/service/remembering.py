@@ -123,6 +123,8 @@ async def covered_by(desk: Desk, memory: Grant | Intent, waiting: AsyncIterator[
     async for record in waiting:
         if record.id == memory.approval_id or record.subject is not Subject.TOOL_CALL:
             continue
+        if record.is_for_itself:
+            continue
         session = await desk.store.sessions.get(record.session_id)
         if session is not None and _covers(desk, memory, record, session):
             covered.append(record)

@@ -58,7 +58,7 @@ async def covered_by_rules(desk: Desk) -> list[Approval]:
     """Return the waiting calls that rules allow by now: what is shown before it is released."""
     covered: list[Approval] = []
     async for record in all_pending(desk):
-        if record.subject is not Subject.TOOL_CALL:
+        if record.subject is not Subject.TOOL_CALL or record.is_for_itself:
             continue
         session = await session_of(desk, record.session_id)
         call = Call(tool=record.tool_name, arguments=record.tool_input, cwd=session.workspace)

@@ -68,7 +68,7 @@ async def run_admitted(gate: Gate, attempt: Attempt, admitted: Admitted, hearing
             await asyncio.shield(_lose(gate, record))
         raise
     if record is not None:
-        await finish(gate.desk, record.id)
+        await asyncio.shield(finish(gate.desk, record.id))
     if admitted.noted is not None:
         await admitted.noted  # committed before the reply; the server has worked meanwhile
     target = admitted.target

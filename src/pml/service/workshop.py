@@ -6,12 +6,13 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pml.core.errors import Unavailable
+from pml.core.errors import ServerFailed, Unavailable
 from pml.core.journal import CodeRun, Step
 from pml.core.sandbox import Ended, Execution, Language, Request, Sandbox
 
 KEPT_S: Final = 60.0  # most answers come by then; after that a run is replayed, and its memory is free
 AT_WORK: Final = 24  # pieces of code at once; each may take half a gigabyte
+AT_WORK_EACH: Final = 12  # for one principal: the others want to run theirs
 AT_WORK_NESTED: Final = 64  # with the capabilities that code calls: what began is not held up by what comes
 KEPT: Final = 4  # processes that wait at once
 
@@ -48,7 +49,7 @@ class Workshop:
     _parked: dict[str, tuple[Live, asyncio.TimerHandle]] = field(
         default_factory=dict[str, tuple[Live, asyncio.TimerHandle]]
     )
-    _working: set[object] = field(default_factory=set[object])
+    _working: list[str] = field(default_factory=list[str])  # for whom
     _closing: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
     def sandbox(self, language: Language) -> Sandbox:
@@ -60,16 +61,17 @@ class Workshop:
         return self._opened[language]
 
     @contextlib.contextmanager
-    def place(self, *, is_nested: bool) -> Generator[None]:
-        """Have room for one more piece of code at work, for the block. Raises: Unavailable."""
-        if len(self._working) >= (AT_WORK_NESTED if is_nested else AT_WORK):
-            raise Unavailable("too much code runs now", hint="try again when some of it has ended")
-        mark = object()
-        self._working.add(mark)
+    def place(self, principal: str, *, is_nested: bool) -> Generator[None]:
+        """Have room for one more piece of code at work, for the block. Raises: ServerFailed."""
+        of_principal = self._working.count(principal)
+        most = AT_WORK_NESTED if is_nested else AT_WORK
+        if len(self._working) >= most or (of_principal >= AT_WORK_EACH and not is_nested):
+            raise ServerFailed("too much code runs now", hint="try again when some of it has ended")
+        self._working.append(principal)
         try:
             yield
         finally:
-            self._working.discard(mark)
+            self._working.remove(principal)
 
     def park(self, live: Live) -> None:
         """Keep the code with its process for a while: the answer it waits for may come soon."""
