@@ -1,4 +1,4 @@
-"""`pml capability`: what it writes, what it finds wrong and what is needed, and accepting."""
+"""`pml capability`: what it writes, what it finds wrong, and what is needed."""
 
 import json
 from pathlib import Path
@@ -7,11 +7,8 @@ from typing import Any
 import pytest
 
 from pml.core.names import parse_tool
-from pml.registry.pins import CodePins
-from tests.builders import NOW
 from tests.commands import Pml
-from tests.promises import promise
-from tests.registry.places import CODE, GREET, fill
+from tests.registry.places import fill
 
 OK, FAILED, USAGE, GONE = 0, 1, 2, 5
 
@@ -48,7 +45,8 @@ def test_a_new_capability_type_checks_and_can_be_published(pml: Pml, workspace: 
     assert "export async function now(args: Args, { mcp }: Context)" in (workspace / names[0]).read_text()
     assert "get_current_time(args: { timezone: string })" in (workspace / names[2]).read_text()
     report = checked(pml, names[0])
-    assert (report["ok"], report["problems"], report["warnings"]) == (True, [], [])
+    assert (report["ok"], report["problems"]) == (True, [])
+    assert report["warnings"] == ["its description is still the template's: tell what it does"]
     assert [tool["verdict"] for tool in report["tools"]] == ["unlisted"]
     assert pml("publish", names[1], "--to", "registry").code == OK
 
@@ -80,6 +78,29 @@ def test_new_changes_no_file_that_is_there(pml: Pml, workspace: Path) -> None:
     other = pml("capability", "new", "acme.tools.other")
     assert (other.code, "kept mcp.d.ts" in other.out) == (OK, True)
     assert (workspace / "mcp.d.ts").read_text() == "mine"
+
+
+@pytest.mark.parametrize("language", ["typescript", "python"])
+def test_a_second_capability_in_a_folder_passes_its_own_check_and_spoils_no_other(
+    pml: Pml, workspace: Path, language: str
+) -> None:
+    pml("capability", "new", "acme.tools.one", "--use", "time", "--dir", "cap")
+    new = ["capability", "new", "acme.tools.two", "--use", "memory", "--use", "git", "--dir", "cap"]
+    assert pml(*new, "--language", language).code == OK
+    ran = pml("capability", "check", "cap", "--json")
+    assert (ran.code, [messages(report) for report in ran.json["checked"]]) == (OK, [[], []])
+    declared = (workspace / "cap/mcp.d.ts").read_text()
+    assert [f"  {name}: {{" in declared for name in ("time", "memory", "git")] == [True, True, True]
+    [code] = [path for path in (workspace / "cap").glob("*two.*") if path.suffix != ".json"]
+    mark = {"typescript": "//", "python": "#"}[language]
+    assert f'{mark} await mcp.git.git_status({{"repo_path": …}})' in code.read_text()
+
+
+def test_a_link_in_place_of_the_types_is_not_followed(pml: Pml, workspace: Path) -> None:
+    mine = workspace / "mine.ts"
+    (workspace / "mcp.d.ts").symlink_to(mine)
+    assert "kept mcp.d.ts" in pml("capability", "new", "acme.tools.x", "--use", "time").out
+    assert (mine.exists(), (workspace / "mcp.d.ts").is_symlink()) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -275,53 +296,146 @@ def test_a_tool_that_nothing_serves_is_a_problem(pml: Pml, workspace: Path) -> N
     assert messages(checked(pml, path)) == ["nothing serves `x:go`: expected `async def` `go` or `run`"]
 
 
+def test_a_function_that_is_not_exported_is_told_with_its_place(pml: Pml, workspace: Path) -> None:
+    path = put(workspace, "// function go() {}\nasync function go() {}\n", tools=["go"])
+    [problem] = checked(pml, path)["problems"]
+    said = "nothing serves `x:go`: `go` is not exported; write `export` before it"
+    assert problem == {"message": said, "file": path, "line": 2, "column": 16}
+
+
+def test_a_tool_that_nobody_offers_is_told_once_in_typescript_with_its_place(
+    pml: Pml, workspace: Path
+) -> None:
+    code = (
+        'import type { Context } from "./mcp.d.ts";\n'
+        "export async function run(args: { a: string }, { mcp }: Context) {\n"
+        "  // mcp.time.get_curent_time() is no call\n"
+        "  await mcp.memry.x();\n"
+        "  return await mcp.time.get_curent_time();\n"
+        "}\n"
+    )
+    problems = checked(pml, put(workspace, code))["problems"]
+    told = [(each["line"], each["column"], each["message"].split("`")[1]) for each in problems]
+    assert told == [(4, 9, "memry"), (5, 16, "time:get_curent_time")]
+
+
+def test_types_that_are_out_of_date_are_told_with_the_command_that_writes_them(
+    pml: Pml, workspace: Path
+) -> None:
+    pml("capability", "new", "acme.tools.one", "--use", "time", "--dir", "my cap")
+    code = (
+        'import type { Context } from "./mcp.d.ts";\n'
+        "export const run = (args: {}, { mcp }: Context) => mcp.memory.read_graph();\n"
+    )
+    path = f"my cap/{put(workspace / 'my cap', code)}"
+    [message] = messages(checked(pml, path))
+    assert message.endswith("does not exist on type 'Mcp'. → pml capability types --dir 'my cap'")
+    assert pml("capability", "types", "--dir", "my cap").code == OK
+    assert messages(checked(pml, path)) == []
+
+
+def test_calls_of_a_server_that_it_brings_along_are_said_to_be_unchecked(pml: Pml, workspace: Path) -> None:
+    notes = {"name": "notes", "type": "stdio", "install": "npx @acme/notes@1.0.0", "version": "1.0.0"}
+    code = (
+        'import type { Context } from "./mcp.d.ts";\n'
+        "export const run = (args: {}, { mcp }: Context) => mcp.notes.add(args);\n"
+    )
+    report = checked(pml, put(workspace, code, mcp_deps=[notes]))
+    assert messages(report) == []
+    said = "nothing is known of the tools of `notes`: calls of them were not checked"
+    assert report["warnings"] == [f"acme.tools.x.ts:2:56: {said}"]
+
+
+def test_arguments_in_python_are_compared_with_what_the_tool_takes(pml: Pml, workspace: Path) -> None:
+    code = (
+        "async def run(args, mcp):\n"
+        "    await mcp.time.get_current_time(timezon='UTC')\n"
+        "    await mcp.time.get_current_time({'timezone': 'UTC'})\n"
+        "    await mcp.time.get_current_time(args)\n"
+        "    await mcp.time.get_current_time(**args)\n"
+    )
+    report = checked(pml, put(workspace, code, suffix=".py"))
+    assert (report["problems"], report["warnings"]) == (
+        [],
+        [
+            "acme.tools.x.py:2:11: time:get_current_time needs `timezone`",
+            "acme.tools.x.py:2:11: time:get_current_time does not take `timezon`; did you mean `timezone`?",
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("suffix", "code", "place"),
+    [
+        (".ts", "export async function run(args, { mcp }) {\n  mcp.memory.read_graph();\n}", "2:3"),
+        (".py", "async def run(args, mcp):\n    mcp.memory.read_graph()\n", "2:5"),
+    ],
+)
+def test_a_call_that_is_not_awaited_is_told(
+    pml: Pml, workspace: Path, suffix: str, code: str, place: str
+) -> None:
+    path = put(workspace, code, suffix=suffix)
+    said = "memory:read_graph is not awaited: the run waits for it, but its result and its error are lost"
+    assert checked(pml, path)["warnings"] == [f"{path}:{place}: {said}"]
+
+
+def test_after_a_syntax_error_nothing_is_said_of_calls(pml: Pml, workspace: Path) -> None:
+    ran = pml(
+        "capability", "check", put(workspace, "async def run(args, mcp:\n  await mcp.a.b()", suffix=".py")
+    )
+    assert (ran.code, ran.out) == (FAILED, "acme.tools.x  HAS PROBLEMS\n")
+
+
+def test_what_this_python_lacks_is_told_beside_wrong_types_and_in_plain_words(
+    pml: Pml, workspace: Path
+) -> None:
+    code = "x: int = 'a'\nclass A:\n    y = 1\nclass B(A):\n    z = 2\nasync def run(args, mcp): pass\n"
+    first, second = checked(pml, put(workspace, code, suffix=".py"))["problems"]
+    assert (first["line"], first["message"]) == (
+        4,
+        "class inheritance and metaclasses: not available in this Python",
+    )
+    assert (second["line"], "is not assignable" in second["message"]) == (1, True)
+
+
+def test_a_long_type_is_cut_in_what_typescript_says(pml: Pml, workspace: Path) -> None:
+    fields = "; ".join(f"field{n}: string" for n in range(40))
+    code = (
+        f"type Long = {{ {fields} }};\nexport const run = (args: {{ a: {{ {fields} }} }}) => args.a.other;\n"
+    )
+    [message] = messages(checked(pml, put(workspace, code)))
+    assert message.startswith("Property 'other' does not exist on type '{ field0: string;")
+    assert (len(message) < 120, message.endswith("…'.")) == (True, True)
+
+
+def test_a_folder_is_checked_whole_and_each_capability_once(pml: Pml, workspace: Path) -> None:
+    put(workspace, "async def run(args, mcp): pass", suffix=".py", fqdn="acme.tools.a")
+    put(workspace, "async def go(args, mcp): pass", suffix=".py", fqdn="acme.tools.b")
+    ran = pml("capability", "check", ".", "acme.tools.a.json", "acme.tools.a.py", "--json")
+    assert (ran.code, [each["ok"] for each in ran.json["checked"]]) == (FAILED, [True, False])
+
+
+@pytest.mark.parametrize("path", ["mcp.d.ts", "empty"])
+def test_where_there_is_no_capability_it_is_said_what_is_expected(
+    pml: Pml, workspace: Path, path: str
+) -> None:
+    (workspace / "empty").mkdir()
+    (workspace / "mcp.d.ts").write_text("")
+    ran = pml("capability", "check", path)
+    assert (ran.code, "its code (`.ts`, `.py`), its metadata (`.json`)" in ran.err) == (USAGE, True)
+
+
+def test_code_without_metadata_is_told(pml: Pml, workspace: Path) -> None:
+    (workspace / "x.ts").write_text("export const run = () => 1")
+    [message] = messages(checked(pml, "x.ts"))
+    assert message.startswith("`x.json` is not there: the metadata of `x.ts`")
+
+
 def test_metadata_that_is_not_sound_is_told_with_its_field(pml: Pml, workspace: Path) -> None:
     path = put(workspace, "", type="perl")
     ran = pml("capability", "check", path, "missing.ts", "mcp.d.ts", "README.md")
     assert ran.code == FAILED
     first, second, third = (line for line in ran.err.splitlines() if not line.startswith("checking"))
     assert "`type`" in first
-    assert second == "missing.ts: `missing.json` is not there"
+    assert second.startswith("missing.ts: `missing.ts` and `missing.json` are not there (")
     assert third.startswith("README.md: is no capability")
-
-
-# --- accept
-
-
-@promise("code:pinned")
-def test_changed_code_is_refused_with_the_way_to_accept_it_and_then_taken(
-    pml: Pml, workspace: Path, pml_home: Path
-) -> None:
-    pins = CodePins(pml_home)
-    pins.add(registry="/r", fqdn=GREET, code=CODE, pinned_at=NOW)
-    with pytest.raises(Exception, match="has changed") as refused:
-        pins.check(registry="/r", fqdn=GREET, code=b"other")
-    assert f"`pml capability accept {GREET}`" in str(getattr(refused.value, "hint", ""))
-    ran = pml("capability", "accept", GREET, "--json")
-    assert ran.code == OK
-    assert ran.json["accepted"]["registry"] == "/r"
-    assert len(ran.json["accepted"]["sha256"]) == 64
-    pins.check(registry="/r", fqdn=GREET, code=b"other")
-    assert pml("capability", "accept", GREET).code == GONE
-
-
-def test_code_of_several_registries_is_accepted_from_the_one_that_is_named(
-    pml: Pml, workspace: Path, pml_home: Path
-) -> None:
-    pins = CodePins(pml_home)
-    for registry in ("https://a.example.com", str(workspace / "folder")):
-        pins.add(registry=registry, fqdn=GREET, code=CODE, pinned_at=NOW)
-    ran = pml("capability", "accept", GREET)
-    assert (ran.code, "--registry" in ran.err) == (FAILED, True)
-    assert pml("capability", "accept", GREET, "--registry", "folder").code == OK
-    assert pml("capability", "accept", GREET, "--registry", "https://a.example.com/").code == OK
-    assert pins.of(GREET) == []
-
-
-@promise("agent:cannot-decide")
-def test_an_agent_accepts_no_code(pml: Pml, agent: None, pml_home: Path) -> None:
-    pins = CodePins(pml_home)
-    pins.add(registry="/r", fqdn=GREET, code=CODE, pinned_at=NOW)
-    ran = pml("capability", "accept", GREET)
-    assert (ran.code, "an agent cannot decide for itself" in ran.err) == (FAILED, True)
-    assert len(pins.of(GREET)) == 1

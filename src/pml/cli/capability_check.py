@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pml.cli.capability_code import CodeChecking, Findings, open_checking
-from pml.cli.capability_new import SUFFIXES
+from pml.cli.capability_new import PLACEHOLDER, SUFFIXES
 from pml.cli.capability_types import DECLARATIONS, Problem, Weight
 from pml.cli.exits import Exit
 from pml.cli.output import complain, print_json
@@ -106,6 +106,8 @@ async def _check(path: Path, checking: CodeChecking) -> Report:
         report.warnings += [report.found.line(each) for each in report.found.of(Weight.DOUBTFUL)]
     elif metadata.code_url is not None:
         report.warnings.append(f"its code is at {quote(metadata.code_url)}, and was not checked")
+    if PLACEHOLDER in f"{metadata.description} {metadata.tools}":
+        report.warnings.append("its description is still the template's: tell what it does")
     report.warnings += [
         f"{each.tool} is denied here: `pml rules explain {each.tool}` shows the rule"
         for each in report.found.tools

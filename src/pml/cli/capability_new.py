@@ -27,6 +27,7 @@ from pml.core.static_calls import static_calls
 from pml.core.text import quote, visible, visible_json
 from pml.core.values import Json, JsonObject
 
+PLACEHOLDER: Final = "(Tell here what it does: people and models read it.)"
 SUFFIXES: Final = {Language.TYPESCRIPT: ".ts", Language.PYTHON: ".py"}
 _TYPES: Final = {Language.TYPESCRIPT: "deno", Language.PYTHON: "python"}
 _MODE: Final = 0o644
@@ -195,7 +196,7 @@ def _code(
 def _metadata(fqdn: Fqdn, language: Language, example: tuple[ToolName, JsonObject] | None) -> str:
     schema: Json = _HELLO if example is None else example[1].get("inputSchema")
     does = "Says hello" if example is None else f"Calls {example[0]}"
-    about = f"{does}. (Tell here what it does: people and models read it.)"
+    about = f"{does}. {PLACEHOLDER}"
     tool: dict[str, Json] = {
         "name": tool_of(fqdn).action,
         "description": about,

@@ -29,7 +29,7 @@ from pml.service.capabilities import (
     needs_of,
     why_needs,
 )
-from pml.service.coding import Make
+from pml.service.coderuns import Make
 from pml.service.gate import Asking, Attempt, Coded, Gate, Inner, Launch, Remote, Target, deciders
 from pml.service.judging import entry_of, judge_attempt, policy_now, policy_of_turn
 from pml.service.loading import is_foreign

@@ -29,7 +29,8 @@ from pml.core.static_calls import StaticCalls, static_calls
 from pml.core.telling import NEEDS
 from pml.core.toolvalues import is_asking
 from pml.core.values import JsonObject, canonical
-from pml.service.coding import BrokenOff, Make, Outcome, Scene, run_code
+from pml.service.coderuns import Make, Scene
+from pml.service.coding import BrokenOff, Outcome, run_code
 from pml.service.gate import Attempt, Coded, Gate, Inner, Loader, Remote, find_launch
 from pml.service.policy import Judged, Policy, current_policy, judge, matched_rule, refuse_denied
 

@@ -16,7 +16,8 @@ from pml.core.text import quote
 from pml.core.values import JsonObject
 from pml.service.calls import as_progress, call_tool, maker
 from pml.service.capabilities import is_beneath, new_seed, result_of, scene_of
-from pml.service.coding import is_left, run_code
+from pml.service.coderuns import is_left
+from pml.service.coding import run_code
 from pml.service.gate import Asking, Attempt, Gate
 from pml.service.own_tools import admit_own, refuse_denied_call
 from pml.service.policy import current_policy

@@ -15,7 +15,7 @@ from pml.core.toolvalues import value_of
 from pml.core.values import JsonObject
 from pml.service.approvals import finish
 from pml.service.capabilities import call_cloud, is_code, result_of, run_capability
-from pml.service.coding import Make
+from pml.service.coderuns import Make
 from pml.service.gate import Asking, Attempt, Coded, Gate, Launch, Remote, Target
 from pml.service.judging import entry_of, judge_attempt, policy_now
 from pml.service.readiness import current_launch

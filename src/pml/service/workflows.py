@@ -11,7 +11,7 @@ from pml.core.names import parse_tool
 from pml.core.ports import PausedCall, Workflow
 from pml.core.values import Json, JsonObject
 from pml.service.approvals import Decision, cancel, decide, expire, get
-from pml.service.coding import give_up
+from pml.service.coderuns import give_up
 from pml.service.gate import Attempt, Gate, Paused
 from pml.service.settling import SETTLED, refusal
 
