@@ -93,7 +93,7 @@ def test_a_second_capability_in_a_folder_passes_its_own_check_and_spoils_no_othe
     assert [f"  {name}: {{" in declared for name in ("time", "memory", "git")] == [True, True, True]
     [code] = [path for path in (workspace / "cap").glob("*two.*") if path.suffix != ".json"]
     mark = {"typescript": "//", "python": "#"}[language]
-    assert f'{mark} await mcp.git.git_status({{"repo_path": …}})' in code.read_text()
+    assert f'{mark} await mcp.git.git_diff_staged({{"repo_path": …}})' in code.read_text()
 
 
 def test_a_link_in_place_of_the_types_is_not_followed(pml: Pml, workspace: Path) -> None:

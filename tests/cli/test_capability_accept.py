@@ -1,7 +1,6 @@
 """`pml capability accept`: a person sees what has changed, and accepts that code and no other."""
 
 import hashlib
-import json
 from pathlib import Path
 
 import pytest
@@ -41,7 +40,7 @@ def pinned(pins: CodePins) -> list[str]:
 
 @promise("code:pinned")
 async def test_changed_code_is_refused_with_the_way_to_accept_it_and_then_taken(
-    pml_home: Path, folder: Path, pins: CodePins, capsys: pytest.CaptureFixture[str], workspace: Path
+    pml_home: Path, folder: Path, pins: CodePins
 ) -> None:
     with pytest.raises(Changed) as refused:
         await Reader(pml_home).code(str(folder))

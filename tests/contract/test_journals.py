@@ -403,3 +403,12 @@ async def test_a_run_with_a_step_of_unknown_outcome_is_kept_for_a_day(store: Sto
 
     assert await forgotten(store, older_than=later(24 * 3600 - 1)) == 0
     assert await forgotten(store, older_than=later(24 * 3600 + 1)) == 1
+
+
+async def test_the_runs_that_a_session_began_are_told(store: Store) -> None:
+    other = msgspec.structs.replace(make_code_run("run-2"), session_id=SessionId("session-2"))
+    await started(store, make_code_run(), make_code_run(f"{RUN}.0", root=RUN), other)
+
+    assert await store.journals.begun_in(SessionId("session-1")) == [RUN]
+    assert await store.journals.begun_in(SessionId("session-2")) == ["run-2"]
+    assert await store.journals.begun_in(SessionId("session-3")) == []

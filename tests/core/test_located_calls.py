@@ -13,7 +13,7 @@ TS, PY = Language.TYPESCRIPT, Language.PYTHON
 
 
 def told(code: str, language: Language) -> list[tuple[str, int, int]]:
-    return [(str(call.tool), *call.place) for call in located_calls(code, language)]
+    return [(str(call.tool), call.place.line, call.place.column) for call in located_calls(code, language)]
 
 
 @pytest.mark.parametrize(

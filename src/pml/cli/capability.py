@@ -32,8 +32,8 @@ _TYPES: Final = """Writes `mcp.d.ts` anew, for the tools that the folder's code 
 examples:
   pml capability types
   pml capability types --use memory --dir capabilities"""
-_CHECK: Final = """It type-checks the code, looks that a function serves each tool, and tells of tools that nobody
-offers. No tool is called, nothing installed or requested. Verdicts are those of this workspace.
+_CHECK: Final = """It type-checks the code, and looks for a function for each tool and for the tools it calls.
+No tool is called, nothing installed or requested. Verdicts are those of this workspace.
 
 examples:
   pml capability check acme.tools.notes.summarize.ts

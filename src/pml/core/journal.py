@@ -115,6 +115,10 @@ class Journals(Protocol):
         """Return the runs that clients of the principal started with this tool, the newest first."""
         ...
 
+    async def begun_in(self, session_id: SessionId) -> Sequence[str]:
+        """Return the ids of the runs that the session's client started."""
+        ...
+
     async def owners(self) -> Sequence[OwnerId]:
         """Return who has runs, the dead too."""
         ...

@@ -21,6 +21,7 @@ from pml.sandbox.deno_limits import Limits
 from pml.sandbox.deno_pool import Pool
 from pml.sandbox.deno_process import DenoProcess, Recipe, Stopped, start
 
+BOX_TRIES: Final = 3  # a busy machine may fail to make one; one that fails this often cannot be made
 READY: Final = 2  # processes kept for programs; one more is kept for making JavaScript
 # One line in front of the program, as the runner assumes where it tells positions. The name that the module
 # was loaded by is random, and would differ in another process.
@@ -76,7 +77,7 @@ class DenoSandbox:
         self._bwrap = bwrap
         self._limits = limits or Limits()
         self._kept = KeptCode(cache)
-        self._has_box = True
+        self._box_failures = 0  # in a row
         self._runners = Pool(lambda: self._start("runner.js"), size=ready)
         self._strippers = Pool(lambda: self._start("stripper.js"), size=1 if ready else 0)
 
@@ -121,15 +122,18 @@ class DenoSandbox:
 
     async def _start(self, name: str) -> DenoProcess:
         """Start a process in a box if that can be; Deno's own permissions hold without it."""
-        bwrap = self._bwrap() if self._has_box else None
+        bwrap = self._bwrap() if self._box_failures < BOX_TRIES else None
         recipe = Recipe(deno=self._deno(), bwrap=bwrap, script=script(name), limits=self._limits)
         try:
-            return await start(recipe)
+            process = await start(recipe)
         except Unavailable:
             if bwrap is None:
                 raise
+        else:
+            self._box_failures = 0 if bwrap is not None else self._box_failures
+            return process
         unboxed = await start(replace(recipe, bwrap=None))
-        self._has_box = False  # it is the box that does not start
+        self._box_failures += 1  # it is the box that did not start
         return unboxed
 
 

@@ -58,9 +58,14 @@ async def give_up(gate: Gate, run_id: str) -> bool:
         return False
     if gate.workshop is not None:
         gate.workshop.drop(run_id)
-    await gate.desk.store.journals.end(run_id)
-    await _withdraw(gate.desk, run_id)
+    await forget_run(gate.desk, run_id)
     return True
+
+
+async def forget_run(desk: Desk, run_id: str) -> None:
+    """Forget the run with all that it had, and take back what it asked."""
+    await desk.store.journals.end(run_id)
+    await _withdraw(desk, run_id)
 
 
 def is_left(desk: Desk, run: CodeRun) -> bool:
@@ -139,16 +144,19 @@ async def park(scene: Scene, live: Live) -> None:
         await live.execution.close()
 
 
-async def break_off(scene: Scene, live: Live) -> None:
-    """Let go of code that does not go on now: whoever brings it on again replays it. It asks nobody."""
+async def break_off(scene: Scene, live: Live, *, is_given_up: bool) -> None:
+    """Let go of code that does not go on now: whoever brings it on again replays it.
+
+    `is_given_up`: by whoever wanted it, so that nobody is asked for it any more; answers stay.
+    """
     scene.workshop.drop(live.run.id)
     await live.execution.close()
     if not live.is_stored:
         return
     with contextlib.suppress(PmlError):
         await scene.gate.desk.store.journals.leave(live.run.id, dump=None, dumped=0)
-        if live.run.id == live.run.root:
-            await _withdraw(scene.gate.desk, live.run.id)
+        if is_given_up and live.run.id == live.run.root:
+            await _withdraw(scene.gate.desk, live.run.id, frozenset({State.PENDING}))
 
 
 async def end_run(scene: Scene, live: Live) -> None:
@@ -168,8 +176,8 @@ async def end_run(scene: Scene, live: Live) -> None:
         await _withdraw(scene.gate.desk, live.run.id)
 
 
-async def _withdraw(desk: Desk, run_id: str) -> None:
+async def _withdraw(desk: Desk, run_id: str, states: frozenset[State] = _OPEN) -> None:
     """Cancel the questions of a run that is over, and answers that it did not use."""
-    for record in await desk.store.approvals.page(ApprovalQuery(states=_OPEN, run_id=run_id)):
+    for record in await desk.store.approvals.page(ApprovalQuery(states=states, run_id=run_id)):
         with contextlib.suppress(PmlError):
             await cancel(desk, record.id, reason="the code that asked has ended")

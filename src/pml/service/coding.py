@@ -92,8 +92,9 @@ async def _run(scene: Scene, run: CodeRun) -> Outcome:
     except CodeFailed:
         await asyncio.shield(end_run(scene, live))
         raise
-    except BaseException:  # also a caller who gave up: made again, the same call goes on and repeats nothing
-        await asyncio.shield(break_off(scene, live))
+    except BaseException as exc:  # also a caller who gave up: made again, the same call goes on
+        is_given_up = isinstance(exc, asyncio.CancelledError)
+        await asyncio.shield(break_off(scene, live, is_given_up=is_given_up))
         raise
     await asyncio.shield(end_run(scene, live))
     return _outcome(live)

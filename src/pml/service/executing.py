@@ -134,9 +134,15 @@ async def _left_run(gate: Gate, attempt: Attempt) -> str | None:
 
 
 async def _is_free(gate: Gate, run: CodeRun) -> bool:
-    """Tell whether the run is this session's, or of one that has ended: another one may want its own."""
+    """Tell whether the run is this session's, or of one that cannot want it: ended, or the same client's.
+
+    A client that starts its gateway anew has another session, and its old one lives as long as it does.
+    """
     session = await gate.desk.store.sessions.get(run.session_id)
-    return session is None or session.id == gate.session.id or session.ended_at is not None
+    if session is None or session.id == gate.session.id or session.ended_at is not None:
+        return True
+    is_same_client = session.process is not None and session.process == gate.session.process
+    return is_same_client or run.owner is not None  # which is dead, or it would not be left
 
 
 async def _run(gate: Gate, run: CodeRun, asking: Asking, on_progress: Progressing, *, resumed: bool) -> bytes:

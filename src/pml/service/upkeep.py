@@ -8,10 +8,12 @@ from pml.core.approvals import RECONNECT_S, Abandoned, Approval, ApprovalId, Can
 from pml.core.errors import Conflict, NotFound
 from pml.core.ports import Session
 from pml.service.approvals import expire
+from pml.service.coderuns import forget_run
 from pml.service.desk import Desk
 from pml.service.policy import current_policy
 from pml.service.remembering import redo_intents
 
+OF_ONE_SESSION: Final = ("token:", "session:")  # principals that end with their session
 CODE_S: Final = 600  # for going on with code that was broken off, or whose question nobody answered
 RECEIPT_S: Final = 24 * 3600  # whoever repeats a request does so sooner
 _AT_ONCE: Final = 500
@@ -64,12 +66,16 @@ async def _forget_code(desk: Desk) -> None:
 async def end_session(desk: Desk, session: Session) -> int:
     """End the session: forget its grants, cancel what it waits for; return how many questions that were.
 
-    A question with an issued workflow lives to its time. One of a script may have another that waits for
+    What its code waits for goes with it where nobody else could go on with that. Any other question with
+    an issued workflow lives to its time. One of a script may have another that waits for
     it: the end of its owner is noticed by `sweep`.
     """
     now = desk.clock.now()
     await desk.store.tokens.revoke_of(session.id, at=now)
     await desk.store.sessions.end(session.id, at=now)
+    if session.principal.startswith(OF_ONE_SESSION):
+        for run_id in await desk.store.journals.begun_in(session.id):
+            await forget_run(desk, run_id)
     cancelled = 0
     for record in await desk.store.approvals.held():
         if session.is_agent and record.session_id == session.id and record.status is State.PENDING:

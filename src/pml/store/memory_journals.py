@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from pml.core.approvals import OwnerId
+from pml.core.approvals import OwnerId, SessionId
 from pml.core.errors import Conflict
 from pml.core.journal import CodeRun, Kept, Step
 from pml.store.journaling import (
@@ -93,6 +93,10 @@ class MemoryJournals:
         )
         newest = sorted(found, key=lambda run: (run.started_at, run.id), reverse=True)
         return [_own(run) for run in newest]
+
+    async def begun_in(self, session_id: SessionId) -> Sequence[str]:
+        found = (run.id for run in self._runs.values() if run.session_id == session_id)
+        return sorted(run_id for run_id in found if self._runs[run_id].root == run_id)
 
     async def owners(self) -> Sequence[OwnerId]:
         return sorted({run.owner for run in self._runs.values() if run.owner is not None})

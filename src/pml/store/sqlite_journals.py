@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from pml.core.approvals import OwnerId
+from pml.core.approvals import OwnerId, SessionId
 from pml.core.errors import Unavailable
 from pml.core.journal import CodeRun, Kept, Step
 from pml.store.journaling import (
@@ -103,6 +103,9 @@ class SqliteJournals(Part):
 
     async def begun_with(self, principal: str, tool: str) -> Sequence[CodeRun]:
         return [code_run_of(row) for row in self._read.run("code_runs_begun_with", (principal, tool))]
+
+    async def begun_in(self, session_id: SessionId) -> Sequence[str]:
+        return [row[0] for row in self._read.run("code_runs_begun_in", (session_id,))]
 
     async def owners(self) -> Sequence[OwnerId]:
         return [OwnerId(row[0]) for row in self._read.run("owners_of_code_runs")]

@@ -258,6 +258,9 @@ UPDATE code_runs SET owner = NULL WHERE id = ?
 SELECT * FROM code_runs WHERE root = id AND principal = ? AND tool = ?
 ORDER BY started_at DESC, id DESC
 
+-- name: code_runs_begun_in
+SELECT id FROM code_runs WHERE root = id AND session_id = ? ORDER BY id
+
 -- name: owners_of_code_runs
 SELECT DISTINCT owner FROM code_runs WHERE owner IS NOT NULL ORDER BY owner
 

@@ -33,6 +33,7 @@ CREATE TABLE code_runs (
 ) STRICT;
 CREATE INDEX code_runs_of_root ON code_runs (root);
 CREATE INDEX code_runs_begun ON code_runs (principal, tool, started_at, id) WHERE root = id;
+CREATE INDEX code_runs_of_session ON code_runs (session_id, id) WHERE root = id;
 CREATE INDEX code_runs_owned ON code_runs (owner) WHERE owner IS NOT NULL;
 
 -- Beside its run: a run changes hands without its dump being written anew.
