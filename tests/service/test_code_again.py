@@ -1,4 +1,4 @@
-"""The same call made again goes on with the code that it began, for whoever may want that, and nobody else."""
+"""The same call made again goes on with the code that it began, for whoever may want that and nobody else."""
 
 import asyncio
 import dataclasses
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from pml.core.approvals import OwnerId, SessionId, State
+from pml.core.approvals import Approval, OwnerId, SessionId, State
 from pml.core.config import FileKind
 from pml.core.errors import Invalid, NotFound
 from pml.core.identity import TokenRole
@@ -41,10 +41,8 @@ PREFIX: Final = "acme.tools"
 STEPS: Final = one_by_one(add("one"), add("asks"), add("two"))
 CODE: Final[JsonObject] = {"code": "steps"}
 NEXT: Final = OwnerId("the next")
-RULES: Final[list[Any]] = [
-    CAPABILITY,
-    *({"tool": "notes:add", "args": {"text": it}} for it in ("one", "two")),
-]
+NOTES: Final[list[Any]] = [{"tool": "notes:add", "args": {"text": text}} for text in ("one", "two")]
+RULES: Final[list[Any]] = [CAPABILITY, *NOTES]
 
 
 @pytest.fixture
@@ -201,11 +199,15 @@ async def test_it_goes_on_in_another_session_when_the_first_has_ended(house: Lib
 
 @promise("code:pause-repeats-nothing")
 async def test_it_goes_on_after_a_request_that_was_cancelled(house: Library) -> None:
-    asking = FakeAsking(house.waiting(), has_form=True)
+    shown = asyncio.Event()
+
+    async def think(record: Approval) -> Approval:
+        shown.set()
+        return await house.waiting()(record)
+
+    asking = FakeAsking(think, has_form=True)
     working = asyncio.ensure_future(make(house, asking=asking))
-    async with asyncio.timeout(5):
-        while not asking.asked:
-            await asyncio.sleep(0)
+    await until(shown)
     await abandon(working)
     assert await house.office.status(asking.asked[0]) is State.CANCELLED
 
@@ -305,7 +307,7 @@ async def test_another_tool_begins_another_run(house: Library) -> None:
     assert house.added == ["one", "two"]
 
 
-@promise("registry:prefix-means-one")
+@promise("capability:publisher-counts")
 @pytest.mark.parametrize("is_by_default", [True, False])
 async def test_another_publishers_capability_of_that_name_is_another_call(
     house: Library, is_by_default: bool
@@ -348,7 +350,7 @@ async def test_what_is_at_work_is_not_taken_from_whoever_has_it(house: Library, 
 
 async def test_an_answer_that_a_call_brings_along_is_for_that_call(house: Library) -> None:
     waiting = await left(house)
-    house.configure(allow=RULES[1:])
+    house.configure(allow=NOTES)
     asked = await house.leave(CAPABILITY)
     await house.allow(asked.record)
     settled = await house.office.stored(asked.record)
