@@ -54,7 +54,7 @@ def _capability_facts(entry: str) -> list[tuple[str, str]]:
     """Return what a capability is and calls; as `service.capabilities.why_needs` tells it."""
     told = loads_object(entry, what="what a capability needs")
     name, source = visible(str(told.get("capability"))), visible(str(told.get("source")))
-    facts = [("capability", f"{name}, from {source}")]
+    facts = [("full name", f"{name}, from {source}")]
     if told.get("description"):
         facts.append(("does", visible(str(told["description"]))))
     facts.append(("calls", "\n".join(visible(line) for line in _texts(told.get("calls"))) or "no tools"))

@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -77,10 +78,11 @@ def _key_at(path: Path) -> bytes:
     with suppress(FileExistsError):
         if not path.exists():
             create_file(path, secrets.token_bytes(_KEY_BYTES), mode=0o600)
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe in its place would wait
     with os.fdopen(descriptor, "rb") as file:
-        if os.name == "posix" and os.fstat(file.fileno()).st_mode & 0o077:
-            raise ValueError("others can read the key of the snapshots")
+        mode = os.fstat(file.fileno()).st_mode
+        if not stat.S_ISREG(mode) or (os.name == "posix" and mode & 0o077):
+            raise ValueError("the key of the snapshots is no private file")
         key = file.read(_KEY_BYTES + 1)
     if len(key) != _KEY_BYTES:
         raise ValueError("the key of the snapshots has a wrong length")
