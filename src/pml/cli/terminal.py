@@ -133,6 +133,8 @@ def can_prompt() -> bool:
 
 def _choices(record: Approval, session: "Session") -> Sequence[Choice]:
     abort = Choice(key="b", word="abort", means="do not run it", scope=None)
+    if record.is_foreign:
+        return [Choice(key="c", word="continue", means="just this once", scope=Scope.ONCE), abort]
     if record.subject in _CONTINUE:
         return [Choice(key="c", word="continue", means=_CONTINUE[record.subject], scope=Scope.ONCE), abort]
     what = "exactly this call" if runs_code(record.tool_name, record.call_input) else "this tool"

@@ -103,6 +103,7 @@ class MatchedRule(msgspec.Struct, frozen=True, kw_only=True):
     entry: str
     file: str | None = None
     line: int | None = None
+    foreign: bool = False  # the client spelt out another publisher than the short name means
 
 
 def call_facts(tool: str, arguments: JsonObject) -> JsonObject:
@@ -149,6 +150,11 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     def is_for_itself(self) -> bool:
         """Whether only an answer to this very question counts: no rule or grant on the name tells as much."""
         return self.rule is not None and self.rule.verdict in _FOR_ITSELF
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it is about another publisher's tool than the one that its short name means in rules."""
+        return self.rule is not None and self.rule.foreign
 
     @property
     def run_input(self) -> JsonObject:

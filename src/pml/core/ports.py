@@ -125,6 +125,7 @@ class PausedCall(msgspec.Struct, frozen=True, kw_only=True):
     tool: str
     arguments: JsonObject
     offered: bool
+    prefix: str | None = None  # the publisher that the client spelt out
 
 
 class Workflow(msgspec.Struct, frozen=True, kw_only=True):

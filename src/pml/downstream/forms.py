@@ -76,6 +76,8 @@ def _scopes(record: Approval) -> Mapping[str, str]:
         return {Scope.ONCE: "It is set now: go on"}
     if record.subject not in (Subject.TOOL_CALL, Subject.DEPENDENCY_INSTALL):
         return {Scope.ONCE: "Accept it as it is now"}
+    if record.is_foreign:
+        return {Scope.ONCE: "Just this once"}
     try:
         entry = always_entry(record.tool_name, record.call_input)
     except Invalid:  # never remembered

@@ -32,7 +32,7 @@ from pml.service.capabilities import (
 from pml.service.coderuns import Make
 from pml.service.gate import Asking, Attempt, Coded, Gate, Inner, Launch, Remote, Target, deciders
 from pml.service.judging import entry_of, judge_attempt, policy_now, policy_of_turn
-from pml.service.loading import is_foreign
+from pml.service.loading import is_foreign, marked_foreign
 from pml.service.pins import pin_or_ask
 from pml.service.policy import Judged, Policy, matched_rule, why
 from pml.service.readiness import (
@@ -187,7 +187,7 @@ async def _admit(
             )
             if refused is None:
                 return None
-    because = _why_asked(judged, attempt, needs, target)
+    because = marked_foreign(_why_asked(judged, attempt, needs, target), policy, attempt)
     try:
         record = await settle(gate, question, because, attempt=attempt, asking=asking, settled=settled)
         is_listed = because is not None and because.verdict == NEEDS  # only what was shown is covered

@@ -137,7 +137,7 @@ async def needs_of(gate: Gate, policy: Policy, coded: Coded) -> Needs:
     for tool in calls.tools:
         call = Call(tool=str(tool), arguments={}, cwd=gate.session.workspace)
         judged = await judge(gate.desk, policy, call, session=gate.session)
-        if judged.kind is VerdictKind.DENY and _is_denied_always(judged):
+        if judged.kind is VerdictKind.DENY:
             _refuse(judged, call.tool, coded)
         if judged.kind is VerdictKind.ALLOW or await _is_remembered(gate, call.tool):
             continue
@@ -163,11 +163,6 @@ def _takes_code(gate: Gate, policy: Policy, tool: ToolName) -> bool:
 @functools.lru_cache(maxsize=128)  # some milliseconds for long code
 def _calls_in(code: str, language: Language) -> StaticCalls:
     return static_calls(code, language)
-
-
-def _is_denied_always(judged: Judged) -> bool:
-    rule = judged.verdict.rule
-    return judged.not_given or (rule is not None and not rule.args and not rule.exact)
 
 
 def _refuse(judged: Judged, tool: str, coded: Coded) -> None:

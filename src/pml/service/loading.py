@@ -10,7 +10,7 @@ from collections.abc import Generator
 
 from msgspec.structs import replace
 
-from pml.core.approvals import Approval, State, Subject, call_facts
+from pml.core.approvals import Approval, MatchedRule, State, Subject, call_facts
 from pml.core.audit import dependency_installed
 from pml.core.capability import CapabilityType, McpDependency, Routing
 from pml.core.dependency import install_facts
@@ -152,6 +152,14 @@ def is_foreign(policy: Policy, attempt: Attempt) -> bool:
     return attempt.prefix is not None and attempt.prefix != policy.settings.registry_prefix
 
 
+def marked_foreign(because: MatchedRule | None, policy: Policy, attempt: Attempt) -> MatchedRule | None:
+    """Return why it is asked, so that nothing is remembered under a name that means another tool."""
+    if not is_foreign(policy, attempt):
+        return because
+    kept = because or MatchedRule(verdict="foreign", entry=f"spelt out as {attempt.prefix}'s")
+    return replace(kept, foreign=True)
+
+
 def _is_bundled(loader: Loader, dependency: McpDependency) -> bool:
     """Tell whether the catalog has the server, on the same terms."""
     return any(_compared_with_bundled(loader, dependency))
@@ -286,7 +294,7 @@ class _Step:
                 verified=verified,
             ),
         )
-        because = matched_rule(self._judged)
+        because = marked_foreign(matched_rule(self._judged), self._policy, self._attempt)
         try:
             record = await settle(
                 gate, question, because, attempt=attempt, asking=self._asking, settled=self._settled

@@ -56,6 +56,6 @@ async def preview(desk: Desk, record: Approval, *, by: Decider) -> Preview:
 
 def _always(record: Approval) -> Json:
     lasts = record.subject in (Subject.TOOL_CALL, Subject.DEPENDENCY_INSTALL)
-    if record.status is not State.PENDING or not lasts:
+    if record.status is not State.PENDING or not lasts or record.is_foreign:
         return None
     return None if record.tool_name in META_TOOLS else always_entry(record.tool_name, record.call_input)

@@ -53,6 +53,8 @@ def memory_of(
     """
     if scope is Scope.ONCE:
         return None
+    if scope is Scope.ALWAYS and record.is_foreign:
+        raise Invalid(f"in a rule `{record.tool_name}` means another publisher's tool", hint="allow it once")
     is_install = record.subject is Subject.DEPENDENCY_INSTALL
     if record.subject is not Subject.TOOL_CALL and not (is_install and scope is Scope.ALWAYS):
         raise Invalid(f"a decision on {record.subject} holds once; it has nothing to remember")

@@ -141,7 +141,9 @@ async def pause(gate: Gate, record: Approval, attempt: Attempt) -> Workflow:
     What is no tool is not continued but asked for again.
     """
     desk, inner = gate.desk, attempt.inner
-    call = PausedCall(tool=str(attempt.tool), arguments=attempt.arguments, offered=attempt.offered)
+    call = PausedCall(
+        tool=str(attempt.tool), arguments=attempt.arguments, offered=attempt.offered, prefix=attempt.prefix
+    )
     call = call if inner is None else inner.call
     workflow = Workflow(
         id=_workflow_id(record, attempt),

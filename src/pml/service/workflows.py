@@ -76,7 +76,13 @@ async def resume(
     if workflow.run_id is None:
         await _use_once(gate, workflow, record)
     tool = parse_tool(call.tool)
-    attempt = Attempt(tool=tool, arguments=call.arguments, offered=call.offered, run_id=workflow.run_id)
+    attempt = Attempt(
+        tool=tool,
+        arguments=call.arguments,
+        offered=call.offered,
+        run_id=workflow.run_id,
+        prefix=call.prefix,
+    )
     return attempt, record
 
 
@@ -131,7 +137,8 @@ async def _deny(gate: Gate, record: Approval, said: Continuation, client: str) -
 
 
 async def _approve(gate: Gate, record: Approval, said: Continuation, client: str) -> Approval:
-    can_last = record.subject in (Subject.TOOL_CALL, Subject.DEPENDENCY_INSTALL)
+    has_memory = record.subject in (Subject.TOOL_CALL, Subject.DEPENDENCY_INSTALL)
+    can_last = has_memory and not record.is_foreign
     scope = Scope.ALWAYS if said.always and can_last else Scope.ONCE
     decision = Decision(
         by=_model(client), digest=record.digest, allow=True, scope=scope, message=said.message
