@@ -260,6 +260,7 @@ async def test_two_sessions_of_which_no_process_is_known_are_not_the_same_client
     await after.allow(paused.record)
 
     assert (await left(after)).run_id != paused.run_id
+    assert await make(house) == "done"
 
 
 POWERS: Final[list[dict[str, Any]]] = [
@@ -307,7 +308,7 @@ async def test_another_tool_begins_another_run(house: Library) -> None:
     assert house.added == ["one", "two"]
 
 
-@promise("capability:publisher-counts")
+@promise("registry:prefix-means-one")
 @pytest.mark.parametrize("is_by_default", [True, False])
 async def test_another_publishers_capability_of_that_name_is_another_call(
     house: Library, is_by_default: bool

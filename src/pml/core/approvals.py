@@ -149,7 +149,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_for_itself(self) -> bool:
         """Whether only an answer to this very question counts: no rule or grant on the name tells as much."""
-        return self.rule is not None and self.rule.verdict in _FOR_ITSELF
+        return self.rule is not None and (self.rule.verdict in _FOR_ITSELF or self.rule.foreign)
 
     @property
     def is_foreign(self) -> bool:
