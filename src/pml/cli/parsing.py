@@ -65,7 +65,7 @@ def read_object(given: str, *, what: str) -> JsonObject:
     except Invalid as exc:
         lost_quotes = given != "-" and "is not JSON" in exc.message
         hint = (
-            """put it in single quotes, '{"a": 1}', or give it on stdin with `-`""" if lost_quotes else None
+            """put it in single quotes: '{"a": 1}', or give it on stdin with `-`""" if lost_quotes else None
         )
         raise Invalid(exc.message, hint=hint) from exc
 
