@@ -4,11 +4,11 @@
 """
 
 import ast
-import warnings
 from collections.abc import Sequence
 from typing import Final
 
 from pml.core.names import FALLBACK_EXPORT
+from pml.core.python_code import parse_python
 from pml.core.sandbox import Language
 from pml.core.typescript import NOTHING, NotUnderstood, Token, tokens_of
 from pml.core.typescript_places import Place, places_of
@@ -45,11 +45,8 @@ def unexported(code: str, name: str) -> Place | None:
 
 
 def _python_exports(code: str) -> frozenset[str] | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of odd escapes: they matter to whoever runs it
-            tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = parse_python(code)
+    if tree is None:
         return None
     functions = (node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     assigned = (node for node in tree.body if isinstance(node, ast.Assign))

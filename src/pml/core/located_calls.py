@@ -6,13 +6,13 @@ Which calls are judged is not decided by this list.
 
 import ast
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from pml.core.errors import Invalid
 from pml.core.names import ToolName
+from pml.core.python_code import parse_python
 from pml.core.sandbox import Language
 from pml.core.static_calls import MCP, is_mcp, named_after, python_member
 from pml.core.typescript import NOTHING, NotUnderstood, Token
@@ -49,11 +49,8 @@ def located_calls(code: str, language: Language) -> list[LocatedCall]:
 
 
 def _python(code: str) -> Iterator[LocatedCall]:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = parse_python(code)
+    if tree is None:
         return
     nodes, lines = [*ast.walk(tree)], _LINE_END.split(code)
     dropped = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}

@@ -8,13 +8,13 @@ looks like a call counts, in comments and strings as well.
 
 import ast
 import re
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from pml.core.errors import Invalid
 from pml.core.names import FALLBACK_EXPORT, ToolName
+from pml.core.python_code import parse_python
 from pml.core.sandbox import Language
 from pml.core.typescript import NOTHING, NotUnderstood, Token, tokens_of
 
@@ -51,11 +51,8 @@ def _calls(names: Iterable[tuple[str, str]], *, dynamic: bool) -> StaticCalls:
 
 
 def _python_calls(code: str) -> StaticCalls:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of odd escapes: they go to whoever checks the code
-            tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = parse_python(code)
+    if tree is None:
         return StaticCalls(tools=(), dynamic=True)
     nodes = [*ast.walk(tree)]
     called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}

@@ -17,6 +17,8 @@ FALLBACK: Final = "run"
 # What is no data leaves as where it was found, its type, and why.
 _PRELUDE: Final = """\
 import json as __pml_json
+
+from pml.core.python_code import parse_python
 async def __pml_result(value, dumps=__pml_json.dumps):
     while type(value).__name__ == "coroutine":
         value = await value
@@ -130,10 +132,7 @@ def exported(code: str, export: str) -> PythonSource:
 
 def _parsed(code: str) -> tuple[str, ast.Module | None]:
     code = code.replace("\r\n", "\n").replace("\r", "\n")
-    try:
-        return code, ast.parse(code)
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return code, None
+    return code, parse_python(code)
 
 
 def _source(code: str, edits: list[_Edit], *, tail: str, is_packed: bool) -> PythonSource:
