@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
+from pml.core.python_code import parse_python
+
 FALLBACK: Final = "run"
 
 # Data leaves the interpreter as JSON text: as values, functions and cycles would arrive as mere strings.
 # What is no data leaves as where it was found, its type, and why.
 _PRELUDE: Final = """\
 import json as __pml_json
-
-from pml.core.python_code import parse_python
 async def __pml_result(value, dumps=__pml_json.dumps):
     while type(value).__name__ == "coroutine":
         value = await value
