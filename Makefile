@@ -19,8 +19,10 @@ help: ## show this list
 run: $(RUN) ## see a first approval, end to end, in this terminal
 	@PATH="$$PWD/.venv/bin:$$PATH" scripts/first-approval
 
-test: $(READY) $(CLIENTS) ## run every test
-	@$(PY) -m pytest
+test: $(READY) $(CLIENTS) ## run every test: those that wait for packages and clients beside the others
+	@$(PY) -m pytest tests/e2e tests/install >.venv/waiting.log 2>&1 & waiting=$$!; status=0; \
+	$(PY) -m pytest --ignore=tests/e2e --ignore=tests/install || status=1; \
+	wait $$waiting || status=1; cat .venv/waiting.log; exit $$status
 
 soak: $(READY) ## run what takes too long for every change: a thousand starts and stops
 	@$(PY) -m pytest tests/soak

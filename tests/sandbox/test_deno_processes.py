@@ -54,6 +54,7 @@ async def test_a_process_serves_one_program_and_is_replaced(tmp_path: Path) -> N
         await sandbox.warm()
         used: set[int] = set()
         for _ in range(4):
+            await until_some(3)  # the two that are ready, and the one that makes JavaScript
             execution = await opened(sandbox, program("globalThis.left = 1; await mcp.a.b(); return 1"))
             before = deno_processes()
             assert len((await execution.begin()).requests) == 1
