@@ -1,0 +1,166 @@
+"""A question as a person reads it: what, by whom, why, what it would change, and what an answer would do.
+
+The web page and the terminal both draw a `Card`; neither knows what an approval is made of. A text that
+came from outside is a `Line`, in which a hidden character is a number, never a character: so a drawn mark
+cannot be forged by the text, and what is drawn hides nothing. Texts in plain `str` are visible already.
+"""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import TypeAlias
+
+import msgspec
+
+from pml.core.approvals import ApprovalId, Decider, MatchedRule, Scope, SessionId, State, Subject
+from pml.core.values import Json, JsonObject
+
+Line: TypeAlias = tuple[str | int, ...]  # pieces of text, and the code points of hidden characters
+
+
+class Mark(StrEnum):
+    """What a line of a diff is."""
+
+    SAME = "same"
+    ADDED = "added"
+    REMOVED = "removed"
+    GAP = "gap"  # lines that are the same were left out here
+
+
+class DiffLine(msgspec.Struct, frozen=True, kw_only=True):
+    mark: Mark
+    line: Line
+    old: int | None = None  # its number in the file as it is
+    new: int | None = None
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True):
+    """A name and its value, which may have several lines; `alarming`: what must not be overlooked."""
+
+    name: str
+    value: str
+    alarming: bool = False
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="facts"):
+    """What installing, trusting or accepting something means."""
+
+    rows: tuple[Fact, ...]
+
+
+class Diff(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="diff"):
+    """What a file, or a tool's description, would become, against what it is now.
+
+    `note` tells what a reader must know of it: that the file is new, or that its text was not found.
+    """
+
+    title: str
+    note: str | None = None
+    lines: tuple[DiffLine, ...]
+    more: int = 0  # lines that were left out of this shortened card
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="command"):
+    """A command, where it would run, and what the agent says of it."""
+
+    lines: tuple[Line, ...]
+    cwd: str
+    says: str | None = None
+    more: int = 0
+
+
+class Code(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="code"):
+    """Code, or another long text, as it is."""
+
+    title: str
+    language: str | None
+    lines: tuple[Line, ...]
+    more: int = 0
+
+
+class Arguments(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="arguments"):
+    """The whole input as JSON, indented, with hidden characters as JSON's own escapes."""
+
+    title: str
+    lines: tuple[str, ...]
+    more: int = 0
+
+
+Block: TypeAlias = Facts | Diff | Command | Code | Arguments
+
+
+class Ancestor(msgspec.Struct, frozen=True, kw_only=True):
+    """A session of the line from the one that nobody started down to the one that asks."""
+
+    id: SessionId
+    name: str
+    is_agent: bool
+    has_ended: bool
+
+
+class Always(msgspec.Struct, frozen=True, kw_only=True):
+    """What "always" would write, and into which file; `note`: what else it would allow."""
+
+    entry: Json
+    text: str
+    file: str
+    note: str | None = None
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the question."""
+
+    text: str
+    by: Decider | None
+    scope: Scope | None
+    message: str | None
+    reason: str | None
+    at: datetime
+
+
+class Covered(msgspec.Struct, frozen=True, kw_only=True):
+    """Another waiting call that "always" would let run too."""
+
+    id: ApprovalId
+    tool: str
+    sentence: str
+
+
+class Card(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """All there is to know before deciding.
+
+    `sentence` says in plain words what would happen; `quoted`: they are those of the server, in `sentence`.
+    `remember` says what "for this session" would cover, None where nothing can be remembered.
+    `missing` are the variables that a server wants set. `hidden` counts hidden characters in the input.
+    `cut`: the card was shortened, and is not whole until it is fetched by itself.
+    """
+
+    id: ApprovalId
+    digest: str
+    status: State
+    subject: Subject
+    tool: str
+    title: str
+    sentence: str
+    quoted: bool = False
+    warnings: tuple[str, ...] = ()
+    blocks: tuple[Block, ...] = ()
+    why: str
+    rule: MatchedRule | None
+    session: SessionId
+    session_name: str
+    lineage: tuple[Ancestor, ...]
+    workspace: str
+    created_at: datetime
+    expires_at: datetime
+    hidden: int = 0
+    input: JsonObject | None = None  # what an edit begins with; None where it cannot be edited
+    schema: Json = None
+    remember: str | None = None
+    always: Always | None = None
+    always_exactly: Always | None = None  # with these arguments only, where `always` is wider
+    covers: tuple[Covered, ...] = ()
+    missing: tuple[str, ...] = ()
+    may_allow: tuple[str, ...]
+    run_id: str | None = None
+    outcome: Outcome | None = None
+    cut: bool = False
