@@ -16,8 +16,8 @@ CLIENTS := .venv/clients/.ready
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
 
-run: $(RUN) ## see a first approval, end to end, in this terminal
-	@PATH="$$PWD/.venv/bin:$$PATH" scripts/first-approval
+run: $(RUN) ## start the hub and see two agents ask you, in your browser
+	@PATH="$$PWD/.venv/bin:$$PATH" scripts/first-look
 
 test: $(READY) $(CLIENTS) ## run every test: those that wait for packages and clients beside the others
 	@$(PY) -m pytest tests/e2e tests/install >.venv/waiting.log 2>&1 & waiting=$$!; status=0; \

@@ -21,7 +21,7 @@ from pml.core.approvals import (
     Subject,
 )
 from pml.core.digest import digest_call
-from pml.core.identity import Token, TokenId, TokenRole, secret_hash
+from pml.core.identity import AGENT_ROLES, Token, TokenId, TokenRole, secret_hash
 from pml.core.ports import Grant, Intent, Process, Session, Trust, Workflow
 from pml.core.rules import Effect
 from pml.core.supervising import Receipt
@@ -201,13 +201,13 @@ def make_token(
     created_at: datetime = NOW,
     expires_at: datetime | None = None,
 ) -> Token:
-    """Return the `n`-th token; a person's speaks for no session."""
+    """Return the `n`-th token; only an agent's speaks for a session."""
     return Token(
         id=TokenId(f"{n:012x}"),
         role=role,
         name=name,
         hash=secret_hash(secret or f"secret-{n}"),
-        session_id=None if role is TokenRole.PERSON else session_id,
+        session_id=session_id if role in AGENT_ROLES else None,
         created_at=created_at,
         expires_at=expires_at,
     )

@@ -22,6 +22,7 @@ from pml.app import (
     open_desk,
     open_fleet,
     open_loader,
+    open_variables,
     open_workshop,
     register_process,
 )
@@ -34,7 +35,6 @@ from pml.core.identity import Identity, TokenId
 from pml.core.loading import Progress
 from pml.core.ports import Session
 from pml.core.text import visible
-from pml.core.values import JsonObject
 from pml.downstream.connection import Connection
 from pml.downstream.eras import Era
 from pml.downstream.gateway import Gateway
@@ -45,6 +45,9 @@ from pml.hub.app import hub_app
 from pml.hub.events import EventStreams
 from pml.hub.metrics import Gauges
 from pml.hub.origins import Allowed
+from pml.hub.visits import ServerLogs, Servers
+from pml.hub.webhook import Webhook
+from pml.hub.webhook_post import SECRET
 from pml.service.carrying import stop_installs
 from pml.service.desk import Desk
 from pml.service.feed import Feed
@@ -54,14 +57,14 @@ from pml.service.sessions import session_of
 from pml.service.tokens import is_live_token
 from pml.service.upkeep import clean_up, sweep
 from pml.service.workshop import Workshop
+from pml.settings.one_secret import OneSecret
 from pml.upstream.board import list_servers
 
 SWEEP_S: Final = 2.0  # how soon an agent's end, or an expiry, is noticed by nobody's doing
 CLEAN_S: Final = 3600.0
 BOARD_S: Final = 1.0
+WEBHOOK_S: Final = 1.0  # how soon one is noticed that was set meanwhile
 REVOKED_S: Final = 0.5  # how long what is open for a token may outlive it
-
-Servers = Callable[[str], Awaitable[JsonObject]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +78,9 @@ class OpenHub:
 
 
 @asynccontextmanager
-async def open_hub(place: Place, *, url: str, allowed: Allowed, servers: Servers) -> AsyncGenerator[OpenHub]:
+async def open_hub(
+    place: Place, *, url: str, allowed: Allowed, servers: Servers, server_logs: ServerLogs
+) -> AsyncGenerator[OpenHub]:
     """Yield the hub that will be served at `url`; at the end its agents, servers and streams have ended."""
     async with AsyncExitStack() as stack:
         desk = await stack.enter_async_context(open_desk(place))
@@ -105,10 +110,18 @@ async def open_hub(place: Place, *, url: str, allowed: Allowed, servers: Servers
         shared.append(
             _Shared(desk=desk, place=place, feed=feed, launcher=launcher, workshop=workshop, cloud=cloud)
         )
+        webhook = Webhook(
+            desk,
+            workspace=str(place.workspace),
+            base=allowed.public or url,
+            key=OneSecret(open_variables(place).secrets, SECRET),
+            tell=_tell,
+        )
         chores = [
             asyncio.create_task(_keep_house(desk, agents, launcher, str(place.workspace))),
             asyncio.create_task(_watch_servers(desk, place, feed, streams)),
             asyncio.create_task(_end_revoked(desk, endpoint)),
+            asyncio.create_task(_repeat(webhook.follow, every_s=WEBHOOK_S)),
         ]
         stack.push_async_callback(_end_all, chores)
         stack.push_async_callback(endpoint.close)
@@ -120,10 +133,14 @@ async def open_hub(place: Place, *, url: str, allowed: Allowed, servers: Servers
             events=streams,
             launcher=launcher,
             servers=servers,
+            server_logs=server_logs,
+            secrets=open_variables(place).secrets,
             workspace=str(place.workspace),
             allowed=allowed,
             gauges=Gauges(
-                waiting_permits=lambda: endpoint.in_flight, event_streams=lambda: streams.counts.open_now
+                waiting_permits=lambda: endpoint.in_flight,
+                event_streams=lambda: streams.counts.open_now,
+                deliveries=lambda: webhook.counts,
             ),
             started_at=desk.clock.now(),
             complain=_complain,
@@ -242,6 +259,11 @@ async def _end_all(tasks: list[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _tell(line: str) -> None:
+    """Tell the person who runs the hub; what came from outside must have passed `visible`."""
+    print(f"pml: {line}", file=sys.stderr)
 
 
 def _complain(error: Exception) -> None:

@@ -452,6 +452,38 @@ def test_removing_what_is_not_there_names_the_commands_for_what_is(pml: Pml) -> 
         assert pml(*shlex.split(command)[1:]).code == 0
 
 
+# --- disable and enable
+
+
+def test_a_rule_is_disabled_and_enabled_again(pml: Pml, local: Path) -> None:
+    pml("rules", "deny", "fs:*")
+    text = local.read_text()
+    off = pml("rules", "disable", "fs:*")
+    assert (off.code, off.out) == (0, "disabled fs:*\n")
+    assert permissions(local)["deny"] == [{"tool": "fs:*", "enabled": False}]
+    assert verdict(pml, "fs:read") == "unlisted"
+    on = pml("rules", "enable", "fs:*", "--json")
+    assert on.json == {"entry": "fs:*", "enabled": True, "switched": 1, "denied": []}
+    assert (local.read_text(), verdict(pml, "fs:read")) == (text, "deny")
+
+
+def test_enabling_a_deny_denies_what_waits(pml: Pml) -> None:
+    pml("rules", "deny", "fs:*", "--user")
+    pml("rules", "disable", "fs:*", "--user", "--effect", "deny")
+    waiting = pml.ask("fs:read")
+    ran = pml("rules", "enable", "fs:*", "--user")
+    assert (ran.code, f"denied {waiting[:8]} fs:read, which waited" in ran.out) == (0, True)
+    assert pml("rules", "enable", "fs:*", "--user").code == 5
+
+
+def test_what_cannot_be_switched_is_told(pml: Pml, local: Path) -> None:
+    text = local.read_text()
+    for argv in (("disable", "fs:*"), ("enable", "fs:*"), ("disable", "*")):
+        ran = pml("rules", *argv)
+        assert (ran.code, "`pml rules list`" in ran.err) == (5, True)
+    assert local.read_text() == text
+
+
 def test_changes_of_rules_are_in_the_audit_log(pml: Pml, local: Path) -> None:
     pml("rules", "allow", "fs:*")
     pml("rules", "remove", "fs:*")
@@ -477,6 +509,8 @@ def test_beneath_an_agent_rules_cannot_be_loosened(pml: Pml, local: Path) -> Non
     for argv in (
         ("allow", "fs:*"),
         ("allow", "fs:*", "--user"),
+        ("disable", "Bash"),
+        ("enable", "Bash"),
         ("allow", "fs:*", "--release", waiting),
         ("remove", "*"),
     ):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import shutil
 import signal
 import ssl
@@ -152,13 +153,16 @@ def test_a_broken_file_is_told_in_one_line(workspace: Path) -> None:
 def test_people_are_told_where_it_is_and_what_to_do_next(workspace: Path) -> None:
     with hub() as process:
         assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(5)]
+        lines = [process.stdout.readline() for _ in range(6)]
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=TIMEOUT_S)
     assert " serves at http://127.0.0.1:" in lines[0]
-    assert "pml token create" in lines[1]
-    assert "pml launch" in lines[2]
-    assert "Ctrl-C" in lines[4]
+    assert re.fullmatch(r"  inbox   http://127\.0\.0\.1:[0-9]+/#login=pml_\S+\n", lines[1])
+    assert "once" in lines[2]
+    assert "pml inbox --link" in lines[2]
+    assert "pml launch" in lines[3]
+    assert "pml inbox " in lines[4]
+    assert "Ctrl-C" in lines[5]
 
 
 @promise("hub:one-per-home")

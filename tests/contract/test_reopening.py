@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from pml.core.agents import RunState
-from pml.core.approvals import OwnerId, SessionId
+from pml.core.approvals import Approval, OwnerId, SessionId
 from pml.core.identity import TokenRole
 from pml.core.journal import Kept
 from pml.core.manifests import Manifest
@@ -15,6 +15,7 @@ from pml.store.connection import open_database
 from pml.store.database import Database
 from pml.store.queries import migrations, queries
 from pml.store.rows import approval_values, micros, workflow_values
+from pml.store.rows_supervising import token_values
 from pml.store.sqlite import SqliteStore
 from tests.builders import (
     OWNER,
@@ -96,6 +97,12 @@ OLD_SESSION = (
 )
 
 
+def _insert_old_approval(database: Database, record: Approval) -> None:
+    """Store it as was done before approvals knew where a call would be made."""
+    insert = queries()["insert_approval"].replace(", cwd)", ")").replace("?, ?)", "?)")
+    database.run(insert, approval_values(record)[:-1])
+
+
 async def test_a_database_of_before_the_hub_is_migrated_and_keeps_its_sessions_and_approvals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,7 +114,7 @@ async def test_a_database_of_before_the_hub_is_migrated_and_keeps_its_sessions_a
     plain = (old.name, old.principal, old.workspace)
     database.run(OLD_SESSION, (SESSION, *plain, None, 4711, 1.5, 1, micros(old.started_at), None))
     database.run(OLD_SESSION, (ended, *plain, SESSION, None, None, 0, micros(later(1)), micros(later(2))))
-    database.run(queries()["insert_approval"], approval_values(record))
+    _insert_old_approval(database, record)
     assert database.run("PRAGMA user_version") == [(3,)]
     database.close()
 
@@ -164,7 +171,7 @@ async def test_a_database_of_before_code_ran_is_migrated_and_keeps_its_workflows
         " VALUES (?, ?, ?, ?, ?, ?)",
         workflow_values(workflow)[:6],
     )
-    database.run(queries()["insert_approval"], approval_values(record))
+    _insert_old_approval(database, record)
     assert database.run("PRAGMA user_version") == [(4,)]
     database.close()
 
@@ -195,6 +202,30 @@ async def test_a_journal_outlives_its_process(tmp_path: Path) -> None:
     run = msgspec.structs.replace(make_code_run(), owner=OwnerId("later"), taken=1)
     steps = [finished(0, place=0, value=b"1"), begun(1)]
     assert kept == Kept(run=run, steps=steps, dump=b"dump", dumped=1)
+    await store.close()
+
+
+async def test_a_database_of_before_logins_is_migrated_and_keeps_its_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = migrations()[:5]
+    monkeypatch.setattr("pml.store.connection.migrations", lambda: before)
+    database = await open_database(tmp_path)
+    monkeypatch.undo()
+    old = [make_token(1), make_token(2, role=TokenRole.PERSON, expires_at=later(60))]
+    old.append(msgspec.structs.replace(make_token(3), revoked_at=later(1)))
+    for token in old:
+        database.run(queries()["insert_token"], token_values(token))
+    database.close()
+
+    store = await SqliteStore.open(tmp_path, OWNER)
+
+    assert await store.tokens.all() == old
+    login = make_token(4, role=TokenRole.LOGIN, expires_at=later(60))
+    await store.tokens.add(login, by=None)
+    assert await store.tokens.all() == [*old, login]
+    await store.tokens.revoke_of(SESSION, at=later(2))
+    assert [token.revoked_at for token in await store.tokens.all()] == [later(2), None, later(1), None]
     await store.close()
 
 

@@ -1,5 +1,8 @@
 """What every store does with tokens."""
 
+import asyncio
+
+import msgspec
 import pytest
 
 from pml.core.approvals import SessionId
@@ -7,7 +10,7 @@ from pml.core.audit import token_created, token_revoked
 from pml.core.errors import Conflict, Invalid, NotFound
 from pml.core.identity import Token, TokenId, TokenRole, identify
 from pml.core.ports import Store
-from tests.builders import NOW, PERSON, SESSION, later, make_token
+from tests.builders import NOW, PERSON, SESSION, later, make_session, make_token
 from tests.contract.steps import entries_of
 from tests.promises import promise
 
@@ -72,8 +75,24 @@ async def test_a_stored_token_is_proven_by_its_secret_and_by_nothing_that_is_sto
             ),
             "a person's",
         ),
+        (
+            Token(
+                id=TokenId("a"),
+                role=TokenRole.LOGIN,
+                name="n",
+                hash="h",
+                session_id=SESSION,
+                created_at=NOW,
+                expires_at=later(1),
+            ),
+            "a person's",
+        ),
+        (
+            Token(id=TokenId("a"), role=TokenRole.LOGIN, name="n", hash="h", created_at=NOW),
+            "must have an end",
+        ),
     ],
-    ids=["no hash", "a person's with a session"],
+    ids=["no hash", "a person's with a session", "a login's with a session", "a login's without end"],
 )
 async def test_a_token_that_makes_no_sense_is_refused(store: Store, token: Token, why: str) -> None:
     with pytest.raises(Invalid, match=why):
@@ -145,3 +164,79 @@ async def test_revoking_the_tokens_of_a_session_leaves_those_of_others(store: St
     assert (await entries_of(store))[4:] == [
         token_revoked(token.id, at=later(1), by=None, session_id=SESSION) for token in tokens[:2]
     ]
+
+
+# --- exchanging one for another
+
+
+def make_login(n: int = 1) -> Token:
+    return make_token(n, role=TokenRole.LOGIN, expires_at=later(60))
+
+
+def make_visit(n: int = 2, *, at: float = 1) -> Token:
+    return make_token(n, role=TokenRole.PERSON, secret=SECRET, created_at=later(at))
+
+
+async def test_an_exchange_revokes_one_token_and_adds_the_other_with_who_did_it(store: Store) -> None:
+    login, visit = make_login(), make_visit()
+    await store.tokens.add(login, by=PERSON)
+
+    assert await store.tokens.exchange(login.id, visit, by=PERSON)
+
+    spent = msgspec.structs.replace(login, revoked_at=visit.created_at)
+    assert await store.tokens.all() == [spent, visit]
+    assert (await entries_of(store))[1:] == [
+        token_created(visit.id, TokenRole.PERSON, visit.name, at=later(1), by=PERSON, session_id=None),
+        token_revoked(login.id, at=later(1), by=PERSON, session_id=None),
+    ]
+
+
+@promise("login:link-works-once")
+async def test_of_several_exchanges_at_the_same_time_one_wins_and_the_others_add_nothing(
+    store: Store,
+) -> None:
+    login = make_login()
+    await store.tokens.add(login, by=PERSON)
+    visits = [make_visit(n) for n in range(2, 8)]
+
+    won = await asyncio.gather(*(store.tokens.exchange(login.id, visit, by=PERSON) for visit in visits))
+
+    assert sorted(won) == [False] * 5 + [True]
+    assert len(await store.tokens.all()) == 2
+    assert len(await entries_of(store)) == 3
+
+
+@promise("login:link-works-once")
+async def test_a_token_that_counts_no_longer_is_exchanged_for_nothing(store: Store) -> None:
+    over, revoked = make_login(1), make_login(2)
+    for token in (over, revoked):
+        await store.tokens.add(token, by=PERSON)
+    await store.tokens.revoke(revoked.id, at=later(1), by=PERSON)
+    before, log = await store.tokens.all(), await entries_of(store)
+
+    assert not await store.tokens.exchange(over.id, make_visit(3, at=60), by=PERSON)
+    assert not await store.tokens.exchange(revoked.id, make_visit(4, at=2), by=PERSON)
+    assert not await store.tokens.exchange(TokenId("f" * 12), make_visit(5), by=PERSON)
+
+    assert await store.tokens.all() == before
+    assert await entries_of(store) == log
+
+
+async def test_an_exchange_for_a_token_that_cannot_be_stored_leaves_the_first_as_it_was(store: Store) -> None:
+    login, taken = make_login(1), make_visit(2)
+    for token in (login, taken):
+        await store.tokens.add(token, by=PERSON)
+
+    with pytest.raises(Conflict):
+        await store.tokens.exchange(login.id, make_visit(2, at=3), by=PERSON)
+
+    assert await store.tokens.all() == [login, taken]
+    assert len(await entries_of(store)) == 2
+
+
+async def test_no_session_has_the_role_of_a_login(store: Store) -> None:
+    with pytest.raises(Invalid, match="role login"):
+        await store.sessions.start(make_session(role=TokenRole.LOGIN))
+
+    assert await store.sessions.live() == []
+    assert await entries_of(store) == []

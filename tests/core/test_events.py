@@ -177,6 +177,17 @@ def test_the_end_of_a_call_is_told(event: Event, expected: dict[str, str]) -> No
             },
         ),
         (
+            audit.rule_switched("/f", None, "a:b", "disabled", at=NOW, by=PERSON),
+            {
+                "type": "rules.changed",
+                "change": "disabled",
+                "where": "/f",
+                "effect": None,
+                "entry": "a:b",
+                "by": {"kind": "person", "id": "ana", "channel": "terminal"},
+            },
+        ),
+        (
             audit.token_revoked("0a", at=NOW, by=None, session_id=SESSION),
             {"type": "tokens.changed", "session": SESSION, "change": "revoked", "token": "0a"},
         ),
@@ -245,6 +256,7 @@ def test_a_person_sees_all_a_session_its_own_and_those_below_a_child_its_own(eve
     assert seen(TokenRole.CHILD, CHILD) == (set() if is_private else {"child"})
     assert seen(TokenRole.CHILD, None) == set()
     assert seen(TokenRole.SESSION, None) == set()
+    assert seen(TokenRole.LOGIN, None) == set()
 
 
 def test_globs_name_types() -> None:

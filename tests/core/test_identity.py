@@ -8,6 +8,7 @@ import pytest
 
 from pml.core import identity
 from pml.core.identity import (
+    AGENT_ROLES,
     Identity,
     Token,
     TokenId,
@@ -61,7 +62,7 @@ def test_of_a_secret_only_its_hash_is_kept() -> None:
 @pytest.mark.parametrize("role", list(TokenRole))
 def test_the_holder_of_a_token_is_known_by_it(role: TokenRole) -> None:
     token = make_token(role=role, secret=SECRET)
-    session_id = None if role is TokenRole.PERSON else SESSION
+    session_id = SESSION if role in AGENT_ROLES else None
 
     assert identify(token, SECRET, now=NOW) == Identity(
         token_id=token.id, role=role, name="tests", session_id=session_id

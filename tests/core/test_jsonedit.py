@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pml.core.errors import ConfigInvalid
-from pml.core.jsonedit import append_item, remove_item
+from pml.core.jsonedit import append_item, remove_item, remove_member, replace_item, set_member
 from pml.core.jsontext import parse
 from pml.core.values import Json
 
@@ -87,6 +87,45 @@ def test_what_was_appended_can_be_removed_again(
     text = data.draw(spelled({"permissions": {**permissions, "allow": [1]}}))
     after = append_item(text, ALLOW, value, path="f")
     assert remove_item(after, ALLOW, 1, path="f") == text
+
+
+@given(st.data(), LISTS.filter(bool), VALUES)
+def test_replacing_changes_that_element_and_no_other_text(
+    data: st.DataObject, items: list[Any], value: Any
+) -> None:
+    index = data.draw(st.integers(0, len(items) - 1))
+    text = data.draw(spelled({"permissions": {"allow": items}, "n": 1.50}))
+    after = replace_item(text, ALLOW, index, value, path="f")
+    expected = [*items[:index], value, *items[index + 1 :]]
+    assert parse(after, path="f").value == {"permissions": {"allow": expected}, "n": 1.50}
+
+
+OBJECTS = st.dictionaries(st.sampled_from(["tool", "args", "id", "on"]), VALUES)
+
+
+@given(st.data(), OBJECTS, VALUES, st.sampled_from(["\n", "\r\n"]))
+def test_setting_a_member_changes_the_value_as_asked(
+    data: st.DataObject, item: dict[str, Any], value: Any, line_end: str
+) -> None:
+    text = data.draw(spelled({"permissions": {"allow": [1, item]}})).replace("\n", line_end)
+    after = set_member(text, ALLOW, 1, "on", value, path="f")
+    assert parse(after, path="f").value == {"permissions": {"allow": [1, {**item, "on": value}]}}
+
+
+@given(st.data(), OBJECTS.filter(lambda found: "on" not in found and bool(found)), VALUES)
+def test_a_member_that_was_set_can_be_removed_again(
+    data: st.DataObject, item: dict[str, Any], value: Any
+) -> None:
+    text = data.draw(spelled({"permissions": {"allow": [item]}}))
+    after = set_member(text, ALLOW, 0, "on", value, path="f")
+    assert remove_member(after, ALLOW, 0, "on", path="f") == text
+
+
+@pytest.mark.parametrize("index", [1, 2])
+def test_an_element_or_a_member_that_is_not_there_is_a_lookup_error(index: int) -> None:
+    text = '{"permissions": {"allow": ["a", {"b": 1}]}}'
+    with pytest.raises((LookupError, ValueError)):
+        remove_member(text, ALLOW, index, "c", path="f")
 
 
 def common_ends(one: str, other: str) -> tuple[int, int]:

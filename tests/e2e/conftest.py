@@ -1,10 +1,16 @@
-"""A workspace with two real servers, which PML stands before: one tool allowed, one asked for, one denied."""
+"""A workspace with two real servers, which PML stands before: one tool allowed, one asked for, one denied.
+
+And the inbox: a hub with a browser before it for a module, and a tab in which a person has logged in for a test.
+"""
 
 import json
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
+from tests.e2e.inbox_rig import Inbox, inbox_running
+from tests.e2e.inbox_tab import Tab, opened
 from tests.e2e.installed import need_clients, npm_server
 from tests.e2e.workspaces import Workspace
 
@@ -37,3 +43,18 @@ def workspace(untrusted: Workspace) -> Workspace:
     """A workspace whose file a person has trusted."""
     untrusted.trust()
     return untrusted
+
+
+@pytest.fixture(scope="module")
+def inbox(tmp_path_factory: pytest.TempPathFactory) -> Generator[Inbox]:
+    with inbox_running(tmp_path_factory.mktemp("inbox")) as running:
+        yield running
+
+
+@pytest.fixture
+def tab(inbox: Inbox) -> Generator[Tab]:
+    """A tab with the inbox in it; whatever waits still at the end is denied."""
+    with opened(inbox) as tab:
+        tab.log_in()
+        yield tab
+    inbox.clear()

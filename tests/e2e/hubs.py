@@ -94,6 +94,7 @@ class Hub:
     api: MessagesApi
     environment: dict[str, str]
     url: str = ""
+    login_url: str = ""
     _process: "subprocess.Popen[str] | None" = None
     _person: str = ""
     _numbers: Iterator[int] = field(default_factory=itertools.count)
@@ -111,7 +112,8 @@ class Hub:
                 stderr=errors,
                 text=True,
             )
-        self.url = _told(self._process)["url"]
+        told = _told(self._process)
+        self.url, self.login_url = told["url"], told["login_url"]
 
     def kill(self) -> None:
         """End it as by `kill -9`."""

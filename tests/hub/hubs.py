@@ -4,7 +4,7 @@ top (session) ── kid (child)          other (session) ── stranger (child
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,8 +24,10 @@ from pml.hub.guard import BodyLimits
 from pml.hub.metrics import Gauges
 from pml.hub.origins import allowed_names
 from pml.service.launching import Launcher
+from pml.service.logins import make_login
 from pml.service.sessions import start_session
 from pml.service.tokens import create_token
+from pml.settings.secrets import Secrets
 from pml.store.memory import MemoryStore
 from pml.web.visitors import identity_of
 from tests.builders import PERSON
@@ -68,6 +70,27 @@ class FakeAgents:
         return Outcome(state=RunState.DONE, exit_code=0, result=None)
 
 
+class FakeKeyring:
+    """A keyring in memory; `broken` is how it fails, if it does."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, str] = {}
+        self.broken: Exception | None = None
+
+    def get(self, names: Sequence[str]) -> Mapping[str, str]:
+        return {name: self.kept[name] for name in names}
+
+    def set(self, name: str, value: str) -> None:
+        if self.broken is not None:
+            raise self.broken
+        self.kept[name] = value
+
+    def delete(self, name: str) -> None:
+        if self.broken is not None:
+            raise self.broken
+        self.kept.pop(name, None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Got:
     status: int
@@ -85,6 +108,8 @@ class HubRig:
         self.agents = FakeAgents()
         self.launcher = Launcher(self.desk, self.agents, on_ended=_nothing)
         self.complaints: list[Exception] = []
+        self.keyring = FakeKeyring()
+        self.secrets = Secrets(office.home, self.keyring)
         self.tokens: dict[TokenRole, str] = {}
         self.app: ASGIApp = hub_app(
             self.desk,
@@ -92,6 +117,8 @@ class HubRig:
             events=_who,
             launcher=self.launcher,
             servers=_servers,
+            server_logs=_server_logs,
+            secrets=self.secrets,
             workspace=str(office.workspace),
             allowed=allowed_names("127.0.0.1", PORT, scheme="http"),
             gauges=Gauges(waiting_permits=lambda: 3, event_streams=lambda: 2),
@@ -112,6 +139,7 @@ class HubRig:
             TokenRole.PERSON: await self.token(TokenRole.PERSON),
             TokenRole.SESSION: await self.token(TokenRole.SESSION, TOP),
             TokenRole.CHILD: await self.token(TokenRole.CHILD, KID),
+            TokenRole.LOGIN: await make_login(self.desk, name="ana", by=PERSON),
         }
 
     async def start(self, session_id: SessionId, parent_id: SessionId | None, role: TokenRole) -> Session:
@@ -199,6 +227,10 @@ async def _who(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def _servers(workspace: str) -> JsonObject:
     return {"servers": [], "workspace": workspace}
+
+
+async def _server_logs(workspace: str, name: str, limit: int) -> JsonObject:
+    return {"name": name, "path": workspace, "lines": [f"line {n}" for n in range(3)][-limit:]}
 
 
 async def _nothing(session_id: SessionId) -> None:

@@ -179,7 +179,7 @@ async def test_secrets_are_compared_in_constant_time_also_of_unknown_tokens(
 
 
 async def test_an_application_is_told_whose_request_it_is(rig: HubRig) -> None:
-    got = [(await rig.send("POST", "/mcp", role)).json for role in TokenRole]
+    got = [(await rig.send("POST", "/mcp", role)).json for role in TokenRole if role is not TokenRole.LOGIN]
     assert got == [
         {"role": "person", "session": None},
         {"role": "session", "session": TOP},

@@ -57,6 +57,9 @@ TABLE: Final[dict[str, tuple[int, int, int, int]]] = {
     "GET /api/servers": (401, 200, 403, 403),
     "GET /api/audit": (401, 200, 403, 403),
     "GET /api/audit/verify": (401, 200, 403, 403),
+    "POST /api/login": (401, 403, 403, 403),  # only a link's token logs in
+    "POST /api/logout": (401, 200, 403, 403),
+    "GET /api/me": (401, 200, 403, 403),
     "POST /api/hook": (401, 403, 200, 200),  # asking is all that a child may do
 }
 BODIES: Final[dict[str, Body]] = {

@@ -88,6 +88,7 @@ async def test_a_sound_row_is_taken(database: Database, statement: str) -> None:
     [
         (SESSION, {"role": "'root'"}),
         (SESSION, {"role": "NULL"}),
+        (SESSION, {"role": "'login'"}),
         (SESSION, {"tools": "'{}'"}),
         (SESSION, {"tools": "'null'"}),
         (SESSION, {"waits": "2"}),
@@ -99,6 +100,8 @@ async def test_a_sound_row_is_taken(database: Database, statement: str) -> None:
         (TOKEN, {"hash": "NULL"}),
         (TOKEN, {"session_id": "''"}),
         (TOKEN, {"role": "'person'"}),
+        (TOKEN, {"role": "'login'"}),
+        (TOKEN, {"role": "'login'", "session_id": "NULL"}),
         (RUN, {"ordered": "'[]'"}),
         (RUN, {"state": "'paused'"}),
         (RUN, {"turns": "-1"}),

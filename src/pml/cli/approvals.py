@@ -32,7 +32,8 @@ EXAMPLES = """examples:
 exit codes: 0 ok, 1 failed, 2 usage, 3 denied, 4 pending, 5 expired or not found, 6 already decided"""
 _LIST: Final = """examples:
   pml approvals list
-  pml approvals list --all --limit 20
+  pml approvals list --all --newest --limit 20
+  pml approvals list --all --search 'drop table' --workspace .
   pml approvals list --session nightly --json"""
 _SHOW: Final = """examples:
   pml approvals show 3f2a
@@ -54,12 +55,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     verbs = Verbs(parser)
     listing = verbs.add(
-        "list", "list what waits for an answer in any workspace, oldest first", list_approvals, epilog=_LIST
+        "list",
+        "list what waits for an answer, oldest first",
+        list_approvals,
+        epilog=_LIST,
+        workspace="only of this workspace (default: of all)",
     )
     listing.add_argument("--all", action="store_true", help="also what is decided, expired or cancelled")
     listing.add_argument(
         "--session", metavar="ID", help="only of this session: its name, its id, or the start of that"
     )
+    listing.add_argument(
+        "--search",
+        metavar="TEXT",
+        help="only with this text in the tool, its input, the session, who decided, or what they said",
+    )
+    listing.add_argument("--newest", action="store_true", help="newest first")
     listing.add_argument("--limit", type=page_size, default=100, metavar="N", help="at most N (default: 100)")
     listing.add_argument("--after", metavar="ID", help="only those after this approval: the next page")
     showing = verbs.add("show", "show one approval, whole", show_approval, epilog=_SHOW)
@@ -79,6 +90,7 @@ run = run_verb
 
 
 async def list_approvals(args: argparse.Namespace) -> int:
+    from pml.app import find_place
     from pml.service.approvals import find
     from pml.service.sessions import session_of
 
@@ -88,6 +100,9 @@ async def list_approvals(args: argparse.Namespace) -> int:
         query = ApprovalQuery(
             states=None if args.all else frozenset({State.PENDING}),
             session_id=session_id,
+            workspace=None if args.workspace is None else str(find_place(args.workspace).workspace),
+            search=args.search or None,
+            newest=args.newest,
             after=None if after is None else (after.created_at, after.id),
             limit=args.limit,
         )
@@ -97,12 +112,18 @@ async def list_approvals(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"approvals": [_listed_json(record, sessions[record.session_id]) for record in found]})
     elif not found:
-        say("nothing here yet" if args.all else "nothing waits for an answer")
+        say(_nothing(args))
     else:
         print_lines(found, sessions, now=now)
         if len(found) == args.limit:
             say(f"there may be more: --after {short(found[-1].id)}")
     return Exit.OK
+
+
+def _nothing(args: argparse.Namespace) -> str:
+    if args.search or args.workspace or args.session or args.after:
+        return "nothing like that here" if args.all else "nothing like that waits for an answer"
+    return "nothing here yet" if args.all else "nothing waits for an answer"
 
 
 async def _session_id(desk: "Desk", given: str) -> SessionId:

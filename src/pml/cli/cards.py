@@ -7,7 +7,7 @@ from typing import Final
 from pml.cli.output import console, count
 from pml.core.approvals import Approval, DeciderKind, SessionId, State, Subject, instant, told
 from pml.core.ports import Session
-from pml.core.telling import asked_facts, why_asked
+from pml.core.telling import always_note, asked_facts, why_asked
 from pml.core.text import visible, visible_json
 from pml.core.values import Json
 from pml.core.wire import headline
@@ -116,8 +116,8 @@ def _memory(
     if always is None:
         return []
     line = f"would add {visible_json(always, indent=None)} to {visible(workspace)}/.pml.json"
-    if isinstance(always, str) and ":" not in always:
-        line += f",\nwhich also allows an action named {visible(always)} of every server"
+    if (note := always_note(always)) is not None:
+        line += f",\n{note}"
     facts = [("always", line)]
     if covered:
         ids = " ".join(short(other.id) for other in covered)

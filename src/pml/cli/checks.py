@@ -17,7 +17,7 @@ from pml.cli.output import count
 from pml.core.approvals import Approval, instant
 from pml.core.config import ModelMayApprove, OffUntil
 from pml.core.effective import Settings, loosening
-from pml.core.errors import PmlError, Unavailable
+from pml.core.errors import Invalid, PmlError, Unavailable
 from pml.core.ports import FileState, Intent
 from pml.core.text import visible, visible_json
 
@@ -311,6 +311,27 @@ def check_variables(place: "Place", *, trusted: bool) -> Iterator[Check]:
     workspace = str(place.workspace) if trusted else None
     for problem in open_variables(place).problems(workspace=workspace):
         yield Check(name="variables", status=Status.WARN, message=visible(problem), hint="mend that file")
+
+
+def check_webhook(settings: Settings, place: "Place") -> Iterator[Check]:
+    """Yield whether new questions would be sent to the webhook. Sends nothing."""
+    from pml.app import open_variables
+    from pml.hub import webhook_post as webhook
+
+    if settings.webhook is None:
+        return
+    try:
+        webhook.check_webhook(settings.webhook)
+        has_secret = webhook.SECRET in open_variables(place).secrets.names()
+    except Invalid as exc:
+        yield Check(name="webhook", status=Status.WARN, message=visible(exc.message), hint=exc.hint)
+        return
+    if has_secret:
+        shown = webhook.shown_url(settings.webhook)
+        told = f"while a hub runs, new questions are sent to {shown}, signed"
+        yield Check(name="webhook", status=Status.OK, message=told)
+    else:
+        yield Check(name="webhook", status=Status.WARN, message=webhook.NO_SECRET, hint=webhook.SET_SECRET)
 
 
 def check_containment() -> Check:

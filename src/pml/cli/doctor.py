@@ -25,6 +25,7 @@ from pml.cli.checks import (
     check_trust,
     check_variables,
     check_waiting,
+    check_webhook,
     failed,
 )
 from pml.cli.exits import Exit
@@ -91,6 +92,7 @@ async def _examine(place: "Place") -> list[Check]:
         *stored,
         check_installed(place),
         *check_variables(place, trusted=trusted),
+        *check_webhook(settings, place),
         *check_tools(),
     ]
 

@@ -206,6 +206,7 @@ async def _hub(place: "Place") -> AsyncGenerator[str]:
 @contextlib.asynccontextmanager
 async def _own_hub(place: "Place") -> AsyncGenerator[str]:
     from pml.app_hub import open_hub
+    from pml.cli.logs import logs_json
     from pml.cli.standing import servers_json
     from pml.hub.listeners import serve_hub
     from pml.hub.origins import allowed_names
@@ -214,10 +215,13 @@ async def _own_hub(place: "Place") -> AsyncGenerator[str]:
     async def servers(workspace: str) -> JsonObject:
         return await servers_json(hub.desk, replace(place, workspace=Path(workspace)))
 
+    async def server_logs(workspace: str, name: str, limit: int) -> JsonObject:
+        return await logs_json(hub.desk, replace(place, workspace=Path(workspace)), name, limit)
+
     with listen("127.0.0.1", 0) as listening:
         url, port = url_of(listening), listening.getsockname()[1]
         allowed = allowed_names("127.0.0.1", port, scheme="http")
-        async with open_hub(place, url=url, allowed=allowed, servers=servers) as hub:
+        async with open_hub(place, url=url, allowed=allowed, servers=servers, server_logs=server_logs) as hub:
             serving = asyncio.ensure_future(serve_hub(hub.app, listening, on_stop=hub.stop))
             try:
                 yield url

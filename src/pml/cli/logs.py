@@ -17,9 +17,11 @@ from pml.cli.standing import all_standing
 from pml.cli.verbs import page_size
 from pml.core.errors import NotFound
 from pml.core.text import quote
+from pml.core.values import JsonObject
 
 if TYPE_CHECKING:
     from pml.app import Place
+    from pml.service.desk import Desk
 
 _LOOK_S: Final = 0.2  # a log is read by people; nobody sees a shorter wait
 _EPILOG: Final = """examples:
@@ -41,8 +43,8 @@ async def show_logs(args: argparse.Namespace) -> int:
     """Raises: NotFound if no such server is known, or nothing was written yet."""
     from pml.app import find_place
 
-    paths = await _paths(args, find_place(args.workspace))
-    path = next((path for path in paths if path.exists()), paths[0])
+    async with opened(args) as desk:
+        path = await _path(desk, find_place(args.workspace), args.name)
     if args.follow:
         await _follow(path, lines=args.lines, as_json=args.json)
     if not path.exists():
@@ -58,21 +60,27 @@ async def show_logs(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-async def _paths(args: argparse.Namespace, place: "Place") -> list[Path]:
-    """Return where the logs of the server are: as it is configured now, and as it still runs."""
+async def logs_json(desk: "Desk", place: "Place", name: str, limit: int) -> JsonObject:
+    """Return the last lines that a server of the workspace wrote; none yet is no error. Raises: NotFound."""
+    path = await _path(desk, place, name)
+    return {"name": name, "path": str(path), "lines": await asyncio.to_thread(_tail, path, limit)}
+
+
+async def _path(desk: "Desk", place: "Place", name: str) -> Path:
+    """Return where the server's log is: as it is configured now, or as it still runs. Raises: NotFound."""
     from pml.service.policy import current_policy
     from pml.upstream.log import log_path
 
-    async with opened(args) as desk:
-        found = await all_standing(desk, place, await current_policy(desk, str(place.workspace)))
-    own = [standing for standing in found if standing.name == args.name]
+    found = await all_standing(desk, place, await current_policy(desk, str(place.workspace)))
+    own = [standing for standing in found if standing.name == name]
     if not own:
         hint = "`pml servers list` shows all there are"
-        raise NotFound(f"no server {quote(args.name)} in this workspace", hint=hint)
+        raise NotFound(f"no server {quote(name)} in this workspace", hint=hint)
     launches = [standing.launch for standing in own if standing.launch is not None]
     if not launches:
-        raise NotFound(f"server {quote(args.name)} cannot be started: {own[0].problem}")
-    return [log_path(place.home, args.name, launch) for launch in launches]
+        raise NotFound(f"server {quote(name)} cannot be started: {own[0].problem}")
+    paths = [log_path(place.home, name, launch) for launch in launches]
+    return next((path for path in paths if path.exists()), paths[0])
 
 
 def _tail(path: Path, count: int) -> list[str]:

@@ -31,6 +31,7 @@ COMMANDS: Final[dict[str, str]] = {
     "publish": "check capabilities, add hashes and locks, fill a registry's folder",
     "cloud": "serve a folder of capabilities as a registry, and run its tools for others",
     "approvals": "list, show, answer, and ask for approvals",
+    "inbox": "answer what waits, on this terminal or in the browser",
     "rules": "list, add, remove and explain rules",
     "secrets": "store the values that servers need, and list their names",
     "token": "make, list and revoke the tokens of the hub",

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from pml.cli.output import complain
-from pml.core.text import visible
 
 if TYPE_CHECKING:
     from pml.service.desk import Desk
@@ -16,17 +15,14 @@ if TYPE_CHECKING:
 async def opened(args: argparse.Namespace) -> AsyncGenerator["Desk"]:
     """Yield a desk on which everything is as time and crashes have left it, put right."""
     from pml.app import find_place, open_desk
-    from pml.service.policy import current_policy
+    from pml.service.policy import asking_off, current_policy
     from pml.service.upkeep import clean_up, sweep
 
     place = find_place(args.workspace)
     async with open_desk(place) as desk:
         await sweep(desk)
         await clean_up(desk, str(place.workspace))
-        policy = await current_policy(desk, str(place.workspace))
-        if not policy.settings.approval.asking_enabled(desk.clock.now()):
-            complain(
-                f"ASKING IS OFF (`approval.enabled` in {visible(policy.loaded.user.path)}): "
-                "what no rule denies runs without asking"
-            )
+        off = asking_off(await current_policy(desk, str(place.workspace)), desk.clock.now())
+        if off is not None:
+            complain(off)
         yield desk

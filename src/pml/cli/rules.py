@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 from pml.cli.exits import Exit
 from pml.cli.output import Shown, complain, print_json, print_table, say
 from pml.cli.parsing import read_object
-from pml.cli.ruling import add_entry, configure_add, configure_remove, remove_entry
+from pml.cli.ruling import (
+    add_entry,
+    configure_add,
+    configure_remove,
+    configure_switch,
+    remove_entry,
+    switch_entry,
+)
 from pml.cli.verbs import Verbs, run_verb
 from pml.core.config import FileKind, Unlisted
 from pml.core.names import parse_tool
@@ -30,6 +37,7 @@ examples:
   pml rules allow web:fetch --host url='*.example.com' --ttl 3600
   pml rules deny Bash --user                        in every workspace
   pml rules ask 'github:create_*'                   on every call
+  pml rules disable 'github:get_*'                  it stays in its file, to be enabled again
   pml rules remove 'github:get_*'
   pml rules explain fs:read '{"path": "/etc/passwd"}'"""
 LIST_EXAMPLES = """examples:
@@ -57,6 +65,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     }
     for effect, summary in summaries.items():
         configure_add(verbs.add(effect.value, summary, add_entry), effect)
+    configure_switch(
+        verbs.add("disable", "let rules not count, without removing them", switch_entry), enabled=False
+    )
+    configure_switch(verbs.add("enable", "let disabled rules count again", switch_entry), enabled=True)
     configure_remove(verbs.add("remove", "remove rules", remove_entry))
     summary = "say what the rules make of a call, and why"
     explain = verbs.add("explain", summary, explain_call, epilog=EXPLAIN_EXAMPLES)

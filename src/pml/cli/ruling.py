@@ -1,4 +1,7 @@
-"""`pml rules allow`, `deny`, `ask` and `remove`: changing rules, and what that means for what waits."""
+"""`pml rules allow`, `deny`, `ask`, `disable`, `enable`, `remove`: changing rules, and what that means.
+
+What a change means for what waits is told with it.
+"""
 
 import argparse
 import shlex
@@ -58,6 +61,19 @@ def configure_remove(parser: argparse.ArgumentParser) -> None:
   pml rules remove 'github:*'
   pml rules remove '{"tool": "fs:read", "args": {"path": {"under": "."}}}'
   pml rules remove nightly --user --effect allow"""
+
+
+def configure_switch(parser: argparse.ArgumentParser, *, enabled: bool) -> None:
+    verb = "enable" if enabled else "disable"
+    parser.add_argument("entry", metavar="ENTRY_OR_ID", help="the entry as it stands in the file, or its id")
+    parser.add_argument("--user", action="store_true", help="in the user's file")
+    parser.add_argument("--effect", choices=[effect.value for effect in Effect], help="only of this list")
+    parser.set_defaults(enabled=enabled)
+    parser.epilog = f"""A disabled rule stays in its file and does not count until it is enabled.
+
+examples:
+  pml rules {verb} 'github:*'
+  pml rules {verb} nightly --user --effect allow"""
 
 
 async def add_entry(args: argparse.Namespace) -> int:
@@ -120,6 +136,37 @@ async def remove_entry(args: argparse.Namespace) -> int:
         print_json({"entry": entry, "removed": count})
     else:
         say(f"removed {entry_text(entry)}" + ("" if count == 1 else f" ({count} times)"))
+    return Exit.OK
+
+
+async def switch_entry(args: argparse.Namespace) -> int:
+    from pml.app import find_place, open_desk, person
+    from pml.service.rulebook import switch_rule
+    from pml.service.sessions import guard_person
+    from pml.service.upkeep import sweep
+
+    workspace, which, entry = str(find_place(args.workspace).workspace), _which(args), _entry(args.entry)
+    effect = None if args.effect is None else Effect(args.effect)
+    async with open_desk(find_place(args.workspace)) as desk:
+        await guard_person(desk)
+        await sweep(desk)
+        switched = await switch_rule(
+            desk, workspace, effect, entry, enabled=args.enabled, which=which, by=person()
+        )
+    if not switched.count:
+        state = "disabled" if args.enabled else "enabled"
+        raise NotFound(
+            f"no {state} rule {quote(entry_text(entry))} in the {which}'s file",
+            hint='`pml rules list` shows all there are; the default ask "*" cannot be disabled',
+        )
+    denied = [record.id for record in switched.denied]
+    if args.json:
+        print_json({"entry": entry, "enabled": args.enabled, "switched": switched.count, "denied": [*denied]})
+        return Exit.OK
+    verb = "enabled" if args.enabled else "disabled"
+    say(f"{verb} {entry_text(entry)}" + ("" if switched.count == 1 else f" ({switched.count} times)"))
+    for record in switched.denied:
+        say(f"  denied {short(record.id)} {visible(record.tool_name)}, which waited")
     return Exit.OK
 
 

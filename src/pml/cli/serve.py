@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from pml.service.desk import Desk
     from pml.web.serving import Tls
 
-EXAMPLES = """Every request needs a token: `pml token create` makes one. Only this machine reaches the hub,
-unless `--host` says otherwise, and then only with a certificate or `--insecure`.
+EXAMPLES = """It prints a link that opens the inbox in a browser, once. Scripts send a token that
+`pml token create` makes. Only this machine reaches the hub, unless `--host` says otherwise, and then only with
+a certificate or `--insecure`.
 
 examples:
   pml serve                                        on this machine, port 4445
@@ -68,12 +69,14 @@ def run(args: argparse.Namespace) -> int:
 
 async def _serve(args: argparse.Namespace) -> int:
     """Raises: Invalid, MayNotDecide beneath an agent, Conflict if a hub runs, Unavailable."""
-    from pml.app import find_place, open_desk
+    from pml.app import find_place, open_desk, person, user_name
     from pml.app_hub import open_hub
+    from pml.cli.logs import logs_json
     from pml.cli.standing import servers_json
     from pml.hub.listeners import listen_as_hub, serve_hub
     from pml.hub.origins import allowed_names
     from pml.hub.presence import Presence, sole_hub
+    from pml.service.logins import login_link, make_login
     from pml.service.sessions import guard_person
     from pml.web.serving import url_of
 
@@ -88,15 +91,20 @@ async def _serve(args: argparse.Namespace) -> int:
     async def servers(workspace: str) -> JsonObject:
         return await servers_json(hub.desk, replace(place, workspace=Path(workspace)))
 
+    async def server_logs(workspace: str, name: str, limit: int) -> JsonObject:
+        return await logs_json(hub.desk, replace(place, workspace=Path(workspace)), name, limit)
+
     with sole_hub(place.home) as announce, listen_as_hub(args.host, args.port) as listening:
         scheme = "http" if tls is None else "https"
         url = url_of(listening, scheme=scheme)
         port = listening.getsockname()[1]
         allowed = allowed_names(args.host, port, scheme=scheme, more=args.allow_host)
-        async with open_hub(place, url=url, allowed=allowed, servers=servers) as hub:
+        async with open_hub(place, url=url, allowed=allowed, servers=servers, server_logs=server_logs) as hub:
             since = hub.desk.clock.now()
-            announce(Presence(url=url, pid=os.getpid(), started_at=since))
-            _tell(url, args, home=str(place.home))
+            page = _page(args, port, scheme=scheme)
+            announce(Presence(url=url, pid=os.getpid(), started_at=since, page=page))
+            login = await make_login(hub.desk, name=user_name(), by=person())
+            _tell(url, args, home=str(place.home), login_url=login_link(page or url, login))
             try:
                 await serve_hub(hub.app, listening, on_stop=hub.stop, tls=tls)
             finally:
@@ -121,6 +129,16 @@ def _tls(args: argparse.Namespace) -> "Tls | None":
             hint="give --tls-cert and --tls-key, or accept it with --insecure",
         )
     return None
+
+
+def _page(args: argparse.Namespace, port: int, *, scheme: str) -> str | None:
+    """Return where people open the hub: by its first other name, once other machines reach it."""
+    from pml.hub.origins import outer_url
+    from pml.web.hosts import is_loopback
+
+    if is_loopback(args.host) or not args.allow_host:
+        return None
+    return outer_url(args.allow_host[0], port, scheme=scheme)
 
 
 def _check_usable(tls: "Tls") -> None:
@@ -171,14 +189,17 @@ async def _tell_left(desk: "Desk", *, since: datetime) -> None:
             )
 
 
-def _tell(url: str, args: argparse.Namespace, *, home: str) -> None:
+def _tell(url: str, args: argparse.Namespace, *, home: str, login_url: str) -> None:
     if args.json:
-        print_json({"url": url, "mcp": f"{url}/mcp", "pid": os.getpid(), "home": home})
+        print_json(
+            {"url": url, "mcp": f"{url}/mcp", "pid": os.getpid(), "home": home, "login_url": login_url}
+        )
         return
     if args.insecure:
         complain("warning: whoever listens on the network between can read tokens and use them")
     say(f"the hub of {visible(home)} serves at {url}")
-    say("  pml token create --role person           a token for yourself, for scripts and the API")
+    say(f"  inbox   {login_url}")
+    say("          (opens once, within an hour; `pml inbox --link` prints another)")
     say("  pml launch --loopback -- claude -p '…'   an agent that asks here for all that no rule allows")
-    say("  pml approvals list                       what waits for an answer")
+    say("  pml inbox                                what waits for an answer, on a terminal")
     say("  Ctrl-C ends it; what waits is kept")

@@ -45,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     verbs = Verbs(parser)
     create = verbs.add("create", "make a token and show it, once", create_token, epilog=_CREATE)
-    roles = [role.value for role in TokenRole]
+    roles = ["person", "session", "child"]  # a login's is part of a link
     create.add_argument("--role", choices=roles, required=True, help="what it may do")
     create.add_argument(
         "--session",

@@ -6,6 +6,7 @@ from typing import Any, Final, TypeAlias
 
 from pml.cli.exits import Exit
 
+WORKSPACE: Final = "the workspace (default: the working directory)"
 MAX_PAGE: Final = 10_000
 MAX_PLACE: Final = 2**63 - 1  # the largest number that the database counts to
 
@@ -26,9 +27,18 @@ class Verbs:
         parser.set_defaults(serve=show_help)  # a verb puts its own in this place
 
     def add(
-        self, name: str, summary: str, serve: Serve, *, epilog: str | None = None
+        self,
+        name: str,
+        summary: str,
+        serve: Serve,
+        *,
+        epilog: str | None = None,
+        workspace: str = WORKSPACE,
     ) -> argparse.ArgumentParser:
-        """Add a verb and return its parser, which has the common options already."""
+        """Add a verb and return its parser, which has the common options already.
+
+        `workspace` is the help of `--workspace`, where that means more than usual.
+        """
         parser: argparse.ArgumentParser = self._verbs.add_parser(
             name,
             help=summary,
@@ -37,14 +47,14 @@ class Verbs:
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        add_common(parser)
+        add_common(parser, workspace=workspace)
         parser.set_defaults(serve=serve)
         return parser
 
 
-def add_common(parser: argparse.ArgumentParser) -> None:
+def add_common(parser: argparse.ArgumentParser, *, workspace: str = WORKSPACE) -> None:
     """Add what every command that prints takes."""
-    parser.add_argument("--workspace", metavar="DIR", help="the workspace (default: the working directory)")
+    parser.add_argument("--workspace", metavar="DIR", help=workspace)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 

@@ -135,6 +135,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime
     owner: OwnerId
     run_id: str | None = None
+    cwd: str | None = None  # where it would be made, if not in the session's workspace
     status: State = State.PENDING
     decided_by: Decider | None = None
     scope: Scope | None = None

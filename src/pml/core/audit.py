@@ -241,6 +241,13 @@ def rule_removed(where: str, effect: str | None, entry: Json, *, at: datetime, b
     return Entry(at=at, kind="rule.removed", by=by, detail={"where": where, "effect": effect, "entry": entry})
 
 
+def rule_switched(
+    where: str, effect: str | None, entry: Json, word: str, *, at: datetime, by: Decider
+) -> Entry:
+    """A rule that was switched: `word` is disabled or enabled."""
+    return Entry(at=at, kind=f"rule.{word}", by=by, detail={"where": where, "effect": effect, "entry": entry})
+
+
 def tool_pinned(server: str, action: str, digest: str, *, launch: str, at: datetime) -> Entry:
     """A tool that was used for the first time, with the definition that it had then."""
     detail: JsonObject = {"digest": digest, "launch": launch}

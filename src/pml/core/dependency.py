@@ -84,7 +84,11 @@ def server_name(asked: JsonObject) -> str:
 
 
 def variable_names(asked: JsonObject) -> str:
-    return ", ".join(visible(name) for name in _texts(asked.get("missing")))
+    return ", ".join(missing_variables(asked))
+
+
+def missing_variables(asked: JsonObject) -> list[str]:
+    return [visible(name) for name in _texts(asked.get("missing"))]
 
 
 def tell_install(asked: JsonObject, *, at: datetime | None = None) -> list[tuple[str, str]]:

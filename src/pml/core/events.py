@@ -249,6 +249,8 @@ _KINDS: Final[Mapping[str, tuple[EventType, _Facts]]] = {
     "grant.revoked": (EventType.GRANTS_CHANGED, _changed),
     "rule.added": (EventType.RULES_CHANGED, _changed),
     "rule.removed": (EventType.RULES_CHANGED, _changed),
+    "rule.disabled": (EventType.RULES_CHANGED, _changed),
+    "rule.enabled": (EventType.RULES_CHANGED, _changed),
     "workspace.trusted": (EventType.TRUST_CHANGED, _changed),
     "workspace.untrusted": (EventType.TRUST_CHANGED, _changed),
     "token.created": (EventType.TOKENS_CHANGED, _changed),

@@ -3,6 +3,7 @@
     person    decides anything, sees everything, calls no tool
     session   calls tools, launches children, decides for its descendants
     child     calls tools and asks, nothing else
+    login     is exchanged once for a person's, nothing else
 
 Where a token comes from and how it travels is not known here.
 """
@@ -28,10 +29,14 @@ class TokenRole(StrEnum):
     PERSON = "person"
     SESSION = "session"
     CHILD = "child"
+    LOGIN = "login"
+
+
+AGENT_ROLES: Final = frozenset({TokenRole.SESSION, TokenRole.CHILD})  # only these speak for a session
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of a token. `session_id` is the session it speaks for; a person's has none."""
+    """What is kept of a token. `session_id` is the session it speaks for; only an agent's has one."""
 
     id: TokenId
     role: TokenRole
@@ -71,10 +76,14 @@ def secret_hash(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
+def is_proven(token: Token | None, secret: str) -> bool:
+    """Tell whether `secret` is the token's, in the same time for all; it may count no longer."""
+    kept = "" if token is None else token.hash
+    return hmac.compare_digest(kept, secret_hash(secret))
+
+
 def identify(token: Token | None, secret: str, *, now: datetime) -> Identity | None:
     """Return whose token this is, in the same time for all; None if unknown, wrong, revoked or over."""
-    kept = "" if token is None else token.hash
-    is_same = hmac.compare_digest(kept, secret_hash(secret))
-    if token is None or not is_same or not token.is_live(now):
+    if not is_proven(token, secret) or token is None or not token.is_live(now):
         return None
     return Identity(token_id=token.id, role=token.role, name=token.name, session_id=token.session_id)

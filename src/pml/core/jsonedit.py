@@ -44,18 +44,61 @@ def remove_item(text: str, pointer: Sequence[str], index: int, *, path: str) -> 
 
     Raises: ConfigInvalid if `text` is not JSON; LookupError if there is no such array or element.
     """
-    node = parse(text, path=path)
-    for key in pointer:
-        node = node.members[key]
-    items = node.items
-    gone = items[index]
-    if len(items) == 1:
-        start, end = node.start + 1, node.end - 1
-    elif index == 0:
-        start, end = gone.start, items[1].start
-    else:
-        start, end = items[index - 1].end, gone.end
+    _, array, _ = _item(text, pointer, index, path=path)
+    start, end = _cut(array, index)
     return text[:start] + text[end:]
+
+
+def replace_item(text: str, pointer: Sequence[str], index: int, value: Json, *, path: str) -> str:
+    """Return `text` with `value` in the place of element `index` of the array at `pointer`.
+
+    Raises: as `remove_item`.
+    """
+    _, _, item = _item(text, pointer, index, path=path)
+    return text[: item.start] + visible_json(value, indent=None) + text[item.end :]
+
+
+def set_member(text: str, pointer: Sequence[str], index: int, key: str, value: Json, *, path: str) -> str:
+    """Return `text` with member `key` of the object that is element `index` of an array set to `value`.
+
+    Raises: as `remove_item`.
+    """
+    root, array, item = _item(text, pointer, index, path=path)
+    new = visible_json(value, indent=None)
+    if key in item.members:
+        old = item.members[key]
+        return text[: old.start] + new + text[old.end :]
+    place = _Place.of(text, root, array, item)
+    member = visible_json(key, indent=None) + place.colon + new
+    return text[: place.start] + place.before + member + place.after + text[place.end :]
+
+
+def remove_member(text: str, pointer: Sequence[str], index: int, key: str, *, path: str) -> str:
+    """Return `text` without member `key` of the object that is element `index` of an array.
+
+    Raises: as `remove_item`; ValueError if there is no such member.
+    """
+    _, _, item = _item(text, pointer, index, path=path)
+    start, end = _cut(item, [*item.keys].index(key))
+    return text[:start] + text[end:]
+
+
+def _item(text: str, pointer: Sequence[str], index: int, *, path: str) -> tuple[Node, Node, Node]:
+    """Return the whole file, the array at `pointer`, and its element."""
+    root = array = parse(text, path=path)
+    for key in pointer:
+        array = array.members[key]
+    return root, array, array.items[index]
+
+
+def _cut(node: Node, index: int) -> tuple[int, int]:
+    """Return what goes with element `index` of a container: with it, one of the commas beside it."""
+    spans = _spans(node)
+    if len(spans) == 1:
+        return node.start + 1, node.end - 1
+    if index == 0:
+        return spans[0][0], spans[1][0]
+    return spans[index - 1][1], spans[index][1]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -42,8 +42,13 @@ def always_entry(tool: str, arguments: JsonObject, *, literal: bool = False) -> 
 def check_rememberable(tool: str) -> None:
     """Raise Invalid for a meta-tool, and for a name that would be read as a pattern."""
     parse_tool(tool)
-    if tool in META_TOOLS or tool in SUPERVISING:
+    if not is_rememberable(tool):
         raise Invalid(f"`{tool}` only carries other calls and is never remembered", hint="allow it once")
+
+
+def is_rememberable(tool: str) -> bool:
+    """Tell whether an allow of the tool can hold longer than once; what only carries other calls cannot."""
+    return tool not in META_TOOLS and tool not in SUPERVISING
 
 
 def _key(name: str) -> str:

@@ -21,6 +21,8 @@ from pml.core.journal import Journals
 from pml.core.manifests import Manifest
 from pml.core.matchers import Paths
 from pml.core.processes import Process as Process
+from pml.core.queries import ApprovalQuery as ApprovalQuery
+from pml.core.queries import AuditQuery as AuditQuery
 from pml.core.rules import Effect
 from pml.core.supervising import Receipts, Runs, Tokens
 from pml.core.values import Json, JsonObject
@@ -185,28 +187,6 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     abandoned_at: datetime | None
 
 
-class ApprovalQuery(msgspec.Struct, frozen=True, kw_only=True):
-    states: frozenset[State] | None = None
-    session_id: SessionId | None = None
-    sessions: frozenset[SessionId] | None = None
-    digest: str | None = None
-    run_id: str | None = None
-    after: tuple[datetime, ApprovalId] | None = None
-    limit: int = 100
-
-
-class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
-    since: datetime | None = None
-    until: datetime | None = None
-    session_id: str | None = None
-    tool: str | None = None
-    decider: str | None = None
-    approval_id: str | None = None
-    after: int = 0
-    limit: int = 100
-    newest: bool = False  # the last `limit` of what matches, instead of the first
-
-
 class Approvals(Protocol):
     async def ask(self, new: Approval, *, max_pending: int) -> Approval:
         """Store `new`, or attach to the record of the same question and run that is still open at its time.
@@ -231,7 +211,7 @@ class Approvals(Protocol):
         ...
 
     async def page(self, query: ApprovalQuery) -> list[Approval]:
-        """Return approvals oldest first, after the query's (created_at, id)."""
+        """Return approvals after the query's (created_at, id), oldest first, or newest first if it says so."""
         ...
 
     async def due(self, *, now: datetime, limit: int) -> list[Approval]:
@@ -424,10 +404,14 @@ class Store(Protocol):
 
 
 class FileState(msgspec.Struct, frozen=True, kw_only=True):
-    """A configuration file as it is now: absent (no digest), sound (a config) or broken (an error)."""
+    """A configuration file as it is now: absent (no digest), sound (a config) or broken (an error).
+
+    `text` is what the digest is of, None where it is no text.
+    """
 
     path: str
     digest: str | None = None
+    text: str | None = None
     config: ConfigFile | None = None
     error: ConfigInvalid | None = None
 
@@ -477,6 +461,18 @@ class ConfigFiles(Protocol):
         before_replace: Callable[[str | None, str], None] | None = None,
     ) -> int:
         """Remove the entries equal to `entry`, or with that id, and return how many there were."""
+        ...
+
+    def switch_rule(
+        self,
+        which: FileKind,
+        effect: Effect | None,
+        entry: Json,
+        *,
+        enabled: bool,
+        before_replace: Callable[[str | None, str], None] | None = None,
+    ) -> int:
+        """Disable or enable the entries that are `entry`, but for that, or have that id; return how many."""
         ...
 
 

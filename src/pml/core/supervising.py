@@ -37,6 +37,13 @@ class Tokens(Protocol):
         """Let the token count no longer; one that was revoked before stays as it is. Raises: NotFound."""
         ...
 
+    async def exchange(self, token_id: TokenId, new: Token, *, by: Decider) -> bool:
+        """Revoke the token and add `new`, in one step.
+
+        False, and nothing has changed, if the token is not there or counted no longer when `new` was made.
+        """
+        ...
+
     async def revoke_of(self, session_id: SessionId, *, at: datetime) -> None:
         """Revoke every token that speaks for the session."""
         ...

@@ -8,6 +8,7 @@ from typing import Final
 
 from pml.core.approvals import Approval, Subject
 from pml.core.dependency import tell_changed, tell_install, tell_variables, why_install
+from pml.core.rules import runs_code
 from pml.core.text import has_hidden, visible, visible_json
 from pml.core.values import Json, JsonObject, loads_object
 
@@ -25,6 +26,24 @@ def entry_text(entry: Json) -> str:
     return entry if isinstance(entry, str) and not has_hidden(entry) else visible_json(entry, indent=None)
 
 
+def always_note(entry: Json) -> str | None:
+    """Return what else an entry that "always" would write allows, None if it is nothing."""
+    is_exact = isinstance(entry, Mapping)
+    tool = str(entry.get("tool")) if is_exact else str(entry)
+    if ":" in tool:
+        return None
+    with_what = " with these arguments" if is_exact else ""
+    return f"which also allows an action named {visible(tool)} of every server{with_what}"
+
+
+def session_memory(tool: str, arguments: JsonObject) -> str:
+    """Return what an allow that is remembered for the session covers."""
+    if not runs_code(tool, arguments):
+        return f"every call of {visible(tool)} in this session, whatever its arguments"
+    besides = ", however it is described" if tool == "Bash" else ""
+    return f"calls of {visible(tool)} in this session with exactly these arguments{besides}"
+
+
 def asked_facts(record: Approval) -> list[tuple[str, str]]:
     """Return what is asked: the arguments, or what trusting, installing or accepting something means."""
     asked = record.tool_input
@@ -40,19 +59,29 @@ def asked_facts(record: Approval) -> list[tuple[str, str]]:
         case Subject.INTEGRITY_CHANGED:
             return tell_changed(asked)
         case Subject.TOOL_CALL:
-            facts = [("input", visible_json(asked))]
-            if record.run_id is not None:
-                facts.append(("made by", f"code at work, which waits here (run {record.run_id[:8]})"))
-            if record.rule is not None and record.rule.verdict == NEEDS:
-                facts += _capability_facts(record.rule.entry)
+            facts = [("input", visible_json(asked)), *caller_facts(record)]
             if record.updated_input is not None:
                 facts.append(("edited to", visible_json(record.updated_input)))
             return facts
 
 
-def _capability_facts(entry: str) -> list[tuple[str, str]]:
-    """Return what a capability is and calls; as `service.capabilities.why_needs` tells it."""
-    told = loads_object(entry, what="what a capability needs")
+def caller_facts(record: Approval) -> list[tuple[str, str]]:
+    """Return what code makes a call, and what a capability that is called is and needs."""
+    facts: list[tuple[str, str]] = []
+    if record.run_id is not None:
+        facts.append(("made by", f"code at work, which waits here (run {record.run_id[:8]})"))
+    told = needs_of(record)
+    return facts if told is None else facts + _capability_facts(told)
+
+
+def needs_of(record: Approval) -> JsonObject | None:
+    """Return what a capability is and calls, as `service.capabilities.why_needs` tells it."""
+    if record.rule is None or record.rule.verdict != NEEDS:
+        return None
+    return loads_object(record.rule.entry, what="what a capability needs")
+
+
+def _capability_facts(told: JsonObject) -> list[tuple[str, str]]:
     name, source = visible(str(told.get("capability"))), visible(str(told.get("source")))
     facts = [("full name", f"{name}, from {source}")]
     if told.get("description"):

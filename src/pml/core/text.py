@@ -1,12 +1,16 @@
 """Text as a person must see it: nothing hidden, nothing cut, no value that forges an escape.
 
-`visible` makes one line of any text; `visible_json` makes pretty JSON of any value. A character is hidden
-when it draws nothing, draws a blank other than the ASCII space, or moves the cursor or the reading direction.
+`visible` makes one line of any text; `visible_json` makes pretty JSON of any value; `pieces` leaves it to
+others how a hidden character is drawn. A character is hidden when it draws nothing, draws a blank other than
+the ASCII space, or moves the cursor or the reading direction.
 This module does not know what the text is for, and does not judge look-alike letters.
 """
 
 import json
 import re
+from collections import Counter
+from collections.abc import Mapping
+from itertools import groupby
 from typing import Final
 
 from pml.core.values import Json
@@ -34,6 +38,7 @@ _ESCAPABLE_IN_JSON: Final = re.compile(
     r"[^\n -~]"
 )  # the newlines are the layout's; those in strings are escaped
 _NOT_ASCII: Final = re.compile(r"[^ -~]")
+_LAYOUT: Final = frozenset("\t\n")  # every long text has them
 
 
 def has_hidden(text: str) -> bool:
@@ -60,10 +65,47 @@ def visible_json(value: Json, *, indent: int | None = 2) -> str:
     return _ESCAPABLE_IN_JSON.sub(_escape_in_json, text)
 
 
+def pieces(text: str) -> tuple[str | int, ...]:
+    """Return `text` as runs that are seen as they are, and the code points of hidden characters between them.
+
+    The runs and the characters, joined, are the text again.
+    """
+    if text.isprintable() and (text.isascii() or _BLANK.isdisjoint(text)):
+        return (text,) if text else ()
+    found: list[str | int] = []
+    for is_hidden, chars in groupby(text, _is_hidden):
+        run = "".join(chars)
+        found += map(ord, run) if is_hidden else [run]
+    return tuple(found)
+
+
+def count_hidden(value: Json) -> int:
+    """Return how many hidden characters the texts and names in `value` have, but for tabs and line breaks."""
+    count = 0
+    todo: list[Json] = [value]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, str):
+            count += _count_hidden(item)
+        elif isinstance(item, Mapping):
+            count += sum(map(_count_hidden, item))
+            todo.extend(item.values())
+        elif isinstance(item, list | tuple):
+            todo.extend(item)
+    return count
+
+
 def quote(text: str, *, limit: int = 80) -> str:
     """Return `text` visible and in backticks, cut at `limit` characters: for messages, not for approvals."""
     cut = text if len(text) <= limit else text[:limit] + "…"
     return f"`{visible(cut)}`"
+
+
+def _count_hidden(text: str) -> int:
+    if text.isprintable() and (text.isascii() or _BLANK.isdisjoint(text)):
+        return 0
+    found = Counter(text.replace("\r\n", "\n"))
+    return sum(times for char, times in found.items() if char not in _LAYOUT and _is_hidden(char))
 
 
 def _is_hidden(char: str) -> bool:

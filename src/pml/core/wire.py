@@ -11,6 +11,7 @@ from pml.core.errors import CodeFailed, PmlError
 from pml.core.identity import Token
 from pml.core.ports import Grant, Session
 from pml.core.rules import Rule, Verdict
+from pml.core.text import visible
 from pml.core.values import Json
 
 
@@ -61,6 +62,7 @@ def approval_json(record: Approval) -> dict[str, Json]:
         "may_allow": sorted(record.deciders),
         "rule": None if record.rule is None else _matched_rule(record.rule),
         "run_id": record.run_id,
+        "cwd": record.cwd,
     }
     if record.resolved_at is not None:
         shape |= {
@@ -87,6 +89,26 @@ def shown_json(
     more: dict[str, Json] = {"workspace": workspace, "session_name": session_name, "always": always}
     more |= {} if code is None else {"code": code}
     return approval_json(record) | more | {"covers": [other.id for other in covers]}
+
+
+def requested_json(record: Approval, session: Session, *, delivery: str, url: str) -> dict[str, Json]:
+    """What a webhook is told of a new question: who wants what, never with which arguments."""
+    return {
+        "id": delivery,
+        "type": "approval.requested",
+        "at": instant(record.created_at),
+        "approval": {
+            "id": record.id,
+            "subject": record.subject,
+            "tool": record.tool_name,
+            "title": headline(record),
+            "session_name": visible(session.name),
+            "workspace": visible(session.workspace),
+            "created_at": instant(record.created_at),
+            "expires_at": instant(record.expires_at),
+        },
+        "url": url,
+    }
 
 
 def decider_json(by: Decider) -> dict[str, Json]:

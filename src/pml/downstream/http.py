@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pml.core.approvals import SessionId
 from pml.core.errors import PmlError
-from pml.core.identity import Identity, TokenId, TokenRole
+from pml.core.identity import AGENT_ROLES, Identity, TokenId
 from pml.core.values import JsonObject
 from pml.downstream.connection import SERVER_ERROR, Connection, Origin, RpcError, error_line
 from pml.downstream.door import Answering
@@ -141,7 +141,7 @@ class McpEndpoint:
         await asyncio.gather(*(visit.close() for visit in visits))
 
     def _visit(self, identity: Identity) -> Visit:
-        if identity.role is TokenRole.PERSON or identity.session_id is None:
+        if identity.role not in AGENT_ROLES or identity.session_id is None:
             raise refuse(403, "a person's token decides; it calls no tools")
         if self._is_closed:
             raise refuse(503, "the server is stopping", code=SERVER_ERROR)

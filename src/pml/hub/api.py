@@ -18,7 +18,18 @@ from pml.core.digest import digest
 from pml.core.errors import Forbidden, Invalid, PmlError
 from pml.core.text import quote
 from pml.core.wire import error_json
-from pml.hub import api_approvals, api_audit, api_hook, api_rules, api_sessions
+from pml.hub import (
+    api_approvals,
+    api_audit,
+    api_hook,
+    api_inbox,
+    api_login,
+    api_rules,
+    api_secrets,
+    api_servers,
+    api_sessions,
+    api_trust,
+)
 from pml.hub.guard import ROUTE
 from pml.hub.receipts import Answer, ReceiptBook
 from pml.hub.visits import Hub, Route, Visit
@@ -27,10 +38,15 @@ from pml.web.visitors import identity_of
 
 ROUTES: Final[tuple[Route, ...]] = (
     *api_approvals.ROUTES,
+    *api_inbox.ROUTES,
     *api_rules.ROUTES,
     *api_sessions.ROUTES,
+    *api_servers.ROUTES,
+    *api_trust.ROUTES,
+    *api_secrets.ROUTES,
     *api_audit.ROUTES,
     *api_hook.ROUTES,
+    *api_login.ROUTES,
 )
 _MAX_PARAMETERS: Final = 20
 _TOKEN: Final = re.compile(rb"(pml_[0-9a-f]{12})_[A-Za-z0-9_-]{43}")  # an error may repeat what was given

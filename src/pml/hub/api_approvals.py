@@ -11,6 +11,7 @@ import msgspec
 from pml.core.approvals import Approval, ApprovalId, Scope, SessionId, State
 from pml.core.errors import Invalid, NotFound, PmlError
 from pml.core.ports import ApprovalQuery
+from pml.core.text import quote
 from pml.core.values import Json
 from pml.core.wire import approval_json, error_json, shown_json
 from pml.hub.api_bodies import read_shape
@@ -21,6 +22,7 @@ from pml.service.sessions import session_of
 from pml.service.shapes import decided_json
 
 MAX_BATCH: Final = 500
+MAX_TEXT: Final = 4096  # what is searched for; a path of a workspace can be as long
 
 
 class DecisionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,7 +42,7 @@ class BatchBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 async def list_approvals(visit: Visit) -> Mapping[str, Json]:
-    """Return one page, oldest first: what waits, or with `all` everything."""
+    """Return one page, oldest first: what waits, or with `all` everything, or what is in the `states`."""
     session_id = visit.query.get("session")
     after = visit.query.get("after")
     last = None if after is None else await _find(visit, read_approval_id(after))
@@ -49,9 +51,12 @@ async def list_approvals(visit: Visit) -> Mapping[str, Json]:
     if below is not None and session_id is not None and session_id not in below:
         raise NotFound(f"no session `{session_id}` beneath this one")
     query = ApprovalQuery(
-        states=None if visit.flag("all") else frozenset({State.PENDING}),
+        states=_states(visit),
         session_id=None if session_id is None else SessionId(session_id),
         sessions=below,
+        workspace=_text(visit, "workspace"),
+        search=_text(visit, "search"),
+        newest=visit.flag("newest"),
         after=None if last is None else (last.created_at, last.id),
         limit=limit,
     )
@@ -60,6 +65,27 @@ async def list_approvals(visit: Visit) -> Mapping[str, Json]:
         "approvals": await _with_workspaces(visit, found),
         "next": found[-1].id if len(found) == limit else None,
     }
+
+
+def _states(visit: Visit) -> frozenset[State] | None:
+    """Return the states that are wanted, None for all. Raises: Invalid."""
+    given = visit.query.get("states")
+    if given is None:
+        return None if visit.flag("all") else frozenset({State.PENDING})
+    if visit.flag("all"):
+        raise Invalid("`all` and `states` exclude each other")
+    unknown = next((word for word in given.split(",") if word not in set(State)), None)
+    if unknown is not None:
+        raise Invalid(f"there is no state {quote(unknown)}", hint=f"there are: {', '.join(State)}")
+    return frozenset(State(word) for word in given.split(","))
+
+
+def _text(visit: Visit, name: str) -> str | None:
+    """Return what is to be found; nothing is no condition. Raises: Invalid."""
+    given = visit.query.get(name) or None
+    if given is not None and len(given) > MAX_TEXT:
+        raise Invalid(f"`{name}` has at most {MAX_TEXT} characters")
+    return given
 
 
 async def show_approval(visit: Visit) -> Mapping[str, Json]:
@@ -140,7 +166,7 @@ ROUTES: Final = (
         path="/api/approvals",
         roles=DECIDERS,
         serve=list_approvals,
-        query=("all", "session", "after", "limit"),
+        query=("all", "states", "session", "workspace", "search", "newest", "after", "limit"),
     ),
     Route(method="GET", path="/api/approvals/{id}", roles=DECIDERS, serve=show_approval),
     Route(method="POST", path="/api/approvals/decisions", roles=DECIDERS, serve=decide_each, once=True),

@@ -1,4 +1,4 @@
-"""Servers and the audit log over HTTP, for a person to look at."""
+"""The audit log over HTTP, for a person to look at."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -8,15 +8,10 @@ from pml.core.ports import AuditQuery
 from pml.core.values import Json
 from pml.core.wire import link_json
 from pml.hub.visits import PERSON, Route, Visit
-from pml.hub.workspaces import named_workspace
 from pml.service.auditing import verify_audit
 from pml.service.shapes import verification_json
 
 _LAST_SEQ: Final = 2**62
-
-
-async def list_servers(visit: Visit) -> Mapping[str, Json]:
-    return await visit.hub.servers(await named_workspace(visit, visit.query.get("workspace")))
 
 
 async def list_entries(visit: Visit) -> Mapping[str, Json]:
@@ -41,7 +36,6 @@ async def verify_entries(visit: Visit) -> Mapping[str, Json]:
 
 
 ROUTES: Final = (
-    Route(method="GET", path="/api/servers", roles=PERSON, serve=list_servers, query=("workspace",)),
     Route(
         method="GET",
         path="/api/audit",

@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from pml.core.errors import Forbidden, Invalid
-from pml.core.identity import TokenRole
+from pml.core.identity import AGENT_ROLES
 from pml.core.values import Json, JsonObject
 from pml.hub.visits import Route, Visit
 from pml.service.loopback import Permit, permit
 from pml.service.sessions import session_of
 from pml.service.tokens import is_live_token
 
-AGENTS: Final = frozenset({TokenRole.SESSION, TokenRole.CHILD})
 EVENT: Final = "PreToolUse"
 _OWN: Final = "mcp__plexus__"  # the gateway itself judges what is called there, and asks
 
@@ -65,4 +64,4 @@ def _decision(word: str, reason: str, **more: Json) -> JsonObject:
     return {"hookSpecificOutput": answer}
 
 
-ROUTES: Final = (Route(method="POST", path="/api/hook", roles=AGENTS, serve=_answer, waits=True),)
+ROUTES: Final = (Route(method="POST", path="/api/hook", roles=AGENT_ROLES, serve=_answer, waits=True),)

@@ -1,4 +1,4 @@
-"""Rules and grants over HTTP, for a person: list, explain, add, remove, revoke."""
+"""Rules and grants over HTTP, for a person: list, explain, add, switch, remove, revoke."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -17,6 +17,7 @@ from pml.hub.visits import PERSON, Route, Visit, read_approval_id
 from pml.hub.workspaces import named_workspace
 from pml.service.policy import current_policy
 from pml.service.rulebook import drop_rule
+from pml.service.rulebook import switch_rule as switch
 from pml.service.rulings import enter_rule, explain, rules_json
 
 
@@ -39,6 +40,14 @@ class AddBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class RemoveBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     entry: Any
     effect: Effect | None = None
+    user: bool = False
+    workspace: str | None = None
+
+
+class SwitchBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    entry: Any
+    effect: Effect
+    enabled: bool
     user: bool = False
     workspace: str | None = None
 
@@ -82,6 +91,24 @@ async def remove_rule(visit: Visit) -> Mapping[str, Json]:
     return {"entry": body.entry, "removed": count}
 
 
+async def switch_rule(visit: Visit) -> Mapping[str, Json]:
+    body = visit.read(SwitchBody)
+    workspace = await named_workspace(visit, body.workspace)
+    which = _which(user=body.user)
+    switched = await switch(
+        visit.desk, workspace, body.effect, body.entry, enabled=body.enabled, which=which, by=visit.by
+    )
+    if not switched.count:
+        state = "disabled" if body.enabled else "enabled"
+        raise NotFound(f"no {state} rule {quote(entry_text(body.entry))} in the {which}'s file")
+    return {
+        "entry": body.entry,
+        "enabled": body.enabled,
+        "switched": switched.count,
+        "denied": [record.id for record in switched.denied],
+    }
+
+
 async def list_grants(visit: Visit) -> Mapping[str, Json]:
     return {"grants": [grant_json(grant) for grant in await visit.desk.store.grants.all()]}
 
@@ -101,6 +128,7 @@ ROUTES: Final = (
     Route(method="POST", path="/api/rules", roles=PERSON, serve=add_rule),
     Route(method="POST", path="/api/rules/explain", roles=PERSON, serve=explain_call),
     Route(method="POST", path="/api/rules/remove", roles=PERSON, serve=remove_rule),
+    Route(method="POST", path="/api/rules/switch", roles=PERSON, serve=switch_rule),
     Route(method="GET", path="/api/grants", roles=PERSON, serve=list_grants),
     Route(method="DELETE", path="/api/grants/{id}", roles=PERSON, serve=revoke_grant),
 )

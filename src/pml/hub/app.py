@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pml import __version__
@@ -13,10 +13,11 @@ from pml.core.approvals import instant
 from pml.core.errors import Forbidden
 from pml.core.identity import TokenRole
 from pml.hub.api import Api
-from pml.hub.guard import MCP_PATH, OPEN_PATH, ROOT_PATH, ROUTE, BodyLimits, Complain, Guard
+from pml.hub.guard import ASSETS_PATH, MCP_PATH, OPEN_PATH, ROOT_PATH, ROUTE, BodyLimits, Complain, Guard
 from pml.hub.metrics import CONTENT_TYPE, Gauges, Metrics
 from pml.hub.origins import Allowed
-from pml.hub.visits import Hub, Servers
+from pml.hub.pages import show_asset, show_page
+from pml.hub.visits import Hub, SecretShelf, ServerLogs, Servers
 from pml.service.desk import Desk
 from pml.service.launching import Launcher
 from pml.web.answers import error_answer, refusal
@@ -25,7 +26,6 @@ from pml.web.visitors import identity_of
 EVENTS_PATH: Final = "/events"
 METRICS_PATH: Final = "/metrics"
 NAME: Final = "pml"  # how a hub is told from whatever else may listen on its port
-GREETING: Final = "PML's hub. Answer what waits with `pml approvals list`; the API is in docs/hub.md.\n"
 
 
 def hub_app(
@@ -35,6 +35,8 @@ def hub_app(
     events: ASGIApp,
     launcher: Launcher | None,
     servers: Servers,
+    server_logs: ServerLogs,
+    secrets: SecretShelf,
     workspace: str,
     allowed: Allowed,
     gauges: Gauges,
@@ -44,26 +46,33 @@ def hub_app(
 ) -> ASGIApp:
     """Return the hub. `workspace` is the one that counts where a person names none."""
     metrics = Metrics(desk, gauges, started_at=started_at)
-    api = Api(Hub(desk=desk, launcher=launcher, servers=servers, workspace=workspace))
+    api = Api(
+        Hub(
+            desk=desk,
+            launcher=launcher,
+            servers=servers,
+            server_logs=server_logs,
+            secrets=secrets,
+            workspace=workspace,
+        )
+    )
     paths = {
-        ROOT_PATH: _only_get(_greet),
+        ROOT_PATH: _only_get(show_page),
         OPEN_PATH: _only_get(_Health(started_at)),
         METRICS_PATH: _only_get(_Numbers(metrics)),
         MCP_PATH: mcp,
         EVENTS_PATH: events,
+        ASSETS_PATH: _only_get(show_asset),
     }
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
-        found = paths.get(scope["path"])
+        path = ASSETS_PATH if scope["path"].startswith(ASSETS_PATH) else scope["path"]
+        found = paths.get(path)
         if found is not None:
-            scope[ROUTE] = scope["path"]
+            scope[ROUTE] = path
         await (found or api)(scope, receive, send)
 
     return Guard(dispatch, desk=desk, allowed=allowed, seen=metrics.seen, complain=complain, limits=limits)
-
-
-async def _greet(request: Request) -> Response:
-    return PlainTextResponse(GREETING)
 
 
 class _Health:

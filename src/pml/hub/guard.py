@@ -14,18 +14,21 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pml.core.errors import PmlError
-from pml.core.identity import Identity
+from pml.core.errors import Forbidden, PmlError
+from pml.core.identity import Identity, TokenRole
 from pml.core.values import MAX_BYTES
 from pml.hub.origins import Allowed
 from pml.service.desk import Desk
+from pml.service.logins import why_spent
 from pml.service.tokens import identify_bearer
 from pml.web.answers import SECURITY_HEADERS, error_answer, refusal
 from pml.web.visitors import set_identity
 
 ROOT_PATH: Final = "/"
 OPEN_PATH: Final = "/health"
-OPEN_PATHS: Final = frozenset({ROOT_PATH, OPEN_PATH})  # all that is answered without a token
+LOGIN_PATH: Final = "/api/login"
+ASSETS_PATH: Final = "/assets/"  # beneath it lie the files of the page, which are the same for everybody
+OPEN_PATHS: Final = frozenset({ROOT_PATH, OPEN_PATH})
 MCP_PATH: Final = "/mcp"
 ROUTE: Final = "pml.route"  # in a scope: the path of the table that answers, without any value
 _HEADERS: Final = {**SECURITY_HEADERS, "cache-control": "no-store"}
@@ -79,12 +82,14 @@ class Guard:
 
     async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
         """Let the application answer; or return why not."""
-        if scope["path"] in OPEN_PATHS:
+        if _is_open(scope):
             await self._app(scope, receive, send)
             return None
         identity = await self._identify(scope)
         if identity is None:
-            return _no_token()
+            return await self._refuse_stranger(scope)
+        if identity.role is TokenRole.LOGIN and scope["path"] != LOGIN_PATH:
+            return error_answer(Forbidden("a login's token is good for logging in, and for nothing else"))
         set_identity(scope, identity)
         body = await self._read_body(scope, receive)
         if isinstance(body, Response):
@@ -108,8 +113,12 @@ class Guard:
         return None
 
     async def _identify(self, scope: Scope) -> Identity | None:
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
-        return await identify_bearer(self._desk, given[0].decode("latin-1")) if len(given) == 1 else None
+        return await identify_bearer(self._desk, _bearer(scope))
+
+    async def _refuse_stranger(self, scope: Scope) -> Response:
+        """Only who comes to log in, with a link that was one, learns more than that no token counts."""
+        spent = await why_spent(self._desk, _bearer(scope)) if scope["path"] == LOGIN_PATH else None
+        return _no_token() if spent is None else error_answer(spent)
 
     async def _read_body(self, scope: Scope, receive: Receive) -> bytes | Response | None:
         """Return the whole body; None if its sender has gone; or what refuses it."""
@@ -173,8 +182,19 @@ def _put_headers(message: Message) -> None:
         headers.setdefault(name, value)
 
 
+def _is_open(scope: Scope) -> bool:
+    """Whether it is answered without a token."""
+    is_asset = scope["path"].startswith(ASSETS_PATH) and scope["method"] in ("GET", "HEAD")
+    return scope["path"] in OPEN_PATHS or is_asset
+
+
 def _values(scope: Scope, name: bytes) -> list[str]:
     return [value.decode("latin-1").lower() for key, value in scope["headers"] if key == name]
+
+
+def _bearer(scope: Scope) -> str | None:
+    given = [value for name, value in scope["headers"] if name == b"authorization"]
+    return given[0].decode("latin-1") if len(given) == 1 else None
 
 
 def _given(body: bytes, receive: Receive) -> Receive:

@@ -15,6 +15,7 @@ from typing import Final
 from pml import __version__
 from pml.core.approvals import State
 from pml.core.ports import ApprovalQuery, AuditQuery
+from pml.hub.webhook import Deliveries
 from pml.service.desk import Desk
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -28,6 +29,7 @@ class Gauges:
 
     waiting_permits: Callable[[], int]
     event_streams: Callable[[], int]
+    deliveries: Callable[[], Deliveries] = Deliveries
 
 
 class Metrics:
@@ -51,6 +53,7 @@ class Metrics:
         sessions = Counter(_key(session.role) for session in await store.sessions.live())
         runs = Counter(_key(run.state) for run in await store.runs.live())
         now = self._desk.clock.now()
+        deliveries = self._gauges.deliveries()
         families = [
             _family("pml_info", "gauge", "the version", ("version",), {(__version__,): 1}),
             _gauge("pml_approvals_pending", "questions that wait", await self._pending()),
@@ -65,6 +68,13 @@ class Metrics:
             _family("pml_runs_live", "gauge", "launched agents that have not ended", ("state",), runs),
             _gauge("pml_permits_waiting", "permission calls that wait here", self._gauges.waiting_permits()),
             _gauge("pml_event_streams", "open event streams", self._gauges.event_streams()),
+            _family(
+                "pml_webhook_deliveries_total",
+                "counter",
+                "attempts to tell the webhook of a question",
+                ("outcome",),
+                {("delivered",): deliveries.delivered, ("failed",): deliveries.failed},
+            ),
             _family(
                 "pml_http_requests_total",
                 "counter",

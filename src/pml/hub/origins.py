@@ -21,10 +21,14 @@ _NAME: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?
 
 @dataclass(frozen=True, kw_only=True)
 class Allowed:
-    """The `Host` and `Origin` headers that count, whole and in lowercase."""
+    """The `Host` and `Origin` headers that count, whole and in lowercase.
+
+    `public` is the URL that other machines know the hub by, if it was given a name for them.
+    """
 
     hosts: frozenset[str]
     origins: frozenset[str]
+    public: str | None = None
 
 
 def allowed_names(host: str, port: int, *, scheme: str, more: Sequence[str] = ()) -> Allowed:
@@ -40,7 +44,14 @@ def allowed_names(host: str, port: int, *, scheme: str, more: Sequence[str] = ()
     return Allowed(
         hosts=frozenset(text for _, text in spelt),
         origins=frozenset(f"{each}://{text}" for each, text in spelt),
+        public=outer_url(more[0], port, scheme=scheme) if more else None,
     )
+
+
+def outer_url(name: str, port: int, *, scheme: str) -> str:
+    """Return the URL under which others reach the hub that is called `name`. Raises: Invalid."""
+    scheme, host, at = _place(name, scheme=scheme, port=port)
+    return f"{scheme}://{min(_spellings(scheme, host, at), key=len)}"
 
 
 def _place(text: str, *, scheme: str, port: int) -> tuple[str, str, int]:

@@ -21,11 +21,12 @@ _LOCK_S: Final = 1.0  # whoever looks whether a hub runs holds the lock for an i
 
 
 class Presence(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the hub of a home is."""
+    """Where the hub of a home is; `page`: where people open it, if that is elsewhere."""
 
     url: str
     pid: int
     started_at: datetime
+    page: str | None = None
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from pml.core.approvals import ApprovalId, Channel, Decider, DeciderKind, SessionId
 from pml.core.errors import Invalid
@@ -22,6 +22,32 @@ _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _FLAGS: Final = {"": True, "1": True, "true": True, "0": False, "false": False}
 
 Servers: TypeAlias = Callable[[str], Awaitable[JsonObject]]  # of a workspace: as `pml servers list --json`
+ServerLogs: TypeAlias = Callable[
+    [str, str, int], Awaitable[JsonObject]
+]  # a workspace, a server, how many lines
+
+
+class StoredSecret(Protocol):
+    """Where a value went; `problem` says why it is not the keyring."""
+
+    @property
+    def where(self) -> str: ...
+    @property
+    def problem(self) -> str | None: ...
+
+
+class SecretShelf(Protocol):
+    """Where secrets are kept. Each may wait for a keyring: not for an event loop. Raises: PmlError."""
+
+    def names(self) -> Mapping[str, str]:
+        """Return where each is kept, by name."""
+        ...
+
+    def store(self, name: str, value: str) -> StoredSecret: ...
+
+    def remove(self, name: str) -> str | None:
+        """Forget the value; return why it may still be in the keyring, if it may."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +57,8 @@ class Hub:
     desk: Desk
     launcher: Launcher | None
     servers: Servers
+    server_logs: ServerLogs
+    secrets: SecretShelf
     workspace: str
 
 

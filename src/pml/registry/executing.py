@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive
 
 from pml.core.errors import PmlError, ServerRefused
-from pml.core.identity import Identity, TokenRole
+from pml.core.identity import AGENT_ROLES, Identity
 from pml.core.text import visible
 from pml.core.values import JsonObject
 from pml.registry.replays import Replays, Run
@@ -127,7 +127,7 @@ class Calls:
                 hint="send `Authorization: Bearer TOKEN`; the operator of this cloud makes one",
                 headers={"www-authenticate": 'Bearer realm="pml"'},
             )
-        if identity.role is TokenRole.PERSON:
+        if identity.role not in AGENT_ROLES:
             _refuse(403, "a person's token calls no tool", hint="`pml token create --role session` makes one")
         return identity
 

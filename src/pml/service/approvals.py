@@ -127,6 +127,7 @@ async def ask(desk: Desk, question: Question, why: MatchedRule | None = None) ->
         expires_at=now + timedelta(seconds=ttl_s),
         owner=desk.owners.me,
         run_id=question.run_id,
+        cwd=question.cwd,
     )
     return await desk.store.approvals.ask(new, max_pending=MAX_PENDING)
 

@@ -30,6 +30,7 @@ from pml.core.rules import (
     runs_code,
     without_words,
 )
+from pml.core.text import visible
 from pml.core.values import JsonObject, canonical
 from pml.service.desk import Desk
 
@@ -123,6 +124,16 @@ async def judge(desk: Desk, policy: Policy, call: Call, *, session: Session | No
     would = None if policy.untrusted is None else policy.rules_if_trusted.judge(call, now=now)
     helps = would is not None and would.kind is VerdictKind.ALLOW
     return Judged(kind=verdict.kind, verdict=verdict, if_trusted=would.rule if would and helps else None)
+
+
+def asking_off(policy: Policy, now: datetime) -> str | None:
+    """Return what is to be said loudly while PML does not ask."""
+    if policy.settings.approval.asking_enabled(now):
+        return None
+    return (
+        f"ASKING IS OFF (`approval.enabled` in {visible(policy.loaded.user.path)}): "
+        "what no rule denies runs without asking"
+    )
 
 
 def reserves(desk: Desk, workspace: str, call: Call) -> bool:

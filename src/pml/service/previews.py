@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from pml.core.approvals import Approval, Decider, Scope, State, Subject
-from pml.core.memory import META_TOOLS, always_entry
+from pml.core.memory import always_entry, is_rememberable
 from pml.core.values import Json
 from pml.core.wire import shown_json
 from pml.service.approvals import all_pending
@@ -37,7 +37,7 @@ class Preview:
 async def preview(desk: Desk, record: Approval, *, by: Decider) -> Preview:
     """Return what `by` is to be shown of `record`. Raises: NotFound."""
     session = await session_of(desk, record.session_id)
-    always = _always(record)
+    always = always_of(record)
     run = None if record.run_id is None else await desk.store.journals.get(record.run_id)
     code = None if run is None else run.code
     if always is None:
@@ -54,8 +54,9 @@ async def preview(desk: Desk, record: Approval, *, by: Decider) -> Preview:
     )
 
 
-def _always(record: Approval) -> Json:
+def always_of(record: Approval) -> Json:
+    """Return what "always" would write for a question that waits; None where nothing can be remembered."""
     lasts = record.subject in (Subject.TOOL_CALL, Subject.DEPENDENCY_INSTALL)
     if record.status is not State.PENDING or not lasts or record.is_foreign:
         return None
-    return None if record.tool_name in META_TOOLS else always_entry(record.tool_name, record.call_input)
+    return always_entry(record.tool_name, record.call_input) if is_rememberable(record.tool_name) else None

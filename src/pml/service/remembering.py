@@ -169,6 +169,17 @@ async def remove_rule(
         return await asyncio.to_thread(files.remove_rule, which, effect, entry, before_replace=keep)
 
 
+async def write_switch(
+    desk: Desk, workspace: str, effect: Effect | None, entry: Json, *, enabled: bool, which: FileKind
+) -> int:
+    """Disable or enable rules that are `entry`, or have that id. Raises: Invalid, Changed, Unavailable."""
+    files = desk.configs.of(workspace)
+    async with _kept_trust(desk, workspace, which) as keep:
+        return await asyncio.to_thread(
+            files.switch_rule, which, effect, entry, enabled=enabled, before_replace=keep
+        )
+
+
 async def init_workspace(desk: Desk, workspace: str) -> bool:
     """Create the workspace's file, trusted; False when there is one. Raises: ConfigInvalid, Unavailable."""
     files = desk.configs.of(workspace)

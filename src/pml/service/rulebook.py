@@ -4,17 +4,19 @@ Who may change them is the edge's question; what an entry means is that of `core
 """
 
 import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pml.core.approvals import Approval, Decider, Subject
-from pml.core.audit import rule_added, rule_removed
+from pml.core.audit import rule_added, rule_removed, rule_switched
 from pml.core.config import FileKind
 from pml.core.errors import NotFound
-from pml.core.rules import Call, Effect, VerdictKind, names_tool, parse_entry
+from pml.core.rules import Call, Effect, Rule, VerdictKind, names_tool, parse_entry
 from pml.core.values import Json
 from pml.service.approvals import all_pending, refuse_denied_waiting
 from pml.service.desk import Desk
 from pml.service.policy import judge_in_session
-from pml.service.remembering import remove_rule, write_rule
+from pml.service.remembering import remove_rule, write_rule, write_switch
 from pml.service.sessions import session_of
 
 
@@ -54,6 +56,40 @@ async def drop_rule(
     return count
 
 
+@dataclass(frozen=True, kw_only=True)
+class Switched:
+    """How many rules were disabled or enabled, and what waited and is denied by that."""
+
+    count: int
+    denied: Sequence[Approval]
+
+
+async def switch_rule(
+    desk: Desk,
+    workspace: str,
+    effect: Effect | None,
+    entry: Json,
+    *,
+    enabled: bool,
+    which: FileKind,
+    by: Decider,
+) -> Switched:
+    """Disable or enable the rules that are `entry`, or have that id. Raises: Invalid, Unavailable.
+
+    One that is enabled does what one that is added does; one that is disabled, what one that is removed.
+    """
+    before = [rule.entry for rule in _rules(desk, workspace, which)]
+    count = await write_switch(desk, workspace, effect, entry, enabled=enabled, which=which)
+    if not count:
+        return Switched(count=0, denied=())
+    file, word = _path(desk, workspace, which), "enabled" if enabled else "disabled"
+    await desk.store.audit.record(rule_switched(file, effect, entry, word, at=desk.clock.now(), by=by))
+    for rule in _rules(desk, workspace, which):
+        if enabled and rule.effect is Effect.ASK and rule.entry not in before:
+            await _end_grants(desk, workspace, rule.entry, which=which, by=by)
+    return Switched(count=count, denied=await refuse_denied_everywhere(desk) if enabled else ())
+
+
 async def covered_by_rules(desk: Desk) -> list[Approval]:
     """Return the waiting calls that rules allow by now: what is shown before it is released."""
     covered: list[Approval] = []
@@ -83,3 +119,9 @@ async def refuse_denied_everywhere(desk: Desk) -> tuple[Approval, ...]:
 def _path(desk: Desk, workspace: str, which: FileKind) -> str:
     loaded = desk.configs.of(workspace).read()
     return loaded.user.path if which is FileKind.USER else loaded.workspace.path
+
+
+def _rules(desk: Desk, workspace: str, which: FileKind) -> Sequence[Rule]:
+    loaded = desk.configs.of(workspace).read()
+    config = (loaded.user if which is FileKind.USER else loaded.workspace).config
+    return () if config is None else config.rules

@@ -5,12 +5,13 @@ A token speaks for a person, or for a session, and ends with it. How it travels 
 
 import re
 import secrets
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from pml.core.approvals import Decider, SessionId
 from pml.core.errors import Conflict, Invalid, NotFound
 from pml.core.identity import (
+    AGENT_ROLES,
     SECRET_BYTES,
     Identity,
     Token,
@@ -50,19 +51,16 @@ async def create_token(
     Raises: Invalid; NotFound or Conflict if the session is not there, has ended, or has another role.
     """
     await _check(desk, role, name, session_id, ttl_s)
-    now = desk.clock.now()
-    secret = secrets.token_urlsafe(SECRET_BYTES)
-    token = Token(
-        id=token_id or new_token_id(),
+    token, text = new_token(
         role=role,
         name=name,
-        hash=secret_hash(secret),
         session_id=session_id,
-        created_at=now,
-        expires_at=None if ttl_s is None else now + timedelta(seconds=ttl_s),
+        ttl_s=ttl_s,
+        token_id=token_id or new_token_id(),
+        at=desk.clock.now(),
     )
     await desk.store.tokens.add(token, by=by)
-    return token, token_text(token.id, secret)
+    return token, text
 
 
 async def create_agent_token(
@@ -107,10 +105,15 @@ async def create_agent_token(
     )
 
 
+def read_bearer(header: str | None) -> tuple[TokenId, str] | None:
+    """Return the id and the secret that an `Authorization` header bears, None for every other."""
+    found = _BEARER.fullmatch(header or "")
+    return None if found is None else read_token(found[1])
+
+
 async def identify_bearer(desk: Desk, header: str | None) -> Identity | None:
     """Return whose token an `Authorization` header bears; None for every other, whatever is wrong with it."""
-    found = _BEARER.fullmatch(header or "")
-    read = None if found is None else read_token(found[1])
+    read = read_bearer(header)
     if read is None:
         return None
     token_id, secret = read
@@ -152,6 +155,29 @@ def new_token_id() -> TokenId:
     return TokenId(secrets.token_hex(_ID_BYTES))
 
 
+def new_token(
+    *,
+    role: TokenRole,
+    name: str,
+    session_id: SessionId | None,
+    ttl_s: int | None,
+    token_id: TokenId,
+    at: datetime,
+) -> tuple[Token, str]:
+    """Return a token that is not stored yet, and its text."""
+    secret = secrets.token_urlsafe(SECRET_BYTES)
+    token = Token(
+        id=token_id,
+        role=role,
+        name=name,
+        hash=secret_hash(secret),
+        session_id=session_id,
+        created_at=at,
+        expires_at=None if ttl_s is None else at + timedelta(seconds=ttl_s),
+    )
+    return token, token_text(token.id, secret)
+
+
 def token_principal(token_id: TokenId) -> str:
     """Return who asks over HTTP: the token."""
     return f"{_PRINCIPAL}{token_id}"
@@ -165,7 +191,7 @@ async def _check(
     desk: Desk, role: TokenRole, name: str, session_id: SessionId | None, ttl_s: int | None
 ) -> None:
     _check_lasting(name, ttl_s)
-    if role is TokenRole.PERSON:
+    if role not in AGENT_ROLES:
         if session_id is not None:
             raise Invalid("a person's token speaks for no session")
         return

@@ -16,10 +16,10 @@ from typing import Final, TypeAlias
 
 from pml.core.config import ConfigFile, FileKind, parse_config
 from pml.core.errors import Changed, Forbidden, Invalid, Unavailable
-from pml.core.jsonedit import append_item, remove_item
+from pml.core.jsonedit import append_item, remove_item, remove_member, replace_item, set_member
 from pml.core.jsontext import parse
 from pml.core.ports import Loaded
-from pml.core.rules import Effect, parse_entry
+from pml.core.rules import DEFAULT_ASK, Effect, parse_entry
 from pml.core.values import Json, canonical, check
 from pml.host.locks import LOCK_TIMEOUT_S, locked
 from pml.host.replacing import replace_file
@@ -173,6 +173,38 @@ class WorkspaceFiles:
             self.edit(which, change, before_replace=before_replace)
         return removed
 
+    def switch_rule(
+        self,
+        which: FileKind,
+        effect: Effect | None,
+        entry: Json,
+        *,
+        enabled: bool,
+        before_replace: BeforeReplace | None = None,
+    ) -> int:
+        """Disable or enable the rules that are `entry`, or have that id; return how many. Raises: as `edit`.
+
+        The default ask `"*"` is left alone: it is no rule, and as an object it would be another one.
+        """
+        check(entry, what="the rule")
+        path = self.path_of(which)
+        switched = 0
+
+        def change(text: str) -> str:
+            nonlocal switched
+            for each in Effect if effect is None else (effect,):
+                for index, found in enumerate([found for _, found in _entries(text, each, str(path))]):
+                    is_meant = _is_same(_bare(found), _bare(entry)) or _has_id(found, entry)
+                    is_default = each is Effect.ASK and found == DEFAULT_ASK
+                    if is_meant and not is_default and _is_enabled(found) is not enabled:
+                        text = _switched(text, each, index, found, enabled=enabled, path=str(path))
+                        switched += 1
+            return text
+
+        if os.path.lexists(path):
+            self.edit(which, change, before_replace=before_replace)
+        return switched
+
     def _parse(self, which: FileKind, text: str) -> ConfigFile:
         return parse_config(
             text,
@@ -228,3 +260,28 @@ def _is_same(one: Json, other: Json) -> bool:
 
 def _has_id(entry: Json, wanted: Json) -> bool:
     return isinstance(entry, dict) and isinstance(wanted, str) and entry.get("id") == wanted
+
+
+def _is_enabled(entry: Json) -> bool:
+    return not isinstance(entry, dict) or entry.get("enabled") is not False
+
+
+def _bare(entry: Json) -> Json:
+    """Return the entry without its switch, as it would be written then."""
+    if not isinstance(entry, dict):
+        return entry
+    rest = {key: value for key, value in entry.items() if key != "enabled"}
+    return rest["tool"] if rest.keys() == {"tool"} else rest
+
+
+def _switched(text: str, effect: Effect, index: int, entry: Json, *, enabled: bool, path: str) -> str:
+    """Return `text` with the rule switched; the rest of the rule stays as it is spelled."""
+    pointer = ("permissions", effect)
+    if not isinstance(entry, dict):
+        return replace_item(text, pointer, index, {"tool": entry, "enabled": False}, path=path)
+    if not enabled:
+        return set_member(text, pointer, index, "enabled", False, path=path)
+    is_default = effect is Effect.ASK and _bare(entry) == DEFAULT_ASK  # as a string it would ask no more
+    if isinstance(_bare(entry), str) and not is_default:
+        return replace_item(text, pointer, index, _bare(entry), path=path)
+    return remove_member(text, pointer, index, "enabled", path=path)

@@ -63,10 +63,12 @@ class WatchedFile:
         path = str(self._path)
         if content is None:
             return FileState(path=path)
+        text = None
         try:
-            return FileState(path=path, digest=digest, config=self._parse(decode(content, path=self._path)))
+            text = decode(content, path=self._path)
+            return FileState(path=path, digest=digest, text=text, config=self._parse(text))
         except ConfigInvalid as exc:
-            return FileState(path=path, digest=digest, error=exc)
+            return FileState(path=path, digest=digest, text=text, error=exc)
 
 
 def read_bytes(path: Path) -> tuple[bytes, os.stat_result] | None:

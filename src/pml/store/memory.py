@@ -28,7 +28,7 @@ from pml.core.approvals import (
 )
 from pml.core.errors import AlreadyClaimed, NotFound, TooManyPending
 from pml.core.manifests import Manifest
-from pml.core.ports import ApprovalQuery, Grant, Held, Intent, Pin, Trust, Workflow
+from pml.core.ports import ApprovalQuery, Grant, Held, Intent, Pin, Session, Trust, Workflow
 from pml.store.memory_audit import MemoryAudit, MemoryChanges, own, refuse_second
 from pml.store.memory_journals import MemoryJournals
 from pml.store.memory_supervising import (
@@ -38,6 +38,7 @@ from pml.store.memory_supervising import (
     MemorySessions,
     MemoryTokens,
 )
+from pml.store.searching import is_found
 from pml.store.serving import MANIFESTS_KEPT, manifest_of, manifest_text, pinning
 
 T = TypeVar("T")
@@ -72,6 +73,7 @@ class MemoryStore:
 
 class MemoryApprovals:
     def __init__(self, store: MemoryStore) -> None:
+        self._store = store
         self._log = store.audit
         self._workflows = store.workflows
         self._grants = store.grants
@@ -125,15 +127,19 @@ class MemoryApprovals:
         return [_own_approval(self._rows[approval_id]) for approval_id in found[:limit]]
 
     async def page(self, query: ApprovalQuery) -> list[Approval]:
+        sessions = {each: await self._store.sessions.get(each) for each in self.sessions()}
+        rows = reversed(self._by_age()) if query.newest else self._by_age()
         found = (
             row
-            for row in self._by_age()
+            for row in rows
             if (query.states is None or row.status in query.states)
             and (query.session_id is None or row.session_id == query.session_id)
             and (query.sessions is None or row.session_id in query.sessions)
             and (query.digest is None or row.digest == query.digest)
             and (query.run_id is None or row.run_id == query.run_id)
-            and (query.after is None or (row.created_at, row.id) > query.after)
+            and (query.workspace is None or _works_in(query.workspace, sessions[row.session_id]))
+            and (query.search is None or is_found(query.search, row, sessions[row.session_id]))
+            and (query.after is None or _is_beyond(row, query.after, newest=query.newest))
         )
         return [_own_approval(row) for row in _first(found, query.limit)]
 
@@ -307,6 +313,15 @@ class MemoryPins:
 
 def _question(record: Approval) -> tuple[str, ...]:
     return record.session_id, record.tool_use_id, record.subject, record.digest, record.run_id or ""
+
+
+def _works_in(workspace: str, session: Session | None) -> bool:
+    return session is not None and session.workspace == workspace
+
+
+def _is_beyond(row: Approval, last: tuple[datetime, ApprovalId], *, newest: bool) -> bool:
+    here = (row.created_at, row.id)
+    return here < last if newest else here > last
 
 
 def _first(rows: Iterable[T], limit: int) -> list[T]:

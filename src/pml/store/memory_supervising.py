@@ -13,7 +13,7 @@ from pml.core.identity import Token, TokenId
 from pml.core.ports import Grant, Process, Session
 from pml.core.supervising import Receipt
 from pml.store.memory_audit import MemoryAudit, refuse_second
-from pml.store.supervising import check_message, check_run, check_token, moved
+from pml.store.supervising import check_message, check_run, check_session, check_token, moved
 
 
 class MemoryGrants:
@@ -91,6 +91,14 @@ class MemoryTokens:
         if row.revoked_at is None:
             self._log.append(audit.token_revoked(token_id, at=at, by=by, session_id=row.session_id))
             self._rows[token_id] = msgspec.structs.replace(row, revoked_at=at)
+
+    async def exchange(self, token_id: TokenId, new: Token, *, by: Decider) -> bool:
+        row = self._rows.get(token_id)
+        if row is None or not row.is_live(new.created_at):
+            return False
+        await self.add(new, by=by)
+        await self.revoke(token_id, at=new.created_at, by=by)
+        return True
 
     async def revoke_of(self, session_id: SessionId, *, at: datetime) -> None:
         for token_id in sorted(row.id for row in self._rows.values() if row.session_id == session_id):
@@ -200,6 +208,7 @@ class MemorySessions:
         self._rows: dict[SessionId, Session] = {}
 
     async def start(self, session: Session) -> Session:
+        check_session(session)
         row = self._rows.get(session.id)
         if row is not None and row.joined_by(session) is row:
             return row

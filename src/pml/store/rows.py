@@ -79,6 +79,7 @@ def approval_values(record: Approval) -> tuple[Value, ...]:
         record.status,
         *_decision_values(record),
         record.version,
+        record.cwd,
     )
 
 
@@ -134,6 +135,7 @@ def approval_of(row: Row) -> Approval:
         resolved_at=maybe_at(row[23]),
         ended_at=maybe_at(row[24]),
         version=row[25],
+        cwd=row[26],
     )
 
 

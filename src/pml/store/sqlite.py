@@ -49,6 +49,7 @@ from pml.store.rows import (
     workflow_of,
     workflow_values,
 )
+from pml.store.searching import SEARCH, search_values
 from pml.store.serving import MANIFESTS_KEPT, manifest_of, manifest_text, pinning
 from pml.store.sqlite_audit import SqliteAudit
 from pml.store.sqlite_journals import SqliteJournals
@@ -141,7 +142,8 @@ class _Approvals(Part):
 
     async def page(self, query: ApprovalQuery) -> list[Approval]:
         where, values = _approval_filter(query)
-        statement = f"SELECT * FROM approvals WHERE {where} ORDER BY created_at, id LIMIT ?"
+        order = "created_at DESC, id DESC" if query.newest else "created_at, id"
+        statement = f"SELECT * FROM approvals WHERE {where} ORDER BY {order} LIMIT ?"
         return approvals_of(self._read.statement(statement, (*values, query.limit)))
 
     async def due(self, *, now: datetime, limit: int) -> list[Approval]:
@@ -196,8 +198,14 @@ def _approval_filter(query: ApprovalQuery) -> tuple[str, list[Value]]:
     if query.run_id is not None:
         where.append("run_id = ?")
         values.append(query.run_id)
+    if query.workspace is not None:
+        where.append("session_id IN (SELECT id FROM sessions WHERE workspace = ?)")
+        values.append(query.workspace)
+    if query.search is not None:
+        where.append(SEARCH)
+        values.extend(search_values(query.search))
     if query.after is not None:
-        where.append("(created_at, id) > (?, ?)")
+        where.append(f"(created_at, id) {'<' if query.newest else '>'} (?, ?)")
         values.extend((micros(query.after[0]), query.after[1]))
     return " AND ".join(where), values
 

@@ -25,12 +25,14 @@ from pml.store.rows_supervising import (
     token_of,
     token_values,
 )
-from pml.store.supervising import check_message, check_run, check_token, moved
+from pml.store.supervising import check_message, check_run, check_session, check_token, moved
 from pml.store.writer import Transaction
 
 
 class SqliteSessions(Part):
     async def start(self, session: Session) -> Session:
+        check_session(session)
+
         def operation(tx: Transaction) -> Session:
             rows = tx.run("session", (session.id,))
             if rows and (known := session_of(rows[0])).joined_by(session) is known:
@@ -92,20 +94,7 @@ class SqliteTokens(Part):
     async def add(self, token: Token, *, by: Decider | None) -> None:
         check_token(token)
 
-        def operation(tx: Transaction) -> None:
-            tx.run("insert_token", token_values(token))
-            tx.record(
-                entries.token_created(
-                    token.id,
-                    token.role,
-                    token.name,
-                    at=token.created_at,
-                    by=by,
-                    session_id=token.session_id,
-                )
-            )
-
-        await self._writer.write(operation)
+        await self._writer.write(lambda tx: _add_token(tx, token, by=by))
 
     async def get(self, token_id: TokenId) -> Token | None:
         rows = self._read.run("token", (token_id,))
@@ -122,10 +111,32 @@ class SqliteTokens(Part):
 
         await self._writer.write(operation, durable=True)
 
+    async def exchange(self, token_id: TokenId, new: Token, *, by: Decider) -> bool:
+        check_token(new)
+
+        def operation(tx: Transaction) -> bool:
+            rows = tx.run("token", (token_id,))
+            if not rows or not token_of(rows[0]).is_live(new.created_at):
+                return False
+            _add_token(tx, new, by=by)
+            _revoke(tx, "revoke_token", token_id, at=new.created_at, by=by)
+            return True
+
+        return await self._writer.write(operation, durable=True)
+
     async def revoke_of(self, session_id: SessionId, *, at: datetime) -> None:
         await self._writer.write(
             lambda tx: _revoke(tx, "revoke_tokens_of_session", session_id, at=at, by=None), durable=True
         )
+
+
+def _add_token(tx: Transaction, token: Token, *, by: Decider | None) -> None:
+    tx.run("insert_token", token_values(token))
+    tx.record(
+        entries.token_created(
+            token.id, token.role, token.name, at=token.created_at, by=by, session_id=token.session_id
+        )
+    )
 
 
 def _revoke(tx: Transaction, query: str, which: str, *, at: datetime, by: Decider | None) -> None:

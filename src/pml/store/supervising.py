@@ -9,16 +9,25 @@ import msgspec
 
 from pml.core.agents import ENDED_RUN, Message, Run, RunState
 from pml.core.errors import Invalid
-from pml.core.identity import Token, TokenRole
+from pml.core.identity import AGENT_ROLES, Token, TokenRole
+from pml.core.ports import Session
 from pml.core.values import check
 
 
 def check_token(token: Token) -> None:
-    """Raise Invalid for a token that nobody could prove to hold, or a person's that speaks for a session."""
+    """Raise Invalid for a token that nobody could prove to hold, or that has what its role has not."""
     if not token.hash:
         raise Invalid(f"token `{token.id}` has no hash")
-    if token.role is TokenRole.PERSON and token.session_id is not None:
+    if token.role not in AGENT_ROLES and token.session_id is not None:
         raise Invalid(f"token `{token.id}` is a person's and cannot speak for session `{token.session_id}`")
+    if token.role is TokenRole.LOGIN and token.expires_at is None:
+        raise Invalid(f"token `{token.id}` is for a login and must have an end")
+
+
+def check_session(session: Session) -> None:
+    """Raise Invalid for a session with a role that only a link has."""
+    if session.role is TokenRole.LOGIN:
+        raise Invalid(f"session `{session.id}` cannot have the role {session.role}")
 
 
 def check_run(run: Run) -> None:

@@ -1,8 +1,8 @@
 -- name: insert_approval
 INSERT INTO approvals (id, session_id, subject, tool_name, tool_input, tool_use_id, digest, definition, artefact,
   rule, deciders, ttl_s, created_at, expires_at, owner, run_id, status, decided_by, scope, response_message,
-  updated_input, reason, abandoned_at, resolved_at, ended_at, version)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+  updated_input, reason, abandoned_at, resolved_at, ended_at, version, cwd)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: update_approval
 UPDATE approvals SET expires_at = ?, owner = ?, status = ?, decided_by = ?, scope = ?, response_message = ?,

@@ -1,0 +1,81 @@
+"""`pml inbox`: what waits and answering it, on this terminal or, by a link, in the browser."""
+
+import argparse
+from typing import TYPE_CHECKING, Final
+
+from pml.cli.exits import Exit
+from pml.cli.opening import opened
+from pml.cli.output import complain, print_json, say
+from pml.cli.verbs import add_common
+from pml.core.errors import Unavailable
+
+if TYPE_CHECKING:
+    from pml.hub.presence import Presence
+
+EXAMPLES: Final = """A link opens once, within an hour, and logs the browser that opens it in for 30 days.
+`pml token list` shows who is logged in, `pml token revoke` ends it.
+
+examples:
+  pml inbox                    on this terminal
+  pml inbox --open             in the browser
+  pml inbox --link             print a link for a browser, here or on the machine you came from by SSH
+  pml inbox --link --json | jq -r .login_url"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--link", action="store_true", help="print a link that logs a browser in, once")
+    where.add_argument("--open", action="store_true", help="open the inbox in the browser, logged in")
+    add_common(parser)
+
+
+async def run(args: argparse.Namespace) -> int:
+    if args.link or args.open:
+        return await _link(args)
+    return await _screen(args)
+
+
+async def _screen(args: argparse.Namespace) -> int:
+    raise Unavailable("the terminal's inbox cannot be shown yet", hint="`pml inbox --link` prints a link")
+
+
+async def _link(args: argparse.Namespace) -> int:
+    """Raises: MayNotDecide beneath an agent, Unavailable if no hub runs."""
+    from pml.app import person, user_name
+    from pml.service.logins import login_link, make_login
+    from pml.service.sessions import guard_person
+
+    async with opened(args) as desk:
+        await guard_person(desk)
+        hub = _running(args)
+        link = login_link(hub.page or hub.url, await make_login(desk, name=user_name(), by=person()))
+    if args.json:
+        print_json({"login_url": link})
+    elif args.link or not _opens(link):
+        say(link)
+        complain("  it opens once, within an hour")
+    else:
+        say(f"opened {hub.page or hub.url} in the browser")
+    return Exit.OK
+
+
+def _running(args: argparse.Namespace) -> "Presence":
+    """Raises: Unavailable."""
+    from pml.app import find_place
+    from pml.hub.presence import running_hub
+
+    hub = running_hub(find_place(args.workspace).home)
+    if hub is None:
+        raise Unavailable("no hub runs, and the browser's inbox is its", hint="start one with `pml serve`")
+    return hub
+
+
+def _opens(link: str) -> bool:
+    """Open the browser; False where there is none, as over SSH."""
+    import webbrowser
+
+    try:
+        return webbrowser.open(link)
+    except webbrowser.Error:
+        return False

@@ -1,0 +1,209 @@
+"""The readable parts of a card: a diff, a command, code, facts, and always the whole input.
+
+What is shown depends on the shape of the arguments as much as on the tool's name, since every server has
+names of its own. Nothing is cut here but what is too long to be drawn, and that stands in the arguments too.
+"""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pml.core.approvals import Approval, State, Subject
+from pml.core.arguments import is_list, names_code, names_location
+from pml.core.card_files import Change, Read, change_of, diff_of, place_of
+from pml.core.cards import (
+    Arguments,
+    Block,
+    Code,
+    Command,
+    Diff,
+    DiffLine,
+    Fact,
+    Facts,
+    Line,
+    Mark,
+)
+from pml.core.dependency import NOT_CONTAINED
+from pml.core.diffs import MAX_LINES, split_lines
+from pml.core.memory import EXECUTE
+from pml.core.names import ToolName, parse_tool
+from pml.core.telling import asked_facts, caller_facts
+from pml.core.text import pieces, visible, visible_json
+from pml.core.values import Json, JsonObject
+
+_COMMANDS: Final = frozenset(
+    {"command", "cmd", "commandline", "command_line", "cmdline", "argv", "shell_command"}
+)
+_FOLDERS: Final = ("cwd", "workdir", "working_directory", "workingDirectory", "directory")
+_LANGUAGES: Final[Mapping[str, str]] = {
+    "sql": "sql",
+    "python": "python",
+    "javascript": "javascript",
+    "js": "javascript",
+    "typescript": "typescript",
+    "bash": "bash",
+    "graphql": "graphql",
+    "patch": "diff",
+    "diff": "diff",
+}
+_MARKS: Final = {" ": Mark.SAME, "-": Mark.REMOVED, "+": Mark.ADDED}
+_SHORT_TEXT: Final = 100  # what has one line of this length is as readable among the arguments
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A question with what is known around it.
+
+    Relative paths begin at `cwd`. `definition` is the tool as its server describes it. `code` makes the call.
+    Without `read`, files are not looked at.
+    """
+
+    record: Approval
+    cwd: str
+    definition: JsonObject | None = None
+    code: str | None = None
+    language: str | None = None
+    read: Read | None = None
+
+    @property
+    def tool(self) -> ToolName:
+        return parse_tool(self.record.tool_name)
+
+    @property
+    def change(self) -> Change | None:
+        """What the call would do to a file."""
+        is_call = self.record.subject is Subject.TOOL_CALL
+        return change_of(self.tool, self.record.run_input) if is_call else None
+
+
+def blocks_of(asked: Asked) -> tuple[Block, ...]:
+    """Return all that is to be read of the question before it is decided."""
+    record = asked.record
+    match record.subject:
+        case Subject.TOOL_CALL:
+            return _call_blocks(asked)
+        case Subject.TOOL_CHANGED:
+            return (_definition_diff(record),)
+        case _:
+            return (facts_of(record),)
+
+
+def facts_of(record: Approval) -> Facts:
+    """Return what installing, trusting or accepting something means."""
+    rows = (
+        Fact(name=name, value=value, alarming=_is_alarming(record, name, value))
+        for name, value in asked_facts(record)
+    )
+    return Facts(rows=tuple(rows))
+
+
+def _is_alarming(record: Approval, name: str, value: str) -> bool:
+    match record.subject, name:
+        case Subject.DEPENDENCY_INSTALL, "moved" | "weaker":
+            return True
+        case Subject.DEPENDENCY_INSTALL, "proof":
+            return value.startswith("UNVERIFIED")
+        case Subject.DEPENDENCY_INSTALL, "runs":
+            return value.startswith(NOT_CONTAINED)
+        case Subject.DEPENDENCY_INSTALL, "released":
+            return ": NEW" in value
+        case Subject.INTEGRITY_CHANGED, "changed":
+            return True
+        case Subject.WORKSPACE_TRUST, "starts":
+            return value != "nothing"
+        case _:
+            return False
+
+
+def _call_blocks(asked: Asked) -> tuple[Block, ...]:
+    record = asked.record
+    found: list[Block] = []
+    if rows := caller_facts(record):
+        found.append(Facts(rows=tuple(Fact(name=name, value=value) for name, value in rows)))
+    change = asked.change
+    if change is not None:
+        read = asked.read if record.status is State.PENDING else None
+        found.append(diff_of(change, cwd=asked.cwd, read=read))
+    else:
+        found += _texts(asked)
+    found.append(_arguments("arguments", record.tool_input))
+    if record.updated_input is not None:
+        found.append(_arguments("arguments as they were edited", record.updated_input))
+    if asked.code is not None:
+        found.append(_code("the code that makes this call", asked.code, asked.language))
+    return tuple(found)
+
+
+def _texts(asked: Asked) -> list[Block]:
+    """Return the commands among the arguments, then code and other long texts."""
+    arguments = asked.record.run_input
+    commands: list[Block] = []
+    others: list[Block] = []
+    for name, value in arguments.items():
+        line = _command_line(name, value, arguments)
+        if line is not None:
+            commands.append(_command(asked, line))
+        elif isinstance(value, str) and _is_long(name, value):
+            others.append(_code(visible(name), value, _language(asked, name)))
+    return commands + others
+
+
+def _command_line(name: str, value: Json, arguments: JsonObject) -> str | None:
+    """Return the command that the argument holds; words of a list are quoted as a shell would need it."""
+    if name.lower() not in _COMMANDS:
+        return None
+    if isinstance(value, str):
+        rest = arguments.get("args")
+        return value if not is_list(rest) else " ".join([value, *(shlex.quote(str(word)) for word in rest)])
+    return shlex.join(map(str, value)) if is_list(value) else None
+
+
+def _command(asked: Asked, line: str) -> Command:
+    arguments, tool = asked.record.run_input, asked.tool
+    given = next((value for name in _FOLDERS if isinstance(value := arguments.get(name), str)), None)
+    if given is not None:
+        cwd = visible(place_of(given, asked.cwd))
+    else:
+        cwd = visible(asked.cwd) if tool.namespace is None else f"wherever {tool.namespace} runs it"
+    says = arguments.get("description")
+    lines, more = _lines(line)
+    return Command(lines=lines, cwd=cwd, says=visible(says) if isinstance(says, str) else None, more=more)
+
+
+def _is_long(name: str, value: str) -> bool:
+    is_code = names_code(name) and not names_location(name)
+    return "\n" in value.rstrip("\n") or (is_code and len(value) > _SHORT_TEXT)
+
+
+def _language(asked: Asked, name: str) -> str | None:
+    told = asked.record.run_input.get("language")
+    if isinstance(told, str) and names_code(name):
+        return visible(told.lower()[:20])
+    if asked.record.tool_name == EXECUTE and name == "code":
+        return "typescript"
+    return _LANGUAGES.get(name.lower())
+
+
+def _code(title: str, text: str, language: str | None) -> Code:
+    lines, more = _lines(text)
+    return Code(title=title, language=language, lines=lines, more=more)
+
+
+def _lines(text: str) -> tuple[tuple[Line, ...], int]:
+    lines = split_lines(text)
+    return tuple(map(pieces, lines[:MAX_LINES])), max(0, len(lines) - MAX_LINES)
+
+
+def _arguments(title: str, value: JsonObject) -> Arguments:
+    return Arguments(title=title, lines=tuple(visible_json(value).split("\n")))
+
+
+def _definition_diff(record: Approval) -> Diff:
+    """Return the lines that `manifests.definition_diff` made."""
+    given = record.tool_input.get("diff")
+    lines = tuple(
+        DiffLine(mark=_MARKS.get(line[:1], Mark.SAME), line=pieces(line[1:]))
+        for line in map(str, given if is_list(given) else ())
+    )
+    return Diff(title=f"{visible(record.tool_name)}, as its server describes it", lines=lines)

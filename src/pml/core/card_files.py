@@ -1,0 +1,223 @@
+"""What a call would make of a file: recognised by the shape of its arguments, shown against what it is now.
+
+Only shapes whose meaning is plain are recognised: an argument that is not known, or a verb such as `append`,
+could change what is written, and then the text is shown as a text. How a file is read is not known here.
+"""
+
+import posixpath
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+
+from pml.core.arguments import is_list
+from pml.core.cards import Diff
+from pml.core.diffs import diff_lines
+from pml.core.errors import Invalid
+from pml.core.names import ToolName
+from pml.core.text import visible
+from pml.core.values import Json, JsonObject, loads
+
+_PATHS: Final = ("file_path", "path", "filePath", "notebook_path")
+_CONTENTS: Final = ("content", "contents", "file_text")
+_OLD: Final = ("old_string", "old_str", "oldText", "oldString")
+_NEW: Final = ("new_string", "new_str", "newText", "newString")
+_ALL: Final = ("replace_all", "replaceAll")
+_HARMLESS: Final = ("command", "dryRun", "encoding", "instruction")  # tell how, not what
+_EDITOR_COMMANDS: Final = frozenset({None, "create", "str_replace"})  # any other may be one for a shell
+_WRITES: Final = re.compile(r"write|create|save", re.IGNORECASE)
+_ADDS: Final = re.compile(r"append|insert|prepend", re.IGNORECASE)
+
+
+class Present(msgspec.Struct, frozen=True, kw_only=True):
+    """A file as it is: its real path and text, or why there is no text. `is_missing`: there is no file."""
+
+    path: str
+    text: str | None = None
+    problem: str | None = None
+    is_missing: bool = False
+
+
+Read: TypeAlias = Callable[[str], Present]
+
+
+class Edit(msgspec.Struct, frozen=True, kw_only=True):
+    old: str
+    new: str
+    is_all: bool = False
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """A file's new content, or its edits; `cell` is the id of the cell that a notebook's edit names."""
+
+    path: str
+    content: str | None = None
+    edits: tuple[Edit, ...] = ()
+    cell: str | None = None
+    is_notebook: bool = False
+    is_own: bool = True  # of the client, which works on this machine's files
+    is_dry: bool = False
+
+
+def change_of(tool: ToolName, arguments: JsonObject) -> Change | None:
+    """Return what the call would do to a file, None if that is not plain."""
+    path = _text(arguments, _PATHS)
+    if path is None:
+        return None
+    if tool.namespace is None and tool.action == "NotebookEdit":
+        return _notebook(path, arguments)
+    known = {*_PATHS, *_CONTENTS, *_OLD, *_NEW, *_ALL, *_HARMLESS, "edits"}
+    if not known.issuperset(arguments) or arguments.get("command") not in _EDITOR_COMMANDS:
+        return None
+    is_own, is_dry = tool.namespace is None, arguments.get("dryRun") is True
+    given = arguments.get("edits")
+    edits = tuple(map(_edit, given if is_list(given) else (arguments,)))
+    if edits and None not in edits:
+        kept = tuple(edit for edit in edits if edit is not None)
+        return Change(path=path, edits=kept, is_own=is_own, is_dry=is_dry)
+    content = _text(arguments, _CONTENTS)
+    verb = f"{tool.action} {arguments.get('command', '')}"
+    if content is None or not _WRITES.search(verb) or _ADDS.search(verb):
+        return None
+    return Change(path=path, content=content, is_own=is_own)
+
+
+def place_of(path: str, cwd: str) -> str:
+    """Return where the path leads from `cwd`, by its text alone."""
+    return posixpath.join(cwd, path)
+
+
+def shown_path(path: str, cwd: str) -> str:
+    """Return the path as a person knows it: from `cwd` where it lies within, visible."""
+    inside = f"{cwd.rstrip('/')}/"
+    if path.startswith(inside) and ".." not in path and len(path) > len(inside):
+        return visible(path[len(inside) :])
+    return visible(path)
+
+
+def is_new(change: Change, *, cwd: str, read: Read | None) -> bool:
+    """Tell whether the file is not there yet."""
+    is_known = read is not None and not change.path.startswith("~")
+    return is_known and read(place_of(change.path, cwd)).is_missing
+
+
+def diff_of(change: Change, *, cwd: str, read: Read | None) -> Diff:
+    """Return the change against the file as it is; without `read`, only what was asked for."""
+    title = shown_path(change.path, cwd)
+    if read is None:
+        return _apart(title, change, ["as it was asked for; the file is not looked at any more"])
+    if change.path.startswith("~"):
+        return _apart(title, change, ["which file this is, the tool decides"])
+    place = place_of(change.path, cwd)
+    present = read(place)
+    notes: list[str] = []
+    if present.path != posixpath.normpath(place):
+        notes.append(f"leads to {visible(present.path)}")
+    if not change.is_own:
+        notes.append("compared with the file on this machine, which the server may not see")
+    if change.is_dry:
+        notes.append("a dry run: it says that it writes nothing")
+    if present.problem is not None:
+        return _apart(title, change, [*notes, f"{present.problem}: what is written is shown without it"])
+    if change.is_notebook:
+        return _cell_diff(title, change, present, notes)
+    if change.content is None:
+        return _edited(title, change, present, notes)
+    if present.is_missing:
+        return _diff(title, "", change.content, [*notes, "new file" if change.content else "new, empty file"])
+    return _diff(title, present.text or "", change.content, notes)
+
+
+def _edited(title: str, change: Change, present: Present, notes: list[str]) -> Diff:
+    was = present.text or ""
+    if present.is_missing and change.edits[0].old == "":
+        notes.append("new file")
+    elif present.is_missing:
+        return _apart(title, change, [*notes, "there is no such file"])
+    if "\r\n" in was and not all(edit.old in was for edit in change.edits):
+        was = was.replace("\r\n", "\n")  # as clients do that know only plain line breaks
+        notes.append("its lines end with CR LF, which is not shown")
+    now = was
+    for number, edit in enumerate(change.edits, 1):
+        which = "" if len(change.edits) == 1 else f"edit {number}: "
+        times = now.count(edit.old) if edit.old else int(now == "")
+        if times == 0:
+            missing = "the text to replace is not in the file"
+            return _apart(title, change, [*notes, f"{which}{missing}; what is asked for is shown apart"])
+        if times > 1:
+            notes.append(f"{which}the text occurs {times:,} times{_which(edit, change)}")
+        now = now.replace(edit.old, edit.new, -1 if edit.is_all else 1) if edit.old else edit.new
+    return _diff(title, was, now, notes)
+
+
+def _which(edit: Edit, change: Change) -> str:
+    if edit.is_all:
+        return " and all are replaced"
+    return ": the edit will fail" if change.is_own else ": which of them is replaced, the server decides"
+
+
+def _diff(title: str, was: str, now: str, notes: Sequence[str], *, numbered: bool = True) -> Diff:
+    lines, more = diff_lines(was, now, numbered=numbered)
+    told = [*notes]
+    if was and now and was.endswith("\n") != now.endswith("\n"):
+        told.append(
+            "it gets a line break at its end" if now.endswith("\n") else "the line break at its end goes"
+        )
+    if was == now:
+        told.append("nothing changes")
+    return Diff(title=title, note="; ".join(told) or None, lines=lines, more=more)
+
+
+def _apart(title: str, change: Change, notes: Sequence[str]) -> Diff:
+    """Return what is asked for by itself, since it cannot be laid against the file."""
+    was = "\n".join(edit.old for edit in change.edits)
+    now = "\n".join(edit.new for edit in change.edits) if change.content is None else change.content
+    return _diff(title, was, now, notes, numbered=change.content is not None)
+
+
+def _edit(given: Json) -> Edit | None:
+    if not isinstance(given, Mapping):
+        return None
+    old, new = _text(given, _OLD), _text(given, _NEW)
+    if old is None or new is None:
+        return None
+    return Edit(old=old, new=new, is_all=any(given.get(name) is True for name in _ALL))
+
+
+def _notebook(path: str, arguments: JsonObject) -> Change | None:
+    source, cell = _text(arguments, ("new_source",)), _text(arguments, ("cell_id",))
+    mode = arguments.get("edit_mode")
+    if mode == "delete":
+        source = ""
+    if source is None:
+        return None
+    return Change(path=path, content=source, cell=None if mode == "insert" else cell, is_notebook=True)
+
+
+def _cell_diff(title: str, change: Change, present: Present, notes: list[str]) -> Diff:
+    title = title if change.cell is None else f"{title}, cell {visible(change.cell)}"
+    if change.cell is None:
+        return _diff(title, "", change.content or "", [*notes, "a new cell"])
+    was = _cell_source(present.text or "", change.cell)
+    if was is None:
+        return _apart(title, change, [*notes, "no such cell is in the notebook"])
+    return _diff(title, was, change.content or "", notes if change.content else [*notes, "the cell goes"])
+
+
+def _cell_source(notebook: str, cell: str) -> str | None:
+    try:
+        read = loads(notebook, what="the notebook")
+    except Invalid:
+        return None
+    cells = read.get("cells") if isinstance(read, Mapping) else None
+    for each in cells if is_list(cells) else ():
+        if isinstance(each, Mapping) and each.get("id") == cell:
+            source = each.get("source")
+            return "".join(map(str, source)) if is_list(source) else str(source or "")
+    return None
+
+
+def _text(given: JsonObject, names: Sequence[str]) -> str | None:
+    found = [value for name in names if isinstance(value := given.get(name), str)]
+    return found[0] if len(found) == 1 else None  # two of a kind: no telling which counts

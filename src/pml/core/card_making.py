@@ -1,0 +1,139 @@
+"""A card put together from a question and what is known around it; whole, or short for a page of many."""
+
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from pml.core.approvals import Approval, MatchedRule, State, Subject, told
+from pml.core.card_blocks import Asked, blocks_of
+from pml.core.card_cutting import shortened
+from pml.core.card_files import Read
+from pml.core.card_words import sentence_of, warnings_of
+from pml.core.cards import Always, Ancestor, Card, Covered, Outcome
+from pml.core.dependency import missing_variables
+from pml.core.memory import always_entry, is_rememberable
+from pml.core.ports import Session
+from pml.core.telling import always_note, entry_text, session_memory, why_asked
+from pml.core.text import count_hidden, visible
+from pml.core.values import Json
+from pml.core.wire import form_title, headline
+
+
+@dataclass(frozen=True, kw_only=True)
+class Around:
+    """A question, who asks, and what an answer would do.
+
+    `always` is the entry that "always" would write to `rules_file`, None where nothing can be remembered.
+    """
+
+    asked: Asked
+    session: Session
+    lineage: tuple[Ancestor, ...]
+    always: Json
+    rules_file: str
+    is_trusted: bool
+    broken: tuple[str, ...] = ()
+    covers: tuple[Covered, ...] = ()
+
+
+def make_card(around: Around, *, read: Read, whole: bool) -> Card:
+    """Return the card; what is still open is looked at with `read`."""
+    record = around.asked.record
+    waits = record.status is State.PENDING
+    asked = replace(around.asked, read=read if waits else None)
+    sentence, quoted = sentence_of(asked)
+    hidden = count_hidden(record.tool_input) + count_hidden(record.updated_input)
+    can_edit = waits and record.subject is Subject.TOOL_CALL
+    full = Card(
+        id=record.id,
+        digest=record.digest,
+        status=record.status,
+        subject=record.subject,
+        tool=visible(record.tool_name),
+        title=_title(record),
+        sentence=sentence,
+        quoted=quoted,
+        warnings=(*(map(_broken, around.broken) if waits else ()), *warnings_of(asked, hidden=hidden)),
+        blocks=blocks_of(asked),
+        why=why_asked(record),
+        rule=None if record.rule is None else _shown_rule(record.rule),
+        session=record.session_id,
+        session_name=visible(around.session.name),
+        lineage=around.lineage,
+        workspace=visible(around.session.workspace),
+        created_at=record.created_at,
+        expires_at=record.expires_at,
+        hidden=hidden,
+        input=record.tool_input if can_edit else None,
+        schema=(asked.definition or {}).get("inputSchema") if can_edit else None,
+        remember=_remember(record),
+        always=_always(around, around.always),
+        always_exactly=_always(around, _exact_entry(around)),
+        covers=around.covers,
+        missing=tuple(missing_variables(record.tool_input))
+        if record.subject is Subject.API_KEY_REQUIRED
+        else (),
+        may_allow=tuple(sorted(record.deciders)),
+        run_id=record.run_id,
+        outcome=_outcome(record),
+    )
+    return full if whole else shortened(full)
+
+
+def _title(record: Approval) -> str:
+    if record.subject is Subject.API_KEY_REQUIRED:
+        return headline(record)
+    return form_title(record).removesuffix("?")
+
+
+def _broken(error: str) -> str:
+    return f"{visible(error)}: until it is mended its denies are unknown"
+
+
+def _shown_rule(rule: MatchedRule) -> MatchedRule:
+    return msgspec.structs.replace(
+        rule, entry=visible(rule.entry), file=None if rule.file is None else visible(rule.file)
+    )
+
+
+def _can_remember(record: Approval) -> bool:
+    """Tell whether memory would be heeded: what names PML itself is asked about every time."""
+    is_reserved = record.rule is not None and record.rule.verdict == "reserved"
+    return record.status is State.PENDING and is_rememberable(record.tool_name) and not is_reserved
+
+
+def _remember(record: Approval) -> str | None:
+    if record.subject is not Subject.TOOL_CALL or not _can_remember(record):
+        return None
+    return session_memory(record.tool_name, record.call_input)
+
+
+def _always(around: Around, entry: Json) -> Always | None:
+    if entry is None or not _can_remember(around.asked.record):
+        return None
+    file = visible(around.rules_file)
+    notes = [always_note(entry), None if around.is_trusted else f"it counts once {file} is trusted"]
+    note = "; ".join(each for each in notes if each is not None)
+    return Always(entry=entry, text=entry_text(entry), file=file, note=note or None)
+
+
+def _exact_entry(around: Around) -> Json:
+    """Return the entry for these arguments only, None where "always" is no wider."""
+    record = around.asked.record
+    if not isinstance(around.always, str):
+        return None
+    return always_entry(record.tool_name, record.call_input, literal=True)
+
+
+def _outcome(record: Approval) -> Outcome | None:
+    if record.resolved_at is None:
+        return None
+    by = record.decided_by
+    return Outcome(
+        text=visible(told(record)),
+        by=None if by is None else msgspec.structs.replace(by, id=visible(by.id)),
+        scope=record.scope,
+        message=None if record.response_message is None else visible(record.response_message),
+        reason=None if record.reason is None else visible(record.reason),
+        at=record.resolved_at,
+    )

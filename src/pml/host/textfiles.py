@@ -1,0 +1,70 @@
+"""The text of a file that somebody else named, for showing it: never waits, never raises, never reads much.
+
+Only regular files are opened: opening a pipe or a device can wait for ever or do something. What lies in a
+forbidden folder is not read, by whatever links the name leads there.
+"""
+
+import os
+import stat
+from typing import Final
+
+from pml.core.card_files import Present
+from pml.core.dependency import bytes_text
+
+MAX_BYTES: Final = 1 << 20
+_FLAGS: Final = (
+    os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+)
+
+
+def read_text(path: str, *, forbidden: str) -> Present:
+    """Return the file at the absolute `path` as it is now, unless it lies in the folder `forbidden`."""
+    try:
+        real, closed = os.path.realpath(path), os.path.realpath(forbidden)
+    except (OSError, ValueError):
+        return Present(path=path, problem="the file cannot be read (its name cannot be used)")
+    if _is_within(real, closed):
+        return Present(path=real, problem="PML's own files are not shown")
+    try:
+        return _read(real)
+    except FileNotFoundError:
+        return Present(path=real, is_missing=True)
+    except (OSError, ValueError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) and exc.strerror else "its name cannot be used"
+        return Present(path=real, problem=f"the file cannot be read ({why.lower()})")
+
+
+def _read(real: str) -> Present:
+    """Raises: OSError, ValueError."""
+    if not stat.S_ISREG(os.lstat(real).st_mode):
+        return Present(path=real, problem="it is not a regular file")
+    descriptor = os.open(real, _FLAGS)
+    try:
+        # another may stand there by now, or a folder above it may have become a link
+        is_same = stat.S_ISREG(os.fstat(descriptor).st_mode) and os.path.realpath(real) == real
+        body = _read_all(descriptor) if is_same else b""
+    finally:
+        os.close(descriptor)
+    if not is_same:
+        return Present(path=real, problem="it is not a regular file")
+    if len(body) > MAX_BYTES:
+        return Present(path=real, problem=f"the file has more than {bytes_text(MAX_BYTES)}")
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return Present(path=real, problem="the file is not text")
+    if "\0" in text:
+        return Present(path=real, problem="the file is not text")
+    return Present(path=real, text=text)
+
+
+def _read_all(descriptor: int) -> bytes:
+    """Return all of the file, or a byte more than is shown of any."""
+    body = bytearray()
+    while len(body) <= MAX_BYTES and (part := os.read(descriptor, MAX_BYTES + 1 - len(body))):
+        body += part
+    return bytes(body)
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")

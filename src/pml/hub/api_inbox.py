@@ -1,0 +1,52 @@
+"""The inbox over HTTP: what waits, as cards. Only for people: a card shows what stands in their files."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from pml.core.approvals import Approval, ApprovalId, instant
+from pml.core.errors import NotFound
+from pml.core.values import Json
+from pml.hub.visits import PERSON, Route, Visit, read_approval_id
+from pml.service.approvals import all_pending, pending
+from pml.service.cards import card, cards
+
+
+async def list_cards(visit: Visit) -> Mapping[str, Json]:
+    """Return one page of what waits, oldest first, as shortened cards; and how many wait in all."""
+    after = visit.query.get("after")
+    last = None if after is None else await _find(visit, read_approval_id(after))
+    limit = visit.limit()
+    found = await pending(visit.desk, after=last, limit=limit)
+    is_all = last is None and len(found) < limit
+    return {
+        "cards": msgspec.to_builtins(await cards(visit.desk, found)),
+        "next": found[-1].id if len(found) == limit else None,
+        "now": instant(visit.desk.clock.now()),
+        "waiting": len(found) if is_all else await _count(visit),
+    }
+
+
+async def show_card(visit: Visit) -> Mapping[str, Json]:
+    """Return the whole card of one question, whatever became of it."""
+    record = await _find(visit, visit.approval_id())
+    shown = await card(visit.desk, record, whole=True)
+    return {"card": msgspec.to_builtins(shown), "now": instant(visit.desk.clock.now())}
+
+
+async def _count(visit: Visit) -> int:
+    return sum([1 async for _ in all_pending(visit.desk)])
+
+
+async def _find(visit: Visit, approval_id: ApprovalId) -> Approval:
+    record = await visit.desk.store.approvals.get(approval_id)
+    if record is None:
+        raise NotFound(f"no approval `{approval_id}`")
+    return record
+
+
+ROUTES: Final = (
+    Route(method="GET", path="/api/inbox", roles=PERSON, serve=list_cards, query=("after", "limit")),
+    Route(method="GET", path="/api/inbox/{id}", roles=PERSON, serve=show_card),
+)

@@ -1,0 +1,96 @@
+"""Trust over HTTP, for a person: what a workspace's file would loosen, and trusting that very content."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from pml.core.config import ConfigFile
+from pml.core.effective import Loosening, loosening
+from pml.core.rules import Effect
+from pml.core.telling import entry_text, launch_lines
+from pml.core.text import visible
+from pml.core.values import Json
+from pml.hub.visits import PERSON, Route, Visit
+from pml.hub.workspaces import named_workspace
+from pml.service.policy import Policy, current_policy
+from pml.service.trusting import answer_trust_questions, trust_workspace, untrust_workspace
+
+MAX_CONTENT_BYTES: Final = 256 * 1024  # more than a person reads
+_PREFIX: Final = "sha256:"
+_NOTHING: Final = Loosening(allows=(), launches=(), settings={})
+
+
+class TrustBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`digest` is that of the content that was shown, with or without its prefix."""
+
+    digest: str
+    workspace: str | None = None
+
+
+class RemoveBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    workspace: str | None = None
+
+
+async def show_trust(visit: Visit) -> Mapping[str, Json]:
+    workspace = await named_workspace(visit, visit.query.get("workspace"))
+    return _shape(await current_policy(visit.desk, workspace))
+
+
+async def trust(visit: Visit) -> Mapping[str, Json]:
+    body = visit.read(TrustBody)
+    workspace = await named_workspace(visit, body.workspace)
+    digest = _PREFIX + body.digest.removeprefix(_PREFIX)
+    policy = await trust_workspace(visit.desk, workspace, digest=digest, by=visit.by)
+    answered = await answer_trust_questions(visit.desk, policy, by=visit.by)
+    return {**_shape(policy), "answered": [record.id for record in answered]}
+
+
+async def remove_trust(visit: Visit) -> Mapping[str, Json]:
+    workspace = await named_workspace(visit, visit.read(RemoveBody).workspace)
+    forgotten = await untrust_workspace(visit.desk, workspace, by=visit.by)
+    return {**_shape(await current_policy(visit.desk, workspace)), "forgotten": forgotten}
+
+
+def _shape(policy: Policy) -> dict[str, Json]:
+    """Return what trusting the file means, or meant: of a trusted file the same is told.
+
+    `starts` are the `launches` in words, one thing a line.
+    """
+    file = policy.loaded.workspace
+    facts: dict[str, Json] = msgspec.to_builtins(_loosening(file.config))
+    is_short = file.text is not None and len(file.text.encode()) <= MAX_CONTENT_BYTES
+    return {
+        "workspace": policy.workspace,
+        "path": file.path,
+        "exists": file.digest is not None or file.error is not None,
+        "digest": file.digest,
+        "trusted": policy.trusted,
+        "needed": policy.untrusted is not None,
+        "broken": None if file.error is None else visible(file.error.message),
+        "content": file.text if is_short else None,
+        **facts,
+        "starts": [*launch_lines(facts["launches"])],
+        "tightens": _tightening(file.config),
+    }
+
+
+def _loosening(config: ConfigFile | None) -> Loosening:
+    return _NOTHING if config is None else loosening(config) or _NOTHING
+
+
+def _tightening(config: ConfigFile | None) -> list[Json]:
+    """Return the rules that count whether the file is trusted or not."""
+    rules = () if config is None else config.rules
+    return [
+        {"effect": rule.effect, "entry": entry_text(rule.entry)}
+        for rule in rules
+        if rule.effect is not Effect.ALLOW
+    ]
+
+
+ROUTES: Final = (
+    Route(method="GET", path="/api/trust", roles=PERSON, serve=show_trust, query=("workspace",)),
+    Route(method="POST", path="/api/trust", roles=PERSON, serve=trust),
+    Route(method="POST", path="/api/trust/remove", roles=PERSON, serve=remove_trust),
+)

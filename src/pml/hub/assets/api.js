@@ -1,0 +1,143 @@
+// @ts-check
+/**
+ * The hub's JSON API with the token of this browser, and the hub's clock. Errors have one shape, `ApiError`. Knows
+ * no page: whoever wants to hear that the token no longer counts says so with `onLogout`.
+ */
+
+const TOKEN = "pml.token";
+const WITHIN_MS = 30_000; // the hub answers at once or not at all: nothing here waits for a person
+
+/** What the hub refused, or that it did not answer (`status` 0). */
+export class ApiError extends Error {
+  /**
+   * @param {number} status
+   * @param {string} code
+   * @param {string} message
+   * @param {string | null} hint
+   */
+  constructor(status, code, message, hint) {
+    super(message);
+    this.status = status;
+    this.code = code;
+    this.hint = hint;
+  }
+}
+
+let offsetMs = 0; // what must be added to the browser's clock to have the hub's
+let isExact = false; // whether it was told by a `now`, not by a header of whole seconds
+/** @type {Set<() => void>} */
+const leaving = new Set();
+
+/** @returns {string | null} */
+export function token() {
+  return localStorage.getItem(TOKEN);
+}
+
+/** @param {string | null} value */
+export function keepToken(value) {
+  if (value === null) localStorage.removeItem(TOKEN);
+  else localStorage.setItem(TOKEN, value);
+}
+
+/**
+ * Call `fn` when the hub no longer takes the token.
+ * @param {() => void} fn
+ */
+export function onLogout(fn) {
+  leaving.add(fn);
+  return () => leaving.delete(fn);
+}
+
+/** Forget the token, and tell those who want to know. */
+export function loggedOut() {
+  keepToken(null);
+  for (const fn of leaving) fn();
+}
+
+/** The time by the hub's clock, in milliseconds. */
+export function hubNow() {
+  return Date.now() + offsetMs;
+}
+
+/**
+ * @param {string} path
+ * @param {Record<string, string | number | boolean | null | undefined>} [params]
+ * @returns {Promise<any>}
+ */
+export function get(path, params = {}) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(params)) {
+    if (value === true) query.set(name, "");
+    else if (value !== null && value !== undefined && value !== false) query.set(name, String(value));
+  }
+  return send("GET", query.size ? `${path}?${query}` : path);
+}
+
+/**
+ * Post JSON. `once` is an Idempotency-Key: sent again with the same body, it gets the same answer.
+ * @param {string} path
+ * @param {unknown} body
+ * @param {{once?: string, bearer?: string}} [how]
+ * @returns {Promise<any>}
+ */
+export function post(path, body, how = {}) {
+  return send("POST", path, { body, ...how });
+}
+
+/**
+ * @param {string} path
+ * @returns {Promise<any>}
+ */
+export function del(path) {
+  return send("DELETE", path);
+}
+
+/**
+ * @param {string} method
+ * @param {string} path
+ * @param {{body?: unknown, once?: string, bearer?: string}} [how]
+ */
+async function send(method, path, { body, once, bearer } = {}) {
+  /** @type {Record<string, string>} */
+  const headers = { authorization: `Bearer ${bearer ?? token() ?? ""}` };
+  if (body !== undefined) headers["content-type"] = "application/json";
+  if (once) headers["idempotency-key"] = once;
+  const sentAt = Date.now();
+  const signal = AbortSignal.timeout(WITHIN_MS);
+  /** @type {Response} */
+  let answer;
+  /** @type {any} */
+  let told;
+  try {
+    const content = body === undefined ? undefined : JSON.stringify(body);
+    answer = await fetch(path, {
+      method,
+      headers,
+      body: content,
+      signal,
+      cache: "no-store",
+      credentials: "omit",
+    });
+    told = await answer.json();
+  } catch {
+    throw new ApiError(0, "unreachable", "the hub does not answer", "is `pml serve` running?");
+  }
+  setClock(told?.now, answer.headers.get("date"), sentAt);
+  if (answer.ok) return told;
+  if (answer.status === 401 && bearer === undefined) loggedOut();
+  const { code = "invalid", message = `the hub answered ${answer.status}`, hint = null } = told?.error ?? {};
+  throw new ApiError(answer.status, code, message, hint);
+}
+
+/**
+ * @param {unknown} now
+ * @param {string | null} date
+ * @param {number} sentAt
+ */
+function setClock(now, date, sentAt) {
+  const middle = (sentAt + Date.now()) / 2;
+  if (typeof now === "string" && !Number.isNaN(Date.parse(now))) {
+    offsetMs = Date.parse(now) - middle;
+    isExact = true;
+  } else if (!isExact && date) offsetMs = Date.parse(date) + 500 - middle;
+}

@@ -1,0 +1,299 @@
+// @ts-check
+/**
+ * One question on the page. It knows what of it has been seen, and what its person is about to answer; it does not
+ * send anything. Its body is built when it comes near, and a card that came shortened is fetched first.
+ */
+
+import { drawBlock } from "./card_blocks.js";
+import {
+  drawAlways,
+  drawClock,
+  drawMissing,
+  drawOrigin,
+  drawRemember,
+  drawWarnings,
+  drawWhy,
+} from "./card_parts.js";
+import { h, replace } from "./dom.js";
+import { buildEditor } from "./editor.js";
+import { drawOver } from "./card_over.js";
+
+/** @typedef {import("./shapes.js").Card} Card */
+/**
+ * @typedef {object} Doing what the buttons of a card do
+ * @property {(view: CardView) => void} allow
+ * @property {(view: CardView) => void} deny
+ * @property {(view: CardView) => void} allowAll
+ * @property {(view: CardView, literal: boolean, release: boolean) => void} always
+ * @property {(view: CardView) => Promise<void>} fetchWhole
+ * @property {(view: CardView) => void} grew that its end is elsewhere now
+ */
+
+export class CardView {
+  /**
+   * @param {Card} card
+   * @param {Doing} doing
+   */
+  constructor(card, doing) {
+    this.card = card;
+    this.doing = doing;
+    /** @type {"waiting" | "sending" | "over"} */
+    this.state = "waiting";
+    this.isBuilt = false;
+    this.isFetched = false; // by itself, with all that it covers
+    this.sawStart = false;
+    this.sawEnd = false;
+    this.overAt = 0;
+    /** @type {import("./card_blocks.js").Fold[]} */
+    this.folds = [];
+    /** @type {import("./editor.js").Editor | null} */
+    this.editor = null;
+    this.remember = h("input", { type: "checkbox", dataset: { action: "remember" } });
+    this.message = h("textarea", {
+      rows: 2,
+      placeholder: "What should it do instead?",
+      "aria-label": "Message to the agent, with a denial",
+      dataset: { field: "message" },
+    });
+    this.body = h("div", { class: "card-body" });
+    this.told = h("div", { class: "told", role: "status" });
+    this.end = h("div", { class: "card-end", "aria-hidden": "true" });
+    this.node = h("article", {
+      class: "card",
+      tabindex: 0,
+      "aria-labelledby": `s-${card.id}`,
+      "aria-describedby": `d-${card.id}`,
+      dataset: { card: card.id, state: "waiting" },
+    });
+    this.drawHead();
+  }
+
+  /** Whether all of it is there to be seen. */
+  get isWhole() {
+    return this.isBuilt && !this.card.cut && this.folds.length === 0;
+  }
+
+  /** Whether all of it was in view. */
+  get isSeen() {
+    return this.isWhole && this.sawStart && this.sawEnd;
+  }
+
+  drawHead() {
+    const { card } = this;
+    const clock = drawClock(card);
+    this.tick = clock.tick;
+    const words = card.quoted ? `“${card.sentence}”` : card.sentence;
+    this.head = h(
+      "header",
+      { class: "card-head" },
+      h("div", { class: "meta", id: `d-${card.id}` }, drawOrigin(card), clock.node),
+      h("h2", { class: "sentence", id: `s-${card.id}` }, words),
+      card.quoted && h("p", { class: "hint" }, "in the words of the server"),
+    );
+    replace(this.node, this.head, this.body, this.end);
+  }
+
+  /** Draw the body, if it is not there. */
+  build() {
+    if (this.isBuilt || this.state === "over") return;
+    this.isBuilt = true;
+    const { card } = this;
+    this.folds = [];
+    const blocks = card.blocks.map((block) => drawBlock(block, this.folds));
+    this.panels = h("div", { class: "panels" });
+    replace(
+      this.body,
+      drawWarnings(card),
+      blocks,
+      drawMissing(card),
+      drawWhy(card),
+      this.panels,
+      drawRemember(card, this.remember),
+      this.drawAlways(),
+      this.told,
+      this.drawButtons(),
+    );
+    for (const button of this.body.querySelectorAll("[data-action=unfold]")) {
+      button.addEventListener("click", () => this.unfold());
+    }
+    this.doing.grew(this);
+  }
+
+  drawAlways() {
+    const always = drawAlways(this.card, {
+      always: (literal, release) => this.doing.always(this, literal, release),
+    });
+    always?.addEventListener("toggle", () => {
+      if (always.open && !this.isFetched) this.doing.fetchWhole(this).then(() => this.openAlways());
+    });
+    return always;
+  }
+
+  openAlways() {
+    const always = this.body.querySelector("details.always");
+    if (always instanceof HTMLDetailsElement) always.open = true;
+  }
+
+  drawButtons() {
+    const { doing } = this;
+    const button = (
+      /** @type {string} */ action,
+      /** @type {string} */ text,
+      /** @type {string} */ key,
+      /** @type {string} */ kind,
+      /** @type {() => void} */ onclick,
+    ) =>
+      h(
+        "button",
+        { type: "button", class: kind, dataset: { action }, onclick: once(onclick) },
+        text,
+        h("kbd", { "aria-hidden": "true" }, key),
+      );
+    return h(
+      "footer",
+      { class: "card-foot" },
+      h(
+        "div",
+        { class: "foot-start" },
+        this.card.input && button("edit", "Edit", "e", "quiet", () => this.openEditor()),
+        button("message", "Message", "m", "quiet", () => this.openMessage()),
+      ),
+      button("deny", "Deny", "Esc", "", () => doing.deny(this)),
+      button("allow-all", "Allow all", "Alt ⏎", "", () => doing.allowAll(this)),
+      button("allow", "Allow", "⏎", "primary", () => doing.allow(this)),
+    );
+  }
+
+  /** Open all that is folded; a card that came shortened is fetched. */
+  async unfold() {
+    if (this.card.cut) await this.doing.fetchWhole(this);
+    this.build();
+    for (const fold of this.folds) fold.open();
+    this.folds = [];
+    this.sawEnd = false;
+    this.doing.grew(this);
+  }
+
+  /**
+   * Show the card anew: it was fetched whole, or has changed since it was shown.
+   * @param {Card} card
+   */
+  setCard(card) {
+    const isOther = card.digest !== this.card.digest;
+    const open = this.folds.length === 0 && this.isBuilt && !this.card.cut;
+    this.card = card;
+    this.isFetched = true;
+    this.drawHead();
+    if (isOther) this.editor = null;
+    if (!this.isBuilt) return;
+    const [editor, hasMessage] = [this.editor, this.message.isConnected];
+    this.isBuilt = false;
+    this.build();
+    if (editor) this.panels?.append(editor.node);
+    if (hasMessage) this.showMessage();
+    if (open && !isOther) this.unfold();
+    if (isOther) this.sawStart = this.sawEnd = false;
+  }
+
+  openEditor() {
+    if (!this.card.input || this.state !== "waiting") return;
+    if (this.card.cut) {
+      this.doing.fetchWhole(this).then(() => !this.card.cut && this.openEditor());
+      return;
+    }
+    if (!this.editor) {
+      this.editor = buildEditor(this.card.input, this.card.schema, this.card.id);
+      this.panels?.append(this.editor.node);
+      this.setAllowText("Allow edited");
+    }
+    this.editor.focus();
+  }
+
+  openMessage() {
+    if (this.state !== "waiting") return;
+    this.showMessage();
+    this.message.focus();
+  }
+
+  showMessage() {
+    if (this.message.isConnected) return;
+    this.panels?.append(
+      h(
+        "div",
+        { class: "message field" },
+        h("label", null, "Message to the agent, with a denial"),
+        this.message,
+        h(
+          "div",
+          { class: "hint" },
+          h("kbd", null, "Ctrl ⏎"),
+          " denies with it · ",
+          h("kbd", null, "Esc"),
+          " closes",
+        ),
+      ),
+    );
+  }
+
+  /** Close what is open over the card: the editor, the message, the disclosure. Returns whether anything was. */
+  closeOpen() {
+    const always = this.body.querySelector("details.always[open]");
+    if (this.message.isConnected) this.message.closest(".message")?.remove();
+    else if (this.editor) {
+      this.editor.node.remove();
+      this.editor = null;
+      this.setAllowText("Allow");
+    } else if (always) always.removeAttribute("open");
+    else return false;
+    this.node.focus({ preventScroll: true });
+    return true;
+  }
+
+  /** @param {string} text */
+  setAllowText(text) {
+    const node = this.body.querySelector("[data-action=allow]")?.firstChild;
+    if (node) node.textContent = text;
+  }
+
+  /**
+   * Say something at the card.
+   * @param {import("./dom.js").Child} text
+   * @param {"info" | "warn" | "bad"} kind
+   */
+  tell(text, kind = "warn") {
+    replace(this.told, text && h("div", { class: `notice ${kind}`, dataset: { told: kind } }, text));
+  }
+
+  /** @param {boolean} isSending */
+  setSending(isSending) {
+    if (this.state === "over") return;
+    this.state = isSending ? "sending" : "waiting";
+    this.node.dataset.state = this.state;
+    this.node.setAttribute("aria-busy", String(isSending));
+  }
+
+  /**
+   * It is over: a line is left of it.
+   * @param {string} status
+   * @param {string} text
+   */
+  settle(status, text) {
+    if (this.state === "over") return;
+    this.state = "over";
+    this.overAt = performance.now();
+    this.node.dataset.state = "over";
+    this.node.dataset.status = status;
+    this.node.removeAttribute("aria-busy");
+    replace(this.node, drawOver(this.card, status, text));
+  }
+}
+
+/**
+ * Heed a click, but not the second of a double click: the first may have put something else beneath the pointer.
+ * @param {() => void} fn
+ */
+function once(fn) {
+  return (/** @type {MouseEvent} */ event) => {
+    if (event.detail < 2) fn();
+  };
+}

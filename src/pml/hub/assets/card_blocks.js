@@ -1,0 +1,208 @@
+// @ts-check
+/**
+ * What a card shows of the question: facts, diffs, commands, code, arguments. Long ones are folded; whoever draws a
+ * card is told what is still folded, because nothing folded has been seen.
+ */
+
+import { h, jsonLine, shownLine, shownText } from "./dom.js";
+
+/** @typedef {import("./shapes.js").Block} Block */
+/** @typedef {import("./dom.js").Line} Line */
+/** @typedef {{open: () => void}} Fold */
+
+const MAX_LINES = 40;
+const MAX_CHARS = 6000; // one line of a megabyte is long too
+const SIGNS = { same: " ", added: "+", removed: "−", gap: "⋯" };
+const SPOKEN = { same: "", added: "added: ", removed: "removed: ", gap: "unchanged lines left out" };
+
+/**
+ * Draw a block. `folds` gets what must be opened for it to be whole.
+ * @param {Block} block
+ * @param {Fold[]} folds
+ * @returns {HTMLElement}
+ */
+export function drawBlock(block, folds) {
+  switch (block.kind) {
+    case "facts":
+      return drawFacts(block);
+    case "diff":
+      return drawDiff(block, folds);
+    case "command":
+      return drawCommand(block, folds);
+    case "code":
+      return titled(
+        block.title,
+        block.language,
+        "code-block",
+        lines(block.lines, block.more, "code", codeLine, folds),
+      );
+    case "arguments":
+      return titled(
+        block.title,
+        null,
+        "arguments",
+        lines(block.lines, block.more, "code json", argumentLine, folds),
+      );
+  }
+}
+
+/** @param {import("./shapes.js").Facts} block */
+function drawFacts(block) {
+  const rows = block.rows.map((row) => [
+    h("dt", null, row.name),
+    h("dd", { class: row.alarming ? "alarming" : null }, row.alarming && srOnly("Alarming: "), row.value),
+  ]);
+  return h("dl", { class: "facts block", dataset: { block: "facts" } }, rows);
+}
+
+/**
+ * @param {import("./shapes.js").Diff} block
+ * @param {Fold[]} folds
+ */
+function drawDiff(block, folds) {
+  const added = block.lines.filter((line) => line.mark === "added").length;
+  const removed = block.lines.filter((line) => line.mark === "removed").length;
+  const counts = block.more ? null : h(
+    "span",
+    { class: "diff-counts" },
+    h("span", { class: "plus" }, `+${added}`),
+    h("span", { class: "minus" }, `−${removed}`),
+  );
+  return h(
+    "section",
+    { class: "block", dataset: { block: "diff" } },
+    h("div", { class: "block-head" }, h("span", { class: "mono" }, shownText(block.title)), counts),
+    block.note && h("div", { class: "block-note" }, block.note),
+    lines(block.lines, block.more, "code diff", diffLine, folds),
+  );
+}
+
+/** @param {import("./shapes.js").DiffLine} line */
+function diffLine(line) {
+  return h(
+    "div",
+    { class: `ln ${line.mark}` },
+    h("span", { class: "no", "aria-hidden": "true" }, line.old === null ? "" : String(line.old)),
+    h("span", { class: "no", "aria-hidden": "true" }, line.new === null ? "" : String(line.new)),
+    h("span", { class: "sign", "aria-hidden": "true" }, SIGNS[line.mark]),
+    SPOKEN[line.mark] && srOnly(SPOKEN[line.mark]),
+    h("span", { class: "text" }, shownLine(line.line)),
+  );
+}
+
+/**
+ * @param {import("./shapes.js").Command} block
+ * @param {Fold[]} folds
+ */
+function drawCommand(block, folds) {
+  return h(
+    "section",
+    { class: "block terminal", dataset: { block: "command" }, "aria-label": "Command" },
+    h("div", { class: "block-head" }, h("span", { class: "cwd" }, srOnly("in "), shownText(block.cwd))),
+    lines(block.lines, block.more, "code", commandLine, folds),
+    block.says && h("div", { class: "says" }, srOnly("The agent says: "), "# ", shownText(block.says)),
+  );
+}
+
+/**
+ * @param {Line} line
+ * @param {number} index
+ */
+function commandLine(line, index) {
+  return h(
+    "div",
+    { class: "ln" },
+    h("span", { class: "prompt", "aria-hidden": "true" }, index === 0 ? "$ " : "  "),
+    h("span", { class: "text" }, shownLine(line)),
+  );
+}
+
+/**
+ * @param {Line} line
+ * @param {number} index
+ */
+function codeLine(line, index) {
+  return h(
+    "div",
+    { class: "ln" },
+    h("span", { class: "no", "aria-hidden": "true" }, String(index + 1)),
+    h("span", { class: "text" }, shownLine(line)),
+  );
+}
+
+/** @param {string} line */
+function argumentLine(line) {
+  return h("div", { class: "ln" }, jsonLine(line));
+}
+
+/**
+ * @param {string} title
+ * @param {string | null} language
+ * @param {string} kind
+ * @param {HTMLElement} content
+ */
+function titled(title, language, kind, content) {
+  return h(
+    "section",
+    { class: "block", dataset: { block: kind } },
+    h(
+      "div",
+      { class: "block-head" },
+      h("span", null, shownText(title)),
+      language && h("span", null, language),
+    ),
+    content,
+  );
+}
+
+/**
+ * Lines, the first of them until the rest is wanted. `more` lines are not here at all: the card must be fetched.
+ * @template T
+ * @param {T[]} all
+ * @param {number} more
+ * @param {string} kind
+ * @param {(line: T, index: number) => HTMLElement} draw
+ * @param {Fold[]} folds
+ */
+function lines(all, more, kind, draw, folds) {
+  const shown = more ? Math.min(all.length, MAX_LINES) : countShown(all);
+  const node = h("div", { class: kind }, all.slice(0, shown).map(draw));
+  if (shown === all.length && !more) return node;
+  const button = h(
+    "button",
+    { type: "button", class: "fold", dataset: { action: "unfold" } },
+    label(all.length + more),
+  );
+  const fold = {
+    open() {
+      if (!button.isConnected) return;
+      button.replaceWith(...all.slice(shown).map((line, index) => draw(line, shown + index)));
+    },
+  };
+  folds.push(fold);
+  node.append(button);
+  return node;
+}
+
+/** @param {number} count */
+function label(count) {
+  return count === 1 ? "Show the whole line" : `Show all ${count.toLocaleString("en")} lines`;
+}
+
+/**
+ * How many of the lines are shown at first.
+ * @param {unknown[]} all
+ */
+function countShown(all) {
+  let chars = 0;
+  for (const [index, line] of all.entries()) {
+    chars += JSON.stringify(line).length;
+    if (index >= MAX_LINES || chars > MAX_CHARS) return index;
+  }
+  return all.length;
+}
+
+/** @param {string} text */
+function srOnly(text) {
+  return h("span", { class: "sr-only" }, text);
+}

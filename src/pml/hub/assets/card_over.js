@@ -1,0 +1,48 @@
+// @ts-check
+/** What is left of a card once it is over: one line that says what became of it, and by whom. */
+
+import { icon } from "./chrome.js";
+import { h } from "./dom.js";
+import { ago } from "./time.js";
+
+const GOOD = new Set(["allowed", "executing", "completed"]);
+const CHECK = "M3 8.5l3.2 3.2L13 4.8";
+const CROSS = "M4 4l8 8M12 4l-8 8";
+
+/**
+ * @param {import("./shapes.js").Card} card
+ * @param {string} status
+ * @param {string} text
+ */
+export function drawOver(card, status, text) {
+  const isGood = GOOD.has(status);
+  return h(
+    "div",
+    { class: `over ${isGood ? "good" : "not"}` },
+    icon(isGood ? CHECK : CROSS),
+    h("strong", { dataset: { outcome: status } }, text),
+    h("span", { class: "over-what", id: `s-${card.id}` }, card.sentence),
+    h("a", { href: `#/card/${card.id}` }, "Show"),
+  );
+}
+
+/**
+ * What became of a card, as its outcome says.
+ * @param {import("./shapes.js").Card} card
+ */
+export function outcomeText(card) {
+  const { outcome, status } = card;
+  if (!outcome) return status === "pending" ? "It waits still" : sentenceOf(status, null);
+  return `${sentenceOf(status, outcome.by)} ${ago(outcome.at)}`;
+}
+
+/**
+ * @param {string} status
+ * @param {{kind: string, id: string} | null} by
+ */
+export function sentenceOf(status, by) {
+  if (status === "expired") return "It expired";
+  if (status === "cancelled") return "Its asker no longer waits";
+  const who = by ? by.id : "Somebody";
+  return status === "denied" ? `${who} denied it` : `${who} allowed it`;
+}

@@ -1,0 +1,208 @@
+// @ts-check
+/** The parts of a card around the question itself: who asks, why, how long still, and what an answer would do. */
+
+import { icon } from "./chrome.js";
+import { h, jsonLine } from "./dom.js";
+import { hubNow } from "./api.js";
+import { tickingTime } from "./time.js";
+
+/** @typedef {import("./shapes.js").Card} Card */
+
+const URGENT_S = 30;
+
+/**
+ * The tool, and the sessions from the one that nobody started down to the one that asks.
+ * @param {Card} card
+ */
+export function drawOrigin(card) {
+  const line = card.lineage.map((each, index) => [
+    index > 0 && h("span", { class: "sep", "aria-hidden": "true" }, "›"),
+    index > 0 && h("span", { class: "sr-only" }, " started "),
+    h(
+      "a",
+      { href: `#/sessions?session=${encodeURIComponent(each.id)}`, class: each.has_ended ? "ended" : null },
+      each.name,
+    ),
+  ]);
+  return h(
+    "div",
+    { class: "origin" },
+    h("span", { class: "tool", dataset: { tool: card.tool } }, card.tool),
+    h("span", { class: "lineage" }, h("span", { class: "sr-only" }, "asked by "), line),
+  );
+}
+
+/**
+ * How long it waits and how long it still can, as words and as a ring that empties.
+ * @param {Card} card
+ */
+export function drawClock(card) {
+  const arc = h("circle", {
+    class: "arc",
+    cx: 8,
+    cy: 8,
+    r: 6,
+    pathLength: 100,
+    transform: "rotate(-90 8 8)",
+  });
+  const ring = h(
+    "svg",
+    { class: "ring", viewBox: "0 0 16 16", "aria-hidden": "true" },
+    h("circle", { class: "track", cx: 8, cy: 8, r: 6 }),
+    arc,
+  );
+  const left = tickingTime(card.expires_at, "left");
+  const node = h(
+    "div",
+    { class: "clock" },
+    h(
+      "span",
+      { class: "age" },
+      h("span", { class: "sr-only" }, "asked "),
+      tickingTime(card.created_at, "ago"),
+    ),
+    h("span", { class: "left" }, left, ring),
+  );
+  const begin = Date.parse(card.created_at);
+  const end = Date.parse(card.expires_at);
+  const tick = () => {
+    const share = Math.max(0, Math.min(1, (end - hubNow()) / Math.max(1, end - begin)));
+    arc.setAttribute("stroke-dasharray", `${(share * 100).toFixed(1)} 100`);
+    node.classList.toggle("urgent", end - hubNow() < URGENT_S * 1000);
+  };
+  tick();
+  return { node, tick };
+}
+
+/**
+ * Why it asks, with the rule that made it ask.
+ * @param {Card} card
+ */
+export function drawWhy(card) {
+  const { rule } = card;
+  const place = rule?.file ? `${rule.file}${rule.line ? `:${rule.line}` : ""}` : null;
+  return h(
+    "p",
+    { class: "why" },
+    icon("M8 14.2A6.2 6.2 0 1 0 8 1.8a6.2 6.2 0 0 0 0 12.4zM8 7.4v3.8M8 4.8v.1"),
+    h("span", null, h("span", { class: "sr-only" }, "Why: "), card.why),
+    rule && rule.entry &&
+      h(
+        "a",
+        { class: "rule", href: `#/rules?search=${encodeURIComponent(rule.entry)}`, title: place ?? "" },
+        place ?? "the rule",
+      ),
+  );
+}
+
+/** @param {Card} card */
+export function drawWarnings(card) {
+  const told = [...card.warnings];
+  if (card.hidden) told.push(hiddenWarning(card.hidden));
+  if (!told.length) return null;
+  return h(
+    "ul",
+    { class: "warnings" },
+    told.map((text) => h("li", null, icon("M8 2.2 14.4 13.4H1.6zM8 6.6v3M8 11.4v.1"), text)),
+  );
+}
+
+/**
+ * What "always" would write, in a disclosure with the buttons for it.
+ * @param {Card} card
+ * @param {{always: (literal: boolean, release: boolean) => void}} doing
+ */
+export function drawAlways(card, doing) {
+  const wide = card.always;
+  if (!wide) return null;
+  const release = h("input", { type: "checkbox", dataset: { field: "release" } });
+  const button = (/** @type {string} */ action, /** @type {string} */ text, /** @type {boolean} */ literal) =>
+    h(
+      "button",
+      { type: "button", dataset: { action }, onclick: () => doing.always(literal, release.checked) },
+      text,
+    );
+  const covered = card.covers.length > 0 &&
+    h(
+      "div",
+      { class: "covers" },
+      h(
+        "label",
+        { class: "check" },
+        release,
+        ` Also let go on what waits and would be covered (${card.covers.length})`,
+      ),
+      h("ul", null, card.covers.map((each) => h("li", null, h("code", null, each.tool), " ", each.sentence))),
+    );
+  return h(
+    "details",
+    { class: "always", dataset: { part: "always" } },
+    h("summary", null, "Always allow…"),
+    h(
+      "div",
+      { class: "always-in" },
+      drawEntry(wide, button("always", "Always", false)),
+      card.always_exactly &&
+        drawEntry(card.always_exactly, button("always-exactly", "Always, with these arguments only", true)),
+      covered,
+    ),
+  );
+}
+
+/**
+ * @param {import("./shapes.js").Always} always
+ * @param {HTMLElement} button
+ */
+function drawEntry(always, button) {
+  return h(
+    "div",
+    { class: "entry" },
+    h("div", { class: "hint" }, "Would write to ", h("span", { class: "mono" }, always.file)),
+    h(
+      "div",
+      { class: "code json" },
+      always.text.split("\n").map((line) => h("div", { class: "ln" }, jsonLine(line))),
+    ),
+    always.note && h("div", { class: "hint" }, always.note),
+    h("div", null, button),
+  );
+}
+
+/**
+ * @param {Card} card
+ * @param {HTMLInputElement} box
+ */
+export function drawRemember(card, box) {
+  if (card.remember === null) return null;
+  return h(
+    "label",
+    { class: "check remember", title: card.remember },
+    box,
+    h("span", null, "Remember for this session ", h("kbd", null, "s")),
+    h("span", { class: "hint" }, card.remember),
+  );
+}
+
+/**
+ * The way to the page that takes a key, for a server that wants one.
+ * @param {Card} card
+ */
+export function drawMissing(card) {
+  if (!card.missing.length) return null;
+  return h(
+    "p",
+    { class: "row" },
+    h(
+      "a",
+      { class: "button primary", href: `#/secrets/${card.id}`, dataset: { action: "set-secret" } },
+      `Set ${card.missing.join(", ")}`,
+    ),
+    h("span", { class: "hint" }, "It goes to the server; neither the agent nor any log sees it."),
+  );
+}
+
+/** @param {number} count */
+function hiddenWarning(count) {
+  if (count === 1) return "There is a hidden character in this; it is marked.";
+  return `There are ${count.toLocaleString("en")} hidden characters in this; they are marked.`;
+}

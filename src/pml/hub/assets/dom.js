@@ -1,0 +1,189 @@
+// @ts-check
+/**
+ * The DOM, built of elements and text nodes only: nothing here ever reads markup. Text that came from outside is
+ * shown with every hidden character as a mark of its own. Knows no page and no request.
+ */
+
+/** @typedef {Node | string | number | null | undefined | false | any[]} Child */
+/** @typedef {(string | number)[]} Line pieces of text, and the code points of hidden characters */
+
+const SVG = "http://www.w3.org/2000/svg";
+const SVG_TAGS = new Set(["svg", "path", "circle", "rect", "line", "polyline"]);
+const HIDDEN =
+  /(?! )[\p{C}\p{Z}\u034f\u115f\u1160\u3164\uffa0\u17b4\u17b5\u180b-\u180d\u180f\u2800\u{16fe4}\u{1d159}\ufe00-\ufe0f\u{e0100}-\u{e01ef}]/gu;
+const JSON_TOKEN =
+  /("(?:[^"\\]|\\.)*"?)(\s*:)?|\b(?:true|false|null)\b|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|[{}[\],:]/g;
+const SHORT = new Map([[0, "NUL"], [9, "\\t"], [10, "\\n"], [13, "\\r"], [27, "ESC"], [127, "DEL"]]);
+const NAMES = new Map([
+  [0x00a0, "no-break space"],
+  [0x00ad, "soft hyphen"],
+  [0x200b, "zero width space"],
+  [0x200c, "zero width non-joiner"],
+  [0x200d, "zero width joiner"],
+  [0x200e, "left-to-right mark"],
+  [0x200f, "right-to-left mark"],
+  [0x202a, "left-to-right embedding"],
+  [0x202b, "right-to-left embedding"],
+  [0x202c, "pop directional formatting"],
+  [0x202d, "left-to-right override"],
+  [0x202e, "right-to-left override"],
+  [0x2066, "left-to-right isolate"],
+  [0x2067, "right-to-left isolate"],
+  [0x2068, "first strong isolate"],
+  [0x2069, "pop directional isolate"],
+  [0xfeff, "zero width no-break space"],
+  [0, "null"],
+  [9, "tab"],
+  [10, "line feed"],
+  [13, "carriage return"],
+  [27, "escape"],
+  [127, "delete"],
+]);
+
+/**
+ * Make an element. `props`: `class`, `dataset`, `on<event>` functions, else attributes; null and false leave out.
+ * @template {string} K
+ * @param {K} tag
+ * @param {Record<string, any> | null} [props]
+ * @param {...Child} children
+ * @returns {K extends keyof HTMLElementTagNameMap ? HTMLElementTagNameMap[K] : HTMLElement}
+ */
+export function h(tag, props, ...children) {
+  const node = /** @type {any} */ (
+    SVG_TAGS.has(tag) ? document.createElementNS(SVG, tag) : document.createElement(tag)
+  );
+  for (const [name, value] of Object.entries(props ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name === "dataset") Object.assign(node.dataset, value);
+    else if (typeof value === "function") node.addEventListener(name.slice(2).toLowerCase(), value);
+    else if (name === "value" && "value" in node) node.value = value;
+    else node.setAttribute(name, value === true ? "" : String(value));
+  }
+  append(node, children);
+  return node;
+}
+
+/**
+ * Give `node` these children in place of those it has.
+ * @param {Element} node
+ * @param {...Child} children
+ */
+export function replace(node, ...children) {
+  node.replaceChildren();
+  append(node, children);
+}
+
+/**
+ * The nodes that show `text`, with a mark for each hidden character.
+ * @param {string} text
+ * @returns {Node[]}
+ */
+export function shownText(text) {
+  /** @type {Node[]} */
+  const nodes = [];
+  let from = 0;
+  for (const found of text.matchAll(HIDDEN)) {
+    if (found.index > from) nodes.push(document.createTextNode(text.slice(from, found.index)));
+    nodes.push(hiddenMark(/** @type {number} */ (found[0].codePointAt(0))));
+    from = found.index + found[0].length;
+  }
+  if (from < text.length) nodes.push(document.createTextNode(text.slice(from)));
+  return nodes;
+}
+
+/**
+ * The nodes that show a line in which a number is a hidden character.
+ * @param {Line} line
+ * @returns {Node[]}
+ */
+export function shownLine(line) {
+  return line.flatMap((piece) => typeof piece === "number" ? [hiddenMark(piece)] : shownText(piece));
+}
+
+/**
+ * A text of JSON in which hidden characters of its strings are escapes; the line breaks of its layout stay.
+ * @param {string} json
+ */
+export function escapeHidden(json) {
+  const escaped = (/** @type {string} */ char) =>
+    [...Array(char.length).keys()].map((at) => `\\u${char.charCodeAt(at).toString(16).padStart(4, "0")}`)
+      .join("");
+  return json.replace(HIDDEN, (char) => char === "\n" ? char : escaped(char));
+}
+
+/**
+ * Lines of JSON, coloured.
+ * @param {string[]} lines
+ * @returns {HTMLElement}
+ */
+export function jsonView(lines) {
+  return h("div", { class: "code json" }, lines.map((line) => h("div", { class: "ln" }, jsonLine(line))));
+}
+
+/**
+ * One line of JSON as coloured nodes.
+ * @param {string} line
+ * @returns {Node[]}
+ */
+export function jsonLine(line) {
+  /** @type {Node[]} */
+  const nodes = [];
+  let from = 0;
+  for (const found of line.matchAll(JSON_TOKEN)) {
+    if (found.index > from) nodes.push(...shownText(line.slice(from, found.index)));
+    const [whole, text, colon] = found;
+    if (text === undefined) nodes.push(h("span", { class: tokenClass(whole) }, whole));
+    else {
+      nodes.push(h("span", { class: colon ? "j-key" : "j-text" }, escapes(text)));
+      if (colon) nodes.push(document.createTextNode(colon));
+    }
+    from = found.index + whole.length;
+  }
+  if (from < line.length) nodes.push(...shownText(line.slice(from)));
+  return nodes;
+}
+
+/**
+ * A string of JSON, in which an escape of a hidden character stands out.
+ * @param {string} text
+ * @returns {Child[]}
+ */
+function escapes(text) {
+  return text.split(/(\\u[0-9a-fA-F]{4})/).map((piece, index) => {
+    if (index % 2 === 0) return shownText(piece);
+    return h("span", { class: "hidden-char", title: nameOf(parseInt(piece.slice(2), 16)) }, piece);
+  });
+}
+
+/** @param {string} token */
+function tokenClass(token) {
+  if (/^[{}[\],:]$/.test(token)) return "j-mark";
+  return /^[tfn]/.test(token) ? "j-word" : "j-number";
+}
+
+/** @param {number} code */
+function hiddenMark(code) {
+  return h("span", { class: "hidden-char", title: nameOf(code) }, SHORT.get(code) ?? hex(code));
+}
+
+/** @param {number} code */
+function hex(code) {
+  return `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
+}
+
+/** @param {number} code */
+function nameOf(code) {
+  return `${hex(code)} ${NAMES.get(code) ?? "a character that cannot be seen"}`;
+}
+
+/**
+ * @param {Element} node
+ * @param {Child[]} children
+ */
+function append(node, children) {
+  for (const child of children) {
+    if (child === null || child === undefined || child === false) continue;
+    if (Array.isArray(child)) append(node, child);
+    else node.append(typeof child === "number" ? String(child) : child);
+  }
+}

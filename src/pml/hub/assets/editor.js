@@ -1,0 +1,75 @@
+// @ts-check
+/** The arguments of a call as JSON to edit: with line numbers, and with what is wrong while it is typed. */
+
+import { escapeHidden, h, replace } from "./dom.js";
+import { misfits } from "./schema.js";
+
+/**
+ * @typedef {object} Editor
+ * @property {HTMLElement} node
+ * @property {() => void} focus
+ * @property {() => Record<string, unknown> | null} value the edited arguments; null while they are wrong
+ */
+
+/**
+ * @param {Record<string, unknown>} input
+ * @param {any} schema
+ * @param {string} id
+ * @returns {Editor}
+ */
+export function buildEditor(input, schema, id) {
+  const text = escapeHidden(JSON.stringify(input, null, 2));
+  const numbers = h("div", { class: "numbers", "aria-hidden": "true" });
+  const problems = h("ul", { class: "problems", id: `${id}-problems`, role: "status" });
+  const area = h("textarea", {
+    class: "mono",
+    rows: Math.min(24, text.split("\n").length + 1),
+    spellcheck: "false",
+    autocapitalize: "off",
+    wrap: "off",
+    "aria-label": "Arguments as JSON",
+    "aria-describedby": `${id}-problems`,
+    dataset: { field: "edit" },
+    value: text,
+  });
+  const check = () => {
+    const count = area.value.split("\n").length;
+    if (numbers.childElementCount !== count) {
+      replace(numbers, Array.from({ length: count }, (_, index) => h("div", null, index + 1)));
+    }
+    const wrong = whatIsWrong(area.value, schema);
+    area.setAttribute("aria-invalid", String(wrong.length > 0));
+    replace(
+      problems,
+      wrong.length ? wrong.map((each) => h("li", null, each)) : h("li", { class: "fine" }, "Fits."),
+    );
+    return wrong.length === 0;
+  };
+  area.addEventListener("input", check);
+  area.addEventListener("scroll", () => numbers.scrollTop = area.scrollTop);
+  check();
+  return {
+    node: h("div", { class: "editor" }, h("div", { class: "editor-in" }, numbers, area), problems),
+    focus: () => area.focus(),
+    value: () => check() ? JSON.parse(area.value) : null,
+  };
+}
+
+/**
+ * @param {string} text
+ * @param {any} schema
+ * @returns {string[]}
+ */
+function whatIsWrong(text, schema) {
+  /** @type {unknown} */
+  let value;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    return [`This is not JSON: ${/** @type {Error} */ (error).message}`];
+  }
+  if (value === null || typeof value !== "object" || Array.isArray(value)) {
+    return ["The arguments are an object."];
+  }
+  return misfits(schema, value);
+}

@@ -1,0 +1,139 @@
+// @ts-check
+/**
+ * Coming in: a one-time link becomes a token that this browser keeps. The link's token leaves the address bar before
+ * it is sent, so neither history nor a screenshot has it.
+ */
+
+import { ApiError, get, keepToken, post } from "./api.js";
+import { h, replace } from "./dom.js";
+
+const LINK = "#login=";
+const TOKEN = /^pml_[0-9A-Za-z]+_[0-9A-Za-z_-]+$/;
+
+/** Take the login token out of the address, if there is one. */
+export function takeLoginToken() {
+  if (!location.hash.startsWith(LINK)) return null;
+  const given = location.hash.slice(LINK.length);
+  history.replaceState(null, "", `${location.pathname}#/waiting`);
+  return given;
+}
+
+/**
+ * Make this browser's own token of a login token.
+ * @param {string} given
+ */
+export async function logIn(given) {
+  const answer = await post("/api/login", {}, { bearer: given });
+  keepToken(answer.token);
+}
+
+/**
+ * Show how to come in; resolves once somebody has.
+ * @param {HTMLElement} root
+ * @param {ApiError | null} problem why it did not work
+ * @returns {Promise<void>}
+ */
+export function showLogin(root, problem) {
+  return new Promise((resolve) => {
+    const told = h("div", { role: "alert" }, problem && notice(problem));
+    const input = h("input", {
+      id: "login-paste",
+      type: "text",
+      autocomplete: "off",
+      spellcheck: "false",
+      placeholder: "http://127.0.0.1:4445/#login=…",
+      dataset: { field: "login" },
+    });
+    const submit = async (/** @type {Event} */ event) => {
+      event.preventDefault();
+      try {
+        await enter(input.value.trim());
+        resolve();
+      } catch (error) {
+        replace(told, notice(/** @type {ApiError} */ (error)));
+        input.focus();
+      }
+    };
+    replace(
+      root,
+      h(
+        "div",
+        { class: "login" },
+        h("img", { class: "mark", src: new URL("./icon.svg", import.meta.url).href, alt: "" }),
+        h(
+          "div",
+          null,
+          h("h1", null, problem ? "Log in again" : "Log in to PML"),
+          h("p", { class: "muted" }, "Your agents wait here for your answers. Only you can give them."),
+        ),
+        told,
+        h(
+          "div",
+          { class: "panel" },
+          h("p", null, "Run this in a terminal, and open the link it prints:"),
+          h("pre", null, "pml inbox --link"),
+          h(
+            "form",
+            { class: "field", onsubmit: submit },
+            h("label", { for: "login-paste" }, "Or paste the link, or a person's token"),
+            h("div", { class: "row" }, h("div", { class: "grow" }, input), loginButton()),
+          ),
+        ),
+      ),
+    );
+  });
+}
+
+function loginButton() {
+  return h("button", { type: "submit", class: "primary", dataset: { action: "login" } }, "Log in");
+}
+
+/**
+ * Come in with whatever was pasted: a link, a login token, or a person's token.
+ * @param {string} pasted
+ */
+async function enter(pasted) {
+  const given = pasted.includes(LINK) ? pasted.slice(pasted.indexOf(LINK) + LINK.length) : pasted;
+  if (!TOKEN.test(given)) {
+    throw new ApiError(
+      400,
+      "invalid",
+      "this is neither a link nor a token",
+      "run `pml inbox --link` for a link",
+    );
+  }
+  try {
+    await logIn(given);
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.status !== 403) throw error;
+    await keepPersons(given, error);
+  }
+}
+
+/**
+ * Keep a token that is no login's, if it is a person's.
+ * @param {string} given
+ * @param {ApiError} refused
+ */
+async function keepPersons(given, refused) {
+  keepToken(given);
+  try {
+    await get("/api/me");
+  } catch {
+    keepToken(null);
+    throw refused;
+  }
+}
+
+/** @param {ApiError} problem */
+function notice(problem) {
+  const text = problem.status === 401
+    ? "This token does not count: it is wrong, revoked or over."
+    : problem.message;
+  return h(
+    "div",
+    { class: "notice warn" },
+    h("div", null, text.charAt(0).toUpperCase() + text.slice(1)),
+    problem.hint && problem.status !== 401 && h("div", null, problem.hint),
+  );
+}

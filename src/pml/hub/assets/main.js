@@ -1,0 +1,129 @@
+// @ts-check
+/** The page as a whole: comes in, keeps the frame right, and shows the page that the address names. */
+
+import { ApiError, get, loggedOut, onLogout, post, token } from "./api.js";
+import { applyTheme, buildFrame } from "./chrome.js";
+import { h, replace } from "./dom.js";
+import { listen, onReconnect, startLive, stopLive } from "./live.js";
+import { logIn, showLogin, takeLoginToken } from "./login.js";
+import { notify, showBadge } from "./notify.js";
+import { page as audit } from "./page_audit.js";
+import { page as card } from "./page_card.js";
+import { page as grants } from "./page_grants.js";
+import { page as historyPage } from "./page_history.js";
+import { page as rules } from "./page_rules.js";
+import { page as secrets } from "./page_secrets.js";
+import { page as servers } from "./page_servers.js";
+import { page as sessions } from "./page_sessions.js";
+import { page as trust } from "./page_trust.js";
+import { page as waiting } from "./page_waiting.js";
+import { go, startRouter } from "./router.js";
+import { startTicking } from "./time.js";
+
+const PAGES = [waiting, card, historyPage, sessions, rules, grants, servers, audit, trust, secrets];
+const COUNT_AFTER_MS = 150; // many things happen at once: they are counted once
+const ASSETS = new URL("./", import.meta.url).pathname.split("/").at(-2); // the hash that this page came with
+
+applyTheme();
+startTicking();
+await comeIn();
+run();
+
+/** Have a token that may count, by the link in the address or by asking. */
+async function comeIn() {
+  const given = takeLoginToken();
+  /** @type {ApiError | null} */
+  let problem = null;
+  if (given !== null) {
+    try {
+      return await logIn(given);
+    } catch (error) {
+      if (token()) return; // a link that was used before does not end a login that counts
+      problem = /** @type {ApiError} */ (error);
+    }
+  }
+  if (!token()) await askForLogin(problem);
+}
+
+/** @param {ApiError | null} problem */
+async function askForLogin(problem) {
+  showBadge(0, "Log in");
+  const place = h("main", null);
+  document.body.replaceChildren(place);
+  await showLogin(place, problem);
+}
+
+function run() {
+  const frame = buildFrame({ onLogout: leave });
+  let title = "";
+  let count = 0;
+  const show = startRouter(PAGES, frame.root, {
+    onPage(page) {
+      title = page.title;
+      frame.setPage(page.path === "/card/:id" ? "/waiting" : page.path);
+      showBadge(count, title);
+    },
+    onError: showProblem,
+  });
+  let timer = 0;
+  const recount = () => {
+    clearTimeout(timer);
+    timer = setTimeout(async () => {
+      count = (await get("/api/inbox", { limit: 1 }).catch(() => ({ waiting: count }))).waiting;
+      frame.setCount(count);
+      showBadge(count, title);
+    }, COUNT_AFTER_MS);
+  };
+  listen(["approval.*"], (event) => {
+    recount();
+    if (event.type === "approval.requested") {
+      const { approval_id: id = "", tool_name: tool, session_name: session } = event;
+      notify({ id, tool, session }, () => go(`/card/${id}`));
+    }
+  });
+  onReconnect(() => {
+    recount();
+    checkHub(frame);
+  });
+  onLogout(() => location.reload());
+  show();
+  startLive();
+}
+
+/**
+ * See whether the hub still asks at all, and whether this page is still its page.
+ * @param {ReturnType<typeof buildFrame>} frame
+ */
+async function checkHub(frame) {
+  const me = await get("/api/me").catch(() => null);
+  if (!me) return;
+  frame.banners.set("asking", me.asking, "warn");
+  const reload = h("button", { type: "button", class: "link", onclick: () => location.reload() }, "Reload");
+  frame.banners.set("updated", me.assets === ASSETS ? null : ["PML was updated.", reload], "info");
+}
+
+/** Log out: the token counts no longer anywhere. */
+async function leave() {
+  stopLive();
+  await post("/api/logout", {}).catch(() => {});
+  loggedOut();
+}
+
+/**
+ * @param {HTMLElement} root
+ * @param {unknown} error
+ */
+function showProblem(root, error) {
+  const told = error instanceof ApiError ? error : new ApiError(0, "internal", "the page has failed", String(error));
+  replace(
+    root,
+    h(
+      "div",
+      { class: "empty" },
+      h("h2", null, told.status === 404 ? "Not there" : "This did not work"),
+      h("p", null, told.message),
+      told.hint && h("p", { class: "muted" }, told.hint),
+      h("a", { class: "button", href: "#/waiting" }, "What waits"),
+    ),
+  );
+}

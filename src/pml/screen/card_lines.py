@@ -1,0 +1,205 @@
+"""A `Card` as styled lines: what would happen, by whom, why, the whole input, and what an answer would do.
+
+Every text goes through `shown`. A long block is folded until it is opened: a card with a closed fold has not
+been seen whole. How wide the screen is, and what was scrolled into view, is not known here.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+from rich.style import Style
+
+from pml.core.approvals import State, instant
+from pml.core.cards import Arguments, Block, Card, Code, Command, Diff, DiffLine, Facts, Mark
+from pml.screen.lines import BLANK, Row, Styled, shown, shown_line
+from pml.screen.styles import (
+    ALARM,
+    BLUE,
+    BOLD,
+    CYAN,
+    DIM,
+    GREEN,
+    HEADING,
+    MAGENTA,
+    PLAIN,
+    RED,
+    YELLOW,
+)
+
+FOLD_AFTER: Final = 60  # lines of a block that are shown at once
+_KEPT: Final = 40  # of a folded one
+_LABEL: Final = 12
+_JSON: Final = re.compile(
+    r'(?P<key>"(?:[^"\\]|\\.)*"(?=:))|(?P<text>"(?:[^"\\]|\\.)*")'
+    r"|(?P<number>-?\d[\d.eE+-]*)|(?P<word>true|false|null)|[^\"\d\-tfn]+|."
+)
+_JSON_STYLES: Final = {"key": CYAN, "text": GREEN, "number": MAGENTA, "word": YELLOW}
+_SIGNS: Final[dict[Mark, tuple[str, Style]]] = {
+    Mark.SAME: (" ", PLAIN),
+    Mark.ADDED: ("+", GREEN),
+    Mark.REMOVED: ("-", RED),
+    Mark.GAP: ("⋯", DIM),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """The lines of a card; `folded` counts those that are not among them."""
+
+    lines: tuple[Styled, ...]
+    folded: int = 0
+
+
+def draw(card: Card, *, is_open: bool) -> Drawn:
+    """Return the whole card, with long blocks folded unless `is_open`."""
+    lines: list[Styled] = [*_opening(card)]
+    folded = 0
+    for block in card.blocks:
+        drawn = [*_block(block)]
+        left_out = len(drawn) - _KEPT if len(drawn) > FOLD_AFTER and not is_open else 0
+        lines += [BLANK, *(drawn[:-left_out] if left_out else drawn)]
+        if left_out:
+            folded += left_out
+            lines.append(Styled(spans=((f"▸ {left_out:,} more lines; o opens them", HEADING),)))
+    lines += [BLANK, *_about(card)]
+    if card.status is State.PENDING:
+        lines += _answers(card)
+    return Drawn(lines=tuple(lines), folded=folded)
+
+
+def _prose(text: str, style: Style = PLAIN, *, mark: Row = ()) -> Iterator[Styled]:
+    for number, line in enumerate(text.split("\n")):
+        gutter = mark if number == 0 or not mark else ((" " * sum(len(part) for part, _ in mark), PLAIN),)
+        yield Styled(spans=shown(line, style), gutter=gutter, by_words=True)
+
+
+def _fact(name: str, value: str, style: Style = PLAIN) -> Iterator[Styled]:
+    label = shown(f"{name:<{_LABEL - 1}} ", DIM)
+    yield from _prose(value, style, mark=label)
+
+
+def _heading(title: str, *, note: str | None = None) -> Styled:
+    told = () if note is None else shown(f"  {note}", YELLOW)
+    return Styled(spans=(("▎ ", HEADING), *shown(title, HEADING), *told), by_words=True)
+
+
+def _opening(card: Card) -> Iterator[Styled]:
+    if card.outcome is not None:
+        yield from _outcome(card)
+        yield BLANK
+    sentence = f"“{card.sentence}”" if card.quoted else card.sentence
+    yield from _prose(sentence, BOLD)
+    if card.quoted:
+        yield Styled(spans=(("in the server's own words", DIM),))
+    for warning in card.warnings:
+        yield from _prose(warning, ALARM, mark=(("! ", ALARM),))
+    if card.hidden:
+        told = "hidden character" if card.hidden == 1 else "hidden characters"
+        yield from _prose(
+            f"{card.hidden} {told} in the input, drawn as numbers", ALARM, mark=(("! ", ALARM),)
+        )
+    yield BLANK
+    yield from _fact("asked by", _lineage(card))
+    yield from _fact("why", card.why)
+
+
+def _lineage(card: Card) -> str:
+    names = [f"{each.name} (ended)" if each.has_ended else each.name for each in card.lineage]
+    return " › ".join(names) or card.session_name
+
+
+def _outcome(card: Card) -> Iterator[Styled]:
+    outcome = card.outcome
+    if outcome is None:
+        return
+    refused = card.status in (State.DENIED, State.EXPIRED, State.CANCELLED, State.FAILED)
+    yield from _prose(
+        outcome.text, RED if refused else GREEN, mark=((("✗ ", RED),) if refused else (("✓ ", GREEN),))
+    )
+    for name, value in (("message", outcome.message), ("reason", outcome.reason)):
+        if value is not None:
+            yield from _fact(name, value)
+
+
+def _block(block: Block) -> Iterator[Styled]:
+    match block:
+        case Facts():
+            for row in block.rows:
+                yield from _fact(row.name, row.value, ALARM if row.alarming else PLAIN)
+        case Diff():
+            yield _heading(block.title, note=block.note)
+            yield from _diff(block.lines)
+            yield from _more(block.more)
+        case Command():
+            yield _heading("command", note=None if block.says is None else f"“{block.says}”")
+            for number, line in enumerate(block.lines):
+                gutter = ("$ " if number == 0 else "  ", DIM)
+                yield Styled(spans=shown_line(line, BOLD), gutter=(gutter,))
+            yield from _fact("in", block.cwd)
+            yield from _more(block.more)
+        case Code():
+            yield _heading(block.title)
+            digits = len(str(len(block.lines)))
+            for number, line in enumerate(block.lines, 1):
+                yield Styled(spans=shown_line(line), gutter=((f"{number:>{digits}}  ", DIM),))
+            yield from _more(block.more)
+        case Arguments():
+            yield _heading(block.title)
+            for text in block.lines:
+                yield Styled(spans=tuple(_coloured(text)), gutter=(("  ", PLAIN),))
+            yield from _more(block.more)
+        case _:
+            assert_never(block)
+
+
+def _more(count: int) -> Iterator[Styled]:
+    if count:
+        yield Styled(spans=((f"⋯ {count:,} more lines", ALARM),))
+
+
+def _diff(lines: Sequence[DiffLine]) -> Iterator[Styled]:
+    digits = max((len(str(number)) for line in lines for number in (line.old, line.new) if number), default=1)
+    for line in lines:
+        sign, style = _SIGNS[line.mark]
+        old, new = ("" if number is None else str(number) for number in (line.old, line.new))
+        numbers = (f"{old:>{digits}} {new:>{digits}} ", DIM)
+        yield Styled(spans=shown_line(line.line, style), gutter=(numbers, (f"{sign} ", style)))
+
+
+def _coloured(text: str) -> Iterator[tuple[str, Style]]:
+    for found in _JSON.finditer(text):
+        yield from shown(found[0], _JSON_STYLES.get(found.lastgroup or "", PLAIN))
+
+
+def _about(card: Card) -> Iterator[Styled]:
+    yield _heading("about this request")
+    rule = card.rule
+    if rule is not None and rule.file is not None:
+        place = rule.file if rule.line is None else f"{rule.file}:{rule.line}"
+        yield from _fact("rule", f"{rule.entry}  in {place}")
+    yield from _fact("tool", card.tool)
+    yield from _fact("workspace", card.workspace)
+    yield from _fact("asked", instant(card.created_at))
+    yield from _fact("may allow", ", ".join(card.may_allow))
+    yield from _fact("id", card.id)
+    yield from _fact("sha256", card.digest.removeprefix("sha256:"))
+
+
+def _answers(card: Card) -> Iterator[Styled]:
+    """What each answer would do besides letting this one call run."""
+    if not (card.remember or card.always or card.missing):
+        return
+    yield BLANK
+    yield _heading("what else you can do")
+    for name in card.missing:
+        yield from _fact("p", f"store {name}, or run `pml secrets set {name}`", YELLOW)
+    if card.remember is not None:
+        yield from _fact("s", f"for this session: {card.remember}")
+    if card.always is not None:
+        yield from _fact("a", f"always: adds {card.always.text} to {card.always.file}")
+        if card.always.note is not None:
+            yield from _fact("", card.always.note, YELLOW)
+    for other in card.covers:
+        yield Styled(spans=shown(f"also waits for it: {other.tool}", BLUE), gutter=((" " * _LABEL, PLAIN),))

@@ -1,0 +1,134 @@
+"""The lines around the stream and the card: the head, the list's rows, the buttons, the keys."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from rich.style import Style
+
+from pml.core.approvals import ApprovalId, State
+from pml.core.cards import Card
+from pml.screen.lines import Row, fitted, shown, width_of
+from pml.screen.stream import Entry
+from pml.screen.styles import (
+    ALARM,
+    BOLD,
+    BUTTON_ALLOW,
+    BUTTON_DENY,
+    CYAN,
+    DIM,
+    GREEN,
+    HEADING,
+    PLAIN,
+    RED,
+    YELLOW,
+)
+from pml.screen.words import span, what_became
+
+TALL: Final = 3  # rows of an entry where there is room
+_SOON_S: Final = 60
+_URGENT_S: Final = 15
+_KEYS: Final = (
+    ("j/k", "move"),
+    ("space", "page"),
+    ("e", "edit"),
+    ("m", "message"),
+    ("a", "always"),
+    ("/", "search"),
+    ("h", "history"),
+    ("?", "help"),
+    ("q", "quit"),
+)
+
+
+def spread(left: Row, right: Row, width: int) -> Row:
+    """Return one row with `right` at its right end, and as much of `left` as fits."""
+    room = width - width_of(right)
+    if room < 4:
+        return fitted(left, width)
+    start = fitted(left, room - 2)
+    return (*start, (" " * (room - width_of(start)), PLAIN), *right)
+
+
+def head(*, waiting: int, found: int, search: str, who: str, width: int) -> Row:
+    told = "nothing waits" if not waiting else f"{waiting} waiting"
+    left: Row = ((" PML inbox", HEADING), (f"   {told}", BOLD if waiting else DIM))
+    if search:
+        left = (*left, ("   search ", DIM), *shown(search, YELLOW), (f" finds {found}", DIM))
+    return spread(left, ((f"{who} ", DIM),), width)
+
+
+def time_left(entry: Entry, now: datetime) -> Row:
+    seconds = (entry.record.expires_at - now).total_seconds()
+    style = ALARM if seconds < _URGENT_S else YELLOW if seconds < _SOON_S else DIM
+    return ((span(seconds), style),)
+
+
+def entry_rows(entry: Entry, *, is_focused: bool, now: datetime, width: int, is_tall: bool) -> list[Row]:
+    """Return one entry of the list: what, by whom, how long; a stub where it waits no longer."""
+    bar = ("▌ ", CYAN) if is_focused else ("  ", PLAIN)
+    name = shown(entry.record.tool_name, _name_style(entry, is_focused=is_focused))
+    if entry.waits:
+        right = time_left(entry, now)
+    else:
+        right = (("denied", RED),) if _is_refused(entry) else ((str(entry.record.status), GREEN),)
+    if not is_tall:
+        glimpse = f"  {entry.glimpse}" if entry.waits else f"  {what_became(entry.record, now)}"
+        return [spread((bar, *name, (glimpse, DIM)), right, width)]
+    below = entry.glimpse if entry.waits else what_became(entry.record, now)
+    session = (f"{entry.session_name} · ", DIM)
+    return [
+        spread((bar, *name), right, width),
+        fitted((bar, session, (below, DIM)), width),
+        (),
+    ]
+
+
+def _name_style(entry: Entry, *, is_focused: bool) -> Style:
+    if not entry.waits:
+        return DIM
+    return BOLD if is_focused else PLAIN
+
+
+def _is_refused(entry: Entry) -> bool:
+    return entry.record.status is State.DENIED
+
+
+def list_rows(
+    entries: Sequence[Entry], *, focus: ApprovalId | None, now: datetime, width: int, is_tall: bool
+) -> list[Row]:
+    return [
+        row
+        for entry in entries
+        for row in entry_rows(
+            entry, is_focused=entry.record.id == focus, now=now, width=width, is_tall=is_tall
+        )
+    ]
+
+
+def card_title(card: Card, entry: Entry, now: datetime, width: int) -> Row:
+    """Return what the card is about, and how long there is to decide."""
+    name = shown(card.title, BOLD)
+    if not entry.waits:
+        return spread(name, shown(what_became(entry.record, now), DIM), width)
+    return spread(name, (*time_left(entry, now), (" left", DIM)), width)
+
+
+def buttons(card: Card | None, *, is_seen: bool, remembers: bool, waiting: int, width: int) -> Row:
+    """Return Deny, Allow all, Allow; what cannot be pressed yet is dim."""
+    if card is None or card.status is not State.PENDING:
+        return ()
+    memory: Row = ()
+    if card.remember is not None:
+        memory = (("  s ", CYAN), ("☑" if remembers else "☐", BOLD), (" this session", DIM))
+    deny = (" Esc ", CYAN), ("Deny", BUTTON_DENY if is_seen else DIM)
+    every = (("   A ", CYAN), (f"Allow all {waiting}", PLAIN)) if waiting > 1 else ()
+    allow = ("  ", PLAIN), (" ⏎ Allow ", BUTTON_ALLOW if is_seen else Style(dim=True, reverse=True))
+    return spread((*deny, *every, *memory), allow, width)
+
+
+def keys_line(width: int) -> Row:
+    row: Row = ((" ", PLAIN),)
+    for key, means in _KEYS:
+        row = (*row, (key, CYAN), (f" {means}  ", DIM))
+    return fitted(row, width)

@@ -1,0 +1,123 @@
+"""Giving an answer at the terminal: the first decision wins, and whoever was second is told who was first."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pml.core.approvals import Approval, ApprovalId, Decider, Scope, State
+from pml.core.cards import Card
+from pml.core.errors import AlreadyDecided, ApprovalExpired, PmlError
+from pml.core.text import visible, visible_json
+from pml.core.values import Json, JsonObject, kind_of
+from pml.screen.words import problem, what_became
+from pml.service.approvals import Decided, Decision, decide
+from pml.service.desk import Desk
+from pml.service.remembering import Remembered
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What is to be answered. `digest` is of what was shown."""
+
+    id: ApprovalId
+    digest: str
+    allow: bool
+    scope: Scope = Scope.ONCE
+    literal: bool = False
+    message: str | None = None
+    updated_input: JsonObject | None = None
+    release: tuple[ApprovalId, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """What came of it, in words; `record` is the question as it is now, if it is settled."""
+
+    words: str
+    is_done: bool
+    record: Approval | None = None
+
+
+def answer_to(card: Card, *, allow: bool, scope: Scope = Scope.ONCE) -> Answer:
+    return Answer(id=card.id, digest=card.digest, allow=allow, scope=scope)
+
+
+async def give(desk: Desk, by: Decider, answer: Answer) -> Given:
+    """Decide, and tell what came of it; a refusal is told, not raised."""
+    decision = Decision(
+        by=by,
+        digest=answer.digest,
+        allow=answer.allow,
+        scope=answer.scope,
+        literal=answer.literal,
+        message=answer.message,
+        updated_input=answer.updated_input,
+        release=answer.release,
+    )
+    try:
+        decided = await decide(desk, answer.id, decision)
+    except PmlError as exc:
+        return await _refused(desk, answer, exc)
+    return Given(words=_told(decided), is_done=True, record=decided.record)
+
+
+async def _refused(desk: Desk, answer: Answer, error: PmlError) -> Given:
+    record = await desk.store.approvals.get(answer.id)
+    is_settled = record is not None and record.status is not State.PENDING
+    if record is not None and is_settled and isinstance(error, AlreadyDecided | ApprovalExpired):
+        return Given(
+            words=f"not decided here: {what_became(record, desk.clock.now())}", is_done=False, record=record
+        )
+    return Given(words=problem(error), is_done=False, record=record if is_settled else None)
+
+
+def _told(decided: Decided) -> str:
+    record = decided.record
+    word = "denied" if record.status is State.DENIED else "allowed"
+    parts = [f"{word} {visible(record.tool_name)}"]
+    if decided.remembered is not None:
+        parts.append(_memory(decided.remembered))
+    if decided.released:
+        parts.append(f"{len(decided.released)} more that waited were released")
+    return "; ".join(parts)
+
+
+def _memory(memory: Remembered) -> str:
+    if memory.scope is Scope.SESSION:
+        return "remembered for this session" if memory.problem is None else "not remembered: it has ended"
+    entry, file = visible_json(memory.entry, indent=None), visible(memory.file or "")
+    if memory.problem is not None:
+        return f"{entry} is not in the file yet: {visible(memory.problem.message)}"
+    return (
+        f"{entry} added to {file}" if memory.counts else f"{entry} added, but {file} is not trusted: `pml trust`"
+    )
+
+
+_KINDS = {
+    "string": "string",
+    "number": "number",
+    "integer": "number",
+    "boolean": "boolean",
+    "object": "object",
+    "array": "array",
+}
+
+
+def misfits(schema: Json, value: JsonObject) -> Sequence[str]:
+    """Return where the top level of `value` is not as the tool's schema says; a server checks the rest."""
+    if not isinstance(schema, dict):
+        return ()
+    properties, required = schema.get("properties"), schema.get("required")
+    known = properties if isinstance(properties, dict) else {}
+    wrong = [
+        f"`{visible(str(name))}` is required"
+        for name in (required if isinstance(required, list | tuple) else ())
+        if name not in value
+    ]
+    for name, each in value.items():
+        about = known.get(name)
+        expected = about.get("type") if isinstance(about, dict) else None
+        if isinstance(expected, str) and expected in _KINDS and _KINDS[expected] not in kind_of(each):
+            wrong.append(f"`{visible(name)}` must be a {visible(expected)}, not {kind_of(each)}")
+        if about is None and schema.get("additionalProperties") is False:
+            wrong.append(f"the tool knows no `{visible(name)}`")
+    return wrong

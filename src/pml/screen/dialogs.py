@@ -1,0 +1,195 @@
+"""Dialogs over the stream: Escape closes each of them and decides nothing.
+
+What is typed or pasted in the first moment after one opened does not send it: it was not meant for it.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import ClassVar, Final, TypeVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.events import Key
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static, TextArea
+
+from pml.core.errors import Invalid
+from pml.core.text import visible
+from pml.core.values import JsonObject, loads_object
+from pml.screen.keys import ALLOW, GRACE_S, Held, Strokes
+from pml.screen.lines import Row, Styled, as_text
+from pml.screen.panes import LinesPane
+from pml.screen.styles import BOLD, DIM, HEADING, RED
+
+T = TypeVar("T")
+_MAX_MESSAGE: Final = 4000
+
+
+class Dialog(ModalScreen[T | None]):
+    """A box with a title, something in it, and a line that says which keys it takes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", show=False)]
+
+    def __init__(self, title: str, hint: str, *, now: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._title = title
+        self._hint = hint
+        self._now = now
+        self._opened_at = now()
+
+    @property
+    def is_meant(self) -> bool:
+        """Whether it has been open for long enough to be read."""
+        return self._now() - self._opened_at >= GRACE_S
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="dialog"):
+            yield Static(as_text([(self._title, HEADING)]), markup=False, id="dialog-title")
+            yield from self.body()
+            yield Static("", markup=False, id="dialog-problem")
+            yield Static(as_text([(self._hint, DIM)]), markup=False, id="dialog-hint")
+
+    def body(self) -> ComposeResult:
+        raise NotImplementedError
+
+    def complain(self, words: str) -> None:
+        self.query_one("#dialog-problem", Static).update(as_text([(words, RED)]))
+
+    def action_close(self) -> None:
+        self.dismiss(None)
+
+
+class Typing(Dialog[str]):
+    """One line of text: a message, a search, or a key that is not shown."""
+
+    def __init__(self, title: str, hint: str, *, value: str = "", is_secret: bool = False) -> None:
+        super().__init__(title, hint)
+        self._value = value
+        self._is_secret = is_secret
+
+    def body(self) -> ComposeResult:
+        yield Input(value=self._value, password=self._is_secret, max_length=_MAX_MESSAGE, compact=True)
+
+    def on_mount(self) -> None:
+        self.query_one(Input).focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        if self.is_meant:
+            self.dismiss(event.value)
+        else:
+            self.complain("too fast to be meant: press Return again")
+
+
+class Editing(Dialog[bool]):
+    """The arguments as JSON; `submit` decides with them and returns why it was refused, or None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+s", "send", show=False, priority=True)]
+
+    def __init__(
+        self, tool: str, text: str, *, submit: Callable[[JsonObject, bool], Awaitable[str | None]]
+    ) -> None:
+        title = f"edit the arguments of {visible(tool)}"
+        super().__init__(title, "Ctrl+S allows the call with these arguments · Esc goes back")
+        self._text = text
+        self._submit = submit
+        self._objected: str | None = None
+
+    def body(self) -> ComposeResult:
+        yield TextArea(self._text, show_line_numbers=True, tab_behavior="indent", theme="css", id="editor")
+
+    def on_mount(self) -> None:
+        self.query_one(TextArea).focus()
+
+    async def action_send(self) -> None:
+        text = self.query_one(TextArea).text
+        if not self.is_meant:
+            return
+        try:
+            value = loads_object(text, what="it")
+        except Invalid as exc:
+            self.complain(visible(exc.message))
+            return
+        words = await self._submit(value, text == self._objected)
+        if words is None:
+            self.dismiss(True)
+            return
+        self._objected = text
+        self.complain(words)
+
+
+class Reading(Dialog[str]):
+    """Lines to read. With `keys`, Return and those keys answer, once the end of the lines was in view."""
+
+    def __init__(self, title: str, hint: str, lines: Sequence[Styled], *, keys: str | None = None) -> None:
+        super().__init__(title, hint)
+        self._lines = lines
+        self._keys = keys
+        self._strokes = Strokes()
+        self._was_read = False
+
+    def body(self) -> ComposeResult:
+        yield LinesPane(id="dialog-lines")
+
+    @property
+    def pane(self) -> LinesPane:
+        return self.query_one(LinesPane)
+
+    def on_mount(self) -> None:
+        self.pane.show_lines(self._lines)
+
+    def on_key(self, event: Key) -> None:
+        if event.key in ("escape", "ctrl+c"):
+            return
+        event.stop()
+        event.prevent_default()
+        match self._strokes.press(event.key, event.time):
+            case Held() as held:
+                self.set_timer(held.for_s, partial(self._settle, held))
+            case str() as key:
+                self._act(key)
+            case _:
+                pass
+
+    def _settle(self, held: Held) -> None:
+        if self._strokes.settle(held) and held.key in ALLOW:
+            self._answer("enter")
+
+    def _act(self, key: str) -> None:
+        pane = self.pane
+        match key:
+            case "j" | "down":
+                pane.scroll(1)
+            case "k" | "up":
+                pane.scroll(-1)
+            case "space" | "pagedown":
+                pane.page(1)
+            case "pageup" | "b":
+                pane.page(-1)
+            case "home" | "end":
+                pane.go(0 if key == "home" else len(pane.rows))
+            case "q" | "question_mark" if self._keys is None:
+                self.dismiss(None)
+            case _ if self._keys is not None and key in self._keys:
+                self._answer(key)
+            case _:
+                pass
+
+    def _answer(self, key: str) -> None:
+        if self._keys is None:
+            self.dismiss(None)
+        elif not self.is_meant:
+            self.complain("too fast to be meant: press it again")
+        elif not self.pane.is_at_end and not self._was_read:
+            self.pane.page(1)
+            self._was_read = self.pane.is_at_end
+            self.complain("not yet: read to the end first, then press it again")
+        else:
+            self.dismiss(key)
+
+
+def item(title: Row, *below: Row) -> list[Styled]:
+    """Return a bold line and what belongs to it, set in."""
+    lines = [Styled(spans=title, gutter=(("• ", BOLD),))]
+    return lines + [Styled(spans=row, gutter=(("  ", DIM),)) for row in below]

@@ -1,0 +1,230 @@
+"""The inbox as it stands: the stream at the left, the focused card at the right, both kept up to date.
+
+Subscribes, reads, then waits, so no question is lost or shown twice; whoever else works on the same store may
+be first. Knows how things are drawn and followed, not what a key does.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from textual.app import ComposeResult
+from textual.containers import Container, Vertical
+from textual.events import Resize
+from textual.screen import Screen
+from textual.widgets import Static
+
+from pml.core.approvals import ApprovalId, Decider
+from pml.core.cards import Card
+from pml.core.errors import PmlError
+from pml.screen.chrome import TALL, buttons, card_title, head, keys_line, list_rows
+from pml.screen.lines import BLANK, Row, Styled, as_text, fitted
+from pml.screen.panes import CardPane, LinesPane, Pane
+from pml.screen.stream import Stream
+from pml.screen.styles import BOLD, DIM, YELLOW
+from pml.screen.words import problem
+from pml.service.cards import card as make_card
+from pml.service.desk import Desk
+from pml.service.upkeep import sweep
+
+WIDE: Final = 100  # columns from which list and card stand side by side
+SWEEP_S: Final = 2.0  # as often as a hub looks for what time and crashes left behind
+_LOOK_S: Final = 5.0  # looks again this often, whatever woke it or did not
+_TICK_S: Final = 1.0
+_LIST_SHARE: Final = 3  # the list takes at the most a third of a narrow screen
+_NOTHING: Final = (
+    BLANK,
+    Styled(spans=(("Nothing waits for you.", BOLD),)),
+    BLANK,
+    Styled(spans=(("What your agents ask for appears here by itself.", DIM),), by_words=True),
+    Styled(spans=(("h shows what was asked before, q leaves.", DIM),), by_words=True),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What the inbox works with. `store_key` keeps a value that a server needs, and says where."""
+
+    desk: Desk
+    by: Decider
+    who: str
+    monotonic: Callable[[], float]
+    store_key: Callable[[str, str], Awaitable[str]] | None = None
+
+
+class Live(Screen[None]):
+    """What waits, drawn and followed."""
+
+    def __init__(self, work: Work) -> None:
+        super().__init__()
+        self.work = work
+        self.stream = Stream()
+        self.status = ""
+        self.remembered: set[ApprovalId] = set()  # to be allowed for the session
+        self.shown_at = float("inf")  # when the card in view came into view
+        self.came_by_itself = True
+        self._loaded: tuple[object, ...] = ()
+
+    def compose(self) -> ComposeResult:
+        yield Static("", markup=False, id="head")
+        with Container(id="body"):
+            yield Pane(id="list")
+            with Vertical(id="right"):
+                yield Static("", markup=False, id="title")
+                yield CardPane(id="card")
+                yield LinesPane(id="nothing")
+        yield Static("", markup=False, id="status")
+        yield Static("", markup=False, id="buttons")
+        yield Static("", markup=False, id="keys")
+
+    def on_mount(self) -> None:
+        self.query_one("#nothing", LinesPane).show_lines(_NOTHING)
+        self.run_worker(self._follow(), group="follow")
+        self.run_worker(self._keep_up(), group="keep up")
+        self.set_interval(_TICK_S, self._tick)
+
+    @property
+    def pane(self) -> CardPane:
+        return self.query_one(CardPane)
+
+    @property
+    def card(self) -> Card | None:
+        """The card in view, if it is that of the question that has the focus."""
+        card = self.pane.card
+        return card if card is not None and card.id == self.stream.focus else None
+
+    async def _follow(self) -> None:
+        with self.work.desk.store.changes.watch(None) as changes:
+            while True:
+                try:
+                    await self.reread()
+                except PmlError as exc:
+                    self.tell(f"the store cannot be read: {problem(exc)}; trying again")
+                await changes.wait(_LOOK_S)
+
+    async def _keep_up(self) -> None:
+        """Do the hub's upkeep too: where none runs, expiry and ended agents are noticed all the same."""
+        with self.work.desk.store.changes.watch(None) as changes:
+            while True:
+                try:
+                    await sweep(self.work.desk)
+                except PmlError as exc:
+                    self.tell(f"the store cannot be kept up: {problem(exc)}; trying again")
+                until = self.work.monotonic() + SWEEP_S
+                while (left_s := until - self.work.monotonic()) > 0:
+                    await changes.wait(left_s)
+
+    async def reread(self) -> None:
+        """Show what the store says now."""
+        if await self.stream.read(self.work.desk, at=self.work.monotonic()):
+            self.came_by_itself = True
+        self.redraw()
+
+    def tell(self, words: str) -> None:
+        """Say something below the card, until something else is said."""
+        self.status = words
+        self._draw_status()
+
+    def _tick(self) -> None:
+        if self.stream.drop_stubs(at=self.work.monotonic()):
+            self.redraw()
+        else:
+            self._draw_times()
+
+    def on_resize(self, _: Resize) -> None:
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Draw everything as it is now, and fetch the card if another one has the focus."""
+        entry = self.stream.focused
+        wanted = () if entry is None else (entry.record.id, entry.record.status)
+        if wanted != self._loaded:
+            self._loaded = wanted
+            self.run_worker(self._load(), group="load", exclusive=True)
+        self._lay_out()
+        self._draw_times()
+        self._draw_status()
+
+    async def _load(self) -> None:
+        entry = self.stream.focused
+        try:
+            card = None if entry is None else await make_card(self.work.desk, entry.record, whole=True)
+        except PmlError as exc:
+            self.tell(f"the request cannot be shown: {problem(exc)}")
+            return
+        is_other = card is None or self.pane.card is None or card.id != self.pane.card.id
+        self.pane.show_card(card)
+        if is_other:
+            self.shown_at = self.work.monotonic()
+        self._lay_out()
+        self._draw_times()
+        self._draw_status()
+
+    def _lay_out(self) -> None:
+        is_wide = self.size.width >= WIDE
+        has_any = self.stream.focused is not None
+        self.set_class(is_wide, "-wide")
+        self.query_one("#list").display = has_any
+        self.query_one("#title").display = has_any
+        self.pane.display = has_any
+        self.query_one("#nothing").display = not has_any
+        most = max(2, (self.size.height - 6) // _LIST_SHARE)
+        self.query_one("#list").styles.height = "1fr" if is_wide else min(len(self.stream.shown), most)
+
+    def _draw_times(self) -> None:
+        """Draw what changes by the second."""
+        now, width = self.work.desk.clock.now(), max(1, self.size.width)
+        self._put(
+            "#head",
+            head(
+                waiting=self.stream.count,
+                found=len(self.stream.waiting),
+                search=self.stream.search,
+                who=self.work.who,
+                width=width,
+            ),
+        )
+        self._draw_list()
+        entry, card = self.stream.focused, self.card
+        if entry is not None and card is not None:
+            self._put("#title", card_title(card, entry, now, max(1, self.query_one("#title").size.width - 2)))
+        self._put("#keys", keys_line(width))
+
+    def _draw_list(self) -> None:
+        pane = self.query_one("#list", Pane)
+        is_tall = self.size.width >= WIDE
+        entries = self.stream.shown
+        rows = list_rows(
+            entries,
+            focus=self.stream.focus,
+            now=self.work.desk.clock.now(),
+            width=pane.room,
+            is_tall=is_tall,
+        )
+        pane.show(rows)
+        size = TALL if is_tall else 1
+        at = next((n for n, each in enumerate(entries) if each.record.id == self.stream.focus), None)
+        if at is not None:
+            pane.bring_into_view(at * size, at * size + min(size, 2) - 1)
+
+    def _draw_status(self) -> None:
+        width = max(1, self.size.width)
+        card = self.card
+        is_seen = card is not None and self.pane.is_seen
+        words = self.status
+        if not words and card is not None and not is_seen:
+            words = f"{self.pane.pages_left or 1} more to read: space"
+        self._put("#status", fitted(((f" {words}", YELLOW),), width))
+        self._put(
+            "#buttons",
+            buttons(
+                card,
+                is_seen=is_seen,
+                remembers=card is not None and card.id in self.remembered,
+                waiting=len(self.stream.waiting),
+                width=width - 1,
+            ),
+        )
+
+    def _put(self, selector: str, row: Row) -> None:
+        self.query_one(selector, Static).update(as_text(row))

@@ -1,0 +1,172 @@
+"""The stream of waiting questions, oldest first, and which of them has the focus.
+
+The focus is an id, never a place. What was decided stays as a stub for a while, so nothing slides under the
+cursor; the focused one stays until the person moves on. Reads the store; draws nothing.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pml.core.approvals import Approval, ApprovalId, SessionId, State, Subject
+from pml.core.ports import Session
+from pml.core.text import visible, visible_json
+from pml.core.wire import headline
+from pml.service.approvals import all_pending
+from pml.service.desk import Desk
+
+STUB_S: Final = 6.0  # long enough to read what became of it
+_GLIMPSE: Final = 300  # more characters than any list shows of an input
+_SEARCHED: Final = 20_000  # characters of an input that a search looks at
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One question in the stream; `ended_at` is when it was found to wait no longer."""
+
+    record: Approval
+    session_name: str
+    workspace: str
+    glimpse: str
+    haystack: str
+    ended_at: float | None = None
+
+    @property
+    def waits(self) -> bool:
+        return self.ended_at is None
+
+
+def make_entry(record: Approval, session: Session | None) -> Entry:
+    """Return what a list shows of a question, every character of it visible."""
+    name = visible(record.session_id if session is None else session.name)
+    text = visible_json(record.tool_input, indent=None)
+    glimpse = text if record.subject is Subject.TOOL_CALL else visible(headline(record))
+    return Entry(
+        record=record,
+        session_name=name,
+        workspace="" if session is None else visible(session.workspace),
+        glimpse=glimpse[:_GLIMPSE],
+        haystack=f"{record.tool_name} {name} {record.id} {text[:_SEARCHED]}".casefold(),
+    )
+
+
+class Stream:
+    """What is in the list."""
+
+    def __init__(self) -> None:
+        self.focus: ApprovalId | None = None
+        self.search = ""
+        self._entries: dict[ApprovalId, Entry] = {}
+        self._sessions: dict[SessionId, Session | None] = {}
+
+    async def read(self, desk: Desk, *, at: float) -> bool:
+        """Take over what the store says; return whether the focus has moved by itself."""
+        pending = {record.id: record async for record in all_pending(desk)}
+        for approval_id in [key for key, entry in self._entries.items() if entry.waits]:
+            if approval_id not in pending:
+                record = await desk.store.approvals.get(approval_id)
+                self._end(approval_id, record, at=at)
+        for record in pending.values():
+            await self._take(desk, record)
+        self._entries = dict(sorted(self._entries.items(), key=lambda item: _place(item[1])))
+        return self._find_focus()
+
+    async def _take(self, desk: Desk, record: Approval) -> None:
+        known = self._entries.get(record.id)
+        if known is not None:
+            self._entries[record.id] = replace(known, record=record) if known.waits else known
+            return
+        if record.session_id not in self._sessions:
+            self._sessions[record.session_id] = await desk.store.sessions.get(record.session_id)
+        self._entries[record.id] = make_entry(record, self._sessions[record.session_id])
+
+    def _end(self, approval_id: ApprovalId, record: Approval | None, *, at: float) -> None:
+        if record is None:
+            del self._entries[approval_id]
+            return
+        if record.status is not State.PENDING:
+            self._entries[approval_id] = replace(self._entries[approval_id], record=record, ended_at=at)
+
+    def _find_focus(self) -> bool:
+        if self.focus in self._entries:
+            return False
+        before, self.focus = self.focus, next((entry.record.id for entry in self.waiting), None)
+        return before != self.focus
+
+    def resolve(self, record: Approval, *, at: float) -> None:
+        """Show at once what the person at this screen has decided."""
+        if record.id in self._entries and self._entries[record.id].waits:
+            self._end(record.id, record, at=at)
+
+    def drop_stubs(self, *, at: float) -> bool:
+        """Forget what was decided some seconds ago, but never what has the focus; tell if there was any."""
+        old = [
+            entry.record.id
+            for entry in self._entries.values()
+            if entry.ended_at is not None
+            and at - entry.ended_at >= STUB_S
+            and entry.record.id != self.focus
+        ]
+        for approval_id in old:
+            del self._entries[approval_id]
+        return bool(old)
+
+    @property
+    def shown(self) -> list[Entry]:
+        """What the list shows: all that the search finds, and always the focused one."""
+        needle = self.search.casefold()
+        return [
+            entry
+            for entry in self._entries.values()
+            if needle in entry.haystack or entry.record.id == self.focus
+        ]
+
+    @property
+    def waiting(self) -> list[Entry]:
+        """What waits for an answer and is found by the search."""
+        needle = self.search.casefold()
+        return [entry for entry in self._entries.values() if entry.waits and needle in entry.haystack]
+
+    @property
+    def count(self) -> int:
+        return sum(entry.waits for entry in self._entries.values())
+
+    @property
+    def focused(self) -> Entry | None:
+        return None if self.focus is None else self._entries.get(self.focus)
+
+    def move(self, step: int) -> bool:
+        """Focus the next or an earlier question that waits; return whether there was one."""
+        ids = [entry.record.id for entry in self.shown if entry.waits or entry.record.id == self.focus]
+        waits = {entry.record.id for entry in self.waiting}
+        at = ids.index(self.focus) if self.focus in ids else -1
+        last = len(ids) - 1
+        target = min(max(at + step, 0), last) if ids else -1
+        if target < 0 or ids[target] == self.focus or ids[target] not in waits:
+            return False
+        self.focus = ids[target]
+        return True
+
+    def move_on(self) -> bool:
+        """Focus the next one that waits, or else the one before."""
+        return self.move(1) or self.move(-1)
+
+    def find(self, search: str) -> bool:
+        """Narrow the list; return whether the focus had to move."""
+        self.search = search
+        focused = self.focused
+        waiting = self.waiting
+        if focused is not None and any(entry.record.id == self.focus for entry in waiting):
+            return False
+        if not waiting:
+            return False
+        self.focus = waiting[0].record.id
+        return True
+
+
+def _place(entry: Entry) -> tuple[object, ...]:
+    return entry.record.created_at, entry.record.id
+
+
+def ids_of(entries: Iterable[Entry]) -> tuple[ApprovalId, ...]:
+    return tuple(entry.record.id for entry in entries)

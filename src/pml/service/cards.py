@@ -1,0 +1,146 @@
+"""Cards: each question as a person reads it, with what is known around it looked up.
+
+A card of a page is shortened and cheap; a whole one also tells which of the waiting "always" would let run.
+Files are read, and texts compared, in a thread: a slow disk does not hold up others.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from functools import cache
+from typing import Final
+
+from pml.core.approvals import Approval, Channel, Decider, DeciderKind, SessionId, Subject
+from pml.core.card_blocks import Asked
+from pml.core.card_files import Present, Read
+from pml.core.card_making import Around, make_card
+from pml.core.card_words import sentence_of
+from pml.core.cards import Ancestor, Card, Covered
+from pml.core.manifests import definition_digest
+from pml.core.names import parse_tool
+from pml.core.ports import Session
+from pml.core.text import visible
+from pml.core.values import JsonObject
+from pml.host.textfiles import read_text
+from pml.service.desk import Desk
+from pml.service.policy import Policy, current_policy
+from pml.service.previews import always_of, preview
+from pml.service.sessions import session_of
+
+_MAX_LINEAGE: Final = 16  # agents that launch agents; a page has no room for more
+_READ_S: Final = 10.0  # a network disk that hangs must not keep the question from being seen
+_TOO_SLOW: Final = "the file could not be read in time"
+_PERSON: Final = Decider(kind=DeciderKind.PERSON, id="person", channel=Channel.INBOX)
+
+
+async def card(desk: Desk, record: Approval, *, whole: bool) -> Card:
+    """Return the question as a person reads it. Raises: NotFound."""
+    return (await _make(desk, [record], whole=whole))[0]
+
+
+async def cards(desk: Desk, records: Sequence[Approval]) -> list[Card]:
+    """Return a page of shortened cards. Raises: NotFound."""
+    return await _make(desk, records, whole=False)
+
+
+async def _make(desk: Desk, records: Sequence[Approval], *, whole: bool) -> list[Card]:
+    lookups = _Lookups(desk)
+    found = [await lookups.around(record, whole=whole) for record in records]
+
+    def draw(read: Read) -> list[Card]:
+        return [make_card(each, read=cache(read), whole=whole) for each in found]
+
+    try:
+        async with asyncio.timeout(_READ_S):
+            return await asyncio.to_thread(draw, lambda path: read_text(path, forbidden=desk.home))
+    except TimeoutError:
+        return await asyncio.to_thread(draw, lambda path: Present(path=path, problem=_TOO_SLOW))
+
+
+class _Lookups:
+    """What the cards of a page share, each looked up once."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._sessions: dict[SessionId, tuple[Session, str, tuple[Ancestor, ...]]] = {}
+        self._definitions: dict[tuple[str, str | None, str | None], JsonObject | None] = {}
+        self._policies: dict[str, Policy] = {}
+
+    async def around(self, record: Approval, *, whole: bool) -> Around:
+        session, cwd, lineage = await self._session(record.session_id)
+        if session.workspace not in self._policies:
+            self._policies[session.workspace] = await current_policy(self._desk, session.workspace)
+        run = None if record.run_id is None else await self._desk.store.journals.get(record.run_id)
+        asked = Asked(
+            record=record,
+            cwd=cwd,
+            definition=await self._definition(record),
+            code=None if run is None else run.code,
+            language=None if run is None else run.language,
+        )
+        policy = self._policies[session.workspace]
+        file = policy.loaded.workspace
+        return Around(
+            asked=asked,
+            session=session,
+            lineage=lineage,
+            always=always_of(record),
+            rules_file=file.path,
+            is_trusted=policy.trusted or file.digest is None,
+            broken=tuple(str(error) for error in policy.broken),
+            covers=await self._covers(record) if whole else (),
+        )
+
+    async def _session(self, session_id: SessionId) -> tuple[Session, str, tuple[Ancestor, ...]]:
+        if session_id not in self._sessions:
+            session = await session_of(self._desk, session_id)
+            run = await self._desk.store.runs.get(session_id)
+            cwd = session.workspace if run is None else run.order.cwd
+            self._sessions[session_id] = session, cwd, await self._lineage(session)
+        return self._sessions[session_id]
+
+    async def _lineage(self, session: Session) -> tuple[Ancestor, ...]:
+        line = [session]
+        while line[-1].parent_id is not None and len(line) < _MAX_LINEAGE:
+            above = await self._desk.store.sessions.get(line[-1].parent_id)
+            if above is None or above in line:
+                break
+            line.append(above)
+        return tuple(
+            Ancestor(
+                id=each.id,
+                name=visible(each.name),
+                is_agent=each.is_agent,
+                has_ended=each.ended_at is not None,
+            )
+            for each in reversed(line)
+        )
+
+    async def _definition(self, record: Approval) -> JsonObject | None:
+        key = record.tool_name, record.artefact, record.definition
+        if key not in self._definitions:
+            self._definitions[key] = await _definition(self._desk, record)
+        return self._definitions[key]
+
+    async def _covers(self, record: Approval) -> tuple[Covered, ...]:
+        shown = await preview(self._desk, record, by=_PERSON)
+        found: list[Covered] = []
+        for other in shown.covered:
+            _, cwd, _ = await self._session(other.session_id)
+            asked = Asked(record=other, cwd=cwd, definition=await self._definition(other))
+            words, _ = sentence_of(asked)
+            found.append(Covered(id=other.id, tool=visible(other.tool_name), sentence=words))
+        return tuple(found)
+
+
+async def _definition(desk: Desk, record: Approval) -> JsonObject | None:
+    """Return the tool as its server described it when the question was asked, None if that is not known."""
+    tool = parse_tool(record.tool_name)
+    if tool.namespace is None or record.artefact is None or record.subject is not Subject.TOOL_CALL:
+        return None
+    pin = await desk.store.pins.get(tool.namespace, record.artefact, tool.action)
+    if pin is not None and record.definition in (None, pin.digest):
+        return pin.definition
+    manifest = await desk.store.manifests.get(tool.namespace, record.artefact)
+    told = None if manifest is None else manifest.tool(tool.action)
+    is_same = told is not None and record.definition in (None, definition_digest(told))
+    return told if is_same else None

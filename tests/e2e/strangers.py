@@ -1,0 +1,43 @@
+"""Another page on this machine: what an agent's dev server could serve, on a port of loopback beside the hub's."""
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+
+@dataclass(kw_only=True)
+class Stranger:
+    """Where it is, what its page holds, and the headers of every request that it got."""
+
+    url: str
+    html: str = ""
+    got: list[Mapping[str, str]] = field(default_factory=list[Mapping[str, str]])
+
+
+@contextmanager
+def stranger_running(html: str = "") -> Generator[Stranger]:
+    stranger = Stranger(url="", html=html)
+
+    class Answering(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None: ...
+
+        def do_GET(self) -> None:
+            stranger.got.append({name.lower(): value for name, value in self.headers.items()})
+            body = f"<!doctype html><title>another page</title>{stranger.html}".encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
+        stranger.url = f"http://127.0.0.1:{server.server_port}"
+        thread = Thread(target=server.serve_forever, name="stranger")
+        thread.start()
+        try:
+            yield stranger
+        finally:
+            server.shutdown()
+            thread.join()

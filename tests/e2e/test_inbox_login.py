@@ -1,0 +1,200 @@
+"""Who gets in, and who does not: the link, the token in the browser, and other pages on this machine."""
+
+import dataclasses
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import pytest
+from playwright.sync_api import expect
+
+from pml.core.identity import TokenRole
+from pml.service.desk import Desk
+from pml.service.logins import login_link
+from pml.service.tokens import create_token
+from tests.e2e.inbox_rig import ME, Inbox
+from tests.e2e.inbox_tab import Tab, opened
+from tests.e2e.strangers import stranger_running
+from tests.promises import promise
+
+TOKEN: Final = "pml.token"
+
+
+class Earlier:
+    """A clock that is behind."""
+
+    def __init__(self, by: timedelta) -> None:
+        self._by = by
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) - self._by
+
+
+def old_link(inbox: Inbox) -> str:
+    """Return a link that was made two hours ago, and was good for one."""
+
+    async def make(desk: Desk) -> str:
+        then = dataclasses.replace(desk, clock=Earlier(timedelta(hours=2)))
+        _, text = await create_token(then, role=TokenRole.LOGIN, name="ana", ttl_s=3600, by=ME)
+        return text
+
+    return login_link(inbox.hub.url, inbox.beside(make))
+
+
+def stored(tab: Tab) -> dict[str, str]:
+    return tab.page.evaluate("({...localStorage, ...sessionStorage})")
+
+
+@promise("login:one-time-link")
+def test_the_link_that_the_hub_prints_logs_in_and_leaves_the_address_bar(inbox: Inbox) -> None:
+    with opened(inbox) as tab:
+        tab.page.goto(inbox.hub.login_url)
+        tab.is_in()
+        assert "login" not in tab.page.url
+        assert inbox.hub.login_url.partition("login=")[2] not in str(stored(tab))
+        tab.page.reload()
+        tab.is_in()
+        tab.page.go_back()
+        assert "login" not in tab.page.url
+
+
+@promise("login:one-time-link")
+def test_a_link_that_was_used_opens_no_second_browser_and_says_how_to_get_another(inbox: Inbox) -> None:
+    link = inbox.link()
+    with opened(inbox) as first, opened(inbox) as second:
+        first.page.goto(link)
+        first.is_in()
+        second.refusals = {409}
+        second.page.goto(link)
+        expect(second.page.locator("body")).to_contain_text("used already")
+        expect(second.page.locator("body")).to_contain_text("pml inbox --link")
+        assert TOKEN not in stored(second)
+
+
+def test_a_link_whose_time_is_over_says_so(inbox: Inbox) -> None:
+    with opened(inbox) as tab:
+        tab.refusals = {404}
+        tab.page.goto(old_link(inbox))
+        expect(tab.page.locator("body")).to_contain_text("this link is over")
+        assert TOKEN not in stored(tab)
+
+
+@pytest.mark.parametrize("text", ["pml_0123456789ab_no-such-secret", "<img src=x onerror=alert(1)>", ""])
+def test_a_link_with_a_wrong_token_lets_nobody_in(inbox: Inbox, text: str) -> None:
+    with opened(inbox) as tab:
+        tab.refusals = {400, 401}
+        tab.page.goto(f"{inbox.hub.url}/#login={text}")
+        expect(tab.page.locator("body")).to_contain_text("pml inbox --link")
+        assert TOKEN not in stored(tab)
+        assert "login=" not in tab.page.url
+
+
+def test_a_browser_without_a_token_is_shown_how_to_log_in_and_nothing_else(inbox: Inbox) -> None:
+    caller = inbox.caller(inbox.room())
+    caller.asks("Bash", command="touch unseen.mark")
+    with opened(inbox) as tab:
+        tab.page.goto(f"{inbox.hub.url}/#/waiting")
+        expect(tab.page.locator("body")).to_contain_text("pml inbox --link")
+        expect(tab.page.locator("body")).not_to_contain_text("unseen.mark")
+    inbox.clear()
+
+
+def test_logging_out_ends_the_token_in_the_hub_too(inbox: Inbox, tab: Tab) -> None:
+    tab.is_in()
+    token = stored(tab)[TOKEN]
+    tab.log_out()
+    expect(tab.page.locator("body")).to_contain_text("pml inbox --link")
+    assert TOKEN not in stored(tab)
+    answer = tab.page.request.get(
+        f"{inbox.hub.url}/api/me", headers={"Authorization": f"Bearer {token}"}, fail_on_status_code=False
+    )
+    assert answer.status == 401
+
+
+def test_a_token_that_was_revoked_elsewhere_takes_the_page_to_the_login(inbox: Inbox, tab: Tab) -> None:
+    tab.is_in()
+    tab.refusals = {401}
+    for token in inbox.hub.pml("token", "list", "--json").json["tokens"]:
+        if token["role"] == "person" and token["name"] == "ana":
+            assert inbox.hub.pml("token", "revoke", token["id"]).code == 0
+    tab.page.reload()
+    expect(tab.page.locator("body")).to_contain_text("pml inbox --link")
+    assert TOKEN not in stored(tab)
+
+
+@promise("login:no-cookie")
+def test_no_cookie_is_set_and_no_other_port_of_this_machine_is_sent_the_token(tab: Tab) -> None:
+    tab.is_in()
+    token = stored(tab)[TOKEN]
+    assert tab.page.context.cookies() == []
+    with stranger_running() as stranger:
+        tab.page.goto(stranger.url)
+        assert tab.page.context.cookies() == []
+        assert stored(tab) == {}
+    assert stranger.got
+    assert all(token not in str(headers) for headers in stranger.got)
+    assert all("cookie" not in headers and "authorization" not in headers for headers in stranger.got)
+
+
+@promise("inbox:not-framed")
+def test_the_inbox_cannot_be_framed_by_another_page(inbox: Inbox, tab: Tab) -> None:
+    caller = inbox.caller(inbox.room())
+    caller.asks("Bash", command="touch framed.mark")
+    tab.is_in()
+    with stranger_running(f'<iframe name="inbox" src="{inbox.hub.url}/#/waiting"></iframe>') as stranger:
+        page = tab.page.context.new_page()
+        said: list[str] = []
+        page.on("console", lambda message: said.append(message.text))
+        page.goto(stranger.url, wait_until="load")
+        frame = page.frame("inbox")
+        assert frame is not None
+        expect(page.frame_locator("iframe").locator("body")).not_to_contain_text("framed.mark")
+        assert not frame.url.startswith(inbox.hub.url)
+        assert re.search("fram", " ".join(said))
+
+
+CROSS: Final = """
+async ([url, id, digest, token]) => {
+  const body = JSON.stringify({allow: true, digest});
+  const decision = `${url}/api/approvals/${id}/decision`;
+  const told = (answer) => answer.type + " " + answer.status;
+  const tries = {
+    read: () => fetch(`${url}/api/inbox`, {headers: {authorization: `Bearer ${token}`}}),
+    page: () => fetch(`${url}/`),
+    decide: () => fetch(decision, {method: "POST", body, headers: {authorization: `Bearer ${token}`}}),
+    simple: () => fetch(decision, {method: "POST", body, mode: "no-cors"}),
+    login: () => fetch(`${url}/api/login`, {method: "POST", headers: {authorization: `Bearer ${token}`}}),
+  };
+  const found = {};
+  for (const [name, attempt] of Object.entries(tries)) {
+    found[name] = await attempt().then(told, (error) => error.name);
+  }
+  return found;
+}
+"""
+
+
+@promise("hub:host-and-origin")
+def test_a_page_on_another_port_of_this_machine_reads_and_decides_nothing(inbox: Inbox, tab: Tab) -> None:
+    asked = inbox.caller(inbox.room()).asks("Bash", command="touch foreign.mark")
+    tab.is_in()
+    token = stored(tab)[TOKEN]  # even one that knows the token
+    with stranger_running() as stranger:
+        page = tab.page.context.new_page()
+        page.goto(stranger.url)
+        found: dict[str, Any] = page.evaluate(CROSS, [inbox.hub.url, asked.id, asked.digest, token])
+    refused = {"read": "TypeError", "page": "TypeError", "decide": "TypeError", "login": "TypeError"}
+    assert found == {**refused, "simple": "opaque 0"}
+    assert asked.waits
+    assert inbox.hub.ask(f"/api/approvals/{asked.id}")["status"] == "pending"
+
+
+@pytest.mark.parametrize("hours", [3, -3])
+def test_a_browser_whose_clock_is_wrong_shows_the_time_that_is_left(inbox: Inbox, hours: int) -> None:
+    asked = inbox.caller(inbox.room()).asks("Bash", command="touch late.mark")
+    with opened(inbox) as tab:
+        tab.page.clock.install(time=datetime.now(UTC) + timedelta(hours=hours))
+        tab.log_in()
+        expect(tab.card(asked.id)).to_contain_text(re.compile(r"\b[45]:[0-5]\d left"))
+        expect(tab.card(asked.id)).to_contain_text(re.compile(r"\bnow\b|\b\d+ s ago"))
+    inbox.clear()
