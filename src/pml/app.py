@@ -172,7 +172,7 @@ async def open_gateway(
         gate = Gate(desk=desk, session=session, servers=fleet, loader=loader, workshop=workshop, cloud=cloud)
         launching = BesideHub(desk, place)
         opening.push_async_callback(launching.close)
-        gateway = Gateway(gate, connection, relay, launching)
+        gateway = Gateway(gate, connection, relay, launching, launching.hub_url)
         opening.push_async_callback(gateway.close)
         stack.push_async_exit(opening.pop_all())
     gc.freeze()  # all that was imported stays: the collector need not look through it during calls
@@ -231,7 +231,7 @@ class BesideHub:
 
     @property
     def is_on(self) -> bool:
-        return self._hub_url() is not None
+        return self.hub_url() is not None
 
     async def launch(self, wish: "Wish", *, parent: "Session", workspace: str) -> "Session":
         """Raises: as `Launcher.launch`; Unavailable if no hub runs."""
@@ -257,14 +257,15 @@ class BesideHub:
             self._launcher = Launcher(self._desk, open_agents(self._place, hub_url=self._need_hub))
         return self._launcher
 
-    def _hub_url(self) -> str | None:
+    def hub_url(self) -> str | None:
+        """Return where the hub of this home is, while one runs."""
         from pml.hub.presence import running_hub
 
         hub = running_hub(self._place.home)
         return None if hub is None else hub.url
 
     def _need_hub(self) -> str:
-        url = self._hub_url()
+        url = self.hub_url()
         if url is None:
             raise Unavailable("no hub runs", hint="`pml serve` starts one")
         return url

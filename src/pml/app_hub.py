@@ -108,12 +108,20 @@ async def open_hub(
         stack.push_async_callback(workshop.close)
         stack.push_async_callback(cloud.close)
         shared.append(
-            _Shared(desk=desk, place=place, feed=feed, launcher=launcher, workshop=workshop, cloud=cloud)
+            _Shared(
+                desk=desk,
+                place=place,
+                url=allowed.public or url,
+                feed=feed,
+                launcher=launcher,
+                workshop=workshop,
+                cloud=cloud,
+            )
         )
         webhook = Webhook(
             desk,
             workspace=str(place.workspace),
-            base=allowed.public or url,
+            base=shared[0].url,
             key=OneSecret(open_variables(place).secrets, SECRET),
             tell=_tell,
         )
@@ -154,6 +162,7 @@ class _Shared:
 
     desk: Desk
     place: Place
+    url: str  # as a person's browser knows the hub
     feed: Feed
     launcher: Launcher
     workshop: Workshop
@@ -187,7 +196,7 @@ async def _open_gateway(
         is_held=run is not None and run.order.is_held,
         told=lambda name, step: hub.feed.publish(_installing(session, name, step, desk.clock.now())),
     )
-    gateway = Gateway(gate, connection, relay, hub.launcher)
+    gateway = Gateway(gate, connection, relay, hub.launcher, lambda: hub.url)
     stack.push_async_callback(gateway.close)
     return gateway
 

@@ -64,6 +64,7 @@ def test_list_has_every_field_of_what_waits(pml: Pml, workspace: Path) -> None:
         "may_allow": ["person"],
         "rule": None,
         "run_id": None,
+        "cwd": None,
         "workspace": str(workspace),
         "session_name": "robot",
     }
@@ -92,6 +93,28 @@ def test_list_of_a_session_has_only_its_own(pml: Pml) -> None:
     assert ids_of(pml("approvals", "list", "--session", "mine", "--json").json) == [mine]
     assert ids_of(pml("approvals", "list", "--session", "theirs", "--json").json) == [theirs]
     assert ids_of(pml("approvals", "list", "--session", "nobody", "--json").json) == []
+
+
+def test_list_of_a_workspace_has_only_what_was_asked_there(pml: Pml, workspace: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    here = pml.ask(TOOL, session="here")
+    words = ("--session", "there", "--workspace", str(other), "--json")
+    there = pml("approvals", "ask", TOOL, *words).json["approval"]["id"]
+    assert ids_of(pml("approvals", "list", "--json").json) == [here, there]
+    assert ids_of(pml("approvals", "list", "--workspace", str(workspace), "--json").json) == [here]
+    assert ids_of(pml("approvals", "list", "--workspace", "../other", "--json").json) == [there]
+
+
+def test_list_finds_text_and_has_the_newest_first(pml: Pml) -> None:
+    asked = [pml.ask(TOOL, f'{{"title": "part {n}, 100%"}}') for n in range(3)]
+    assert ids_of(pml("approvals", "list", "--newest", "--json").json) == asked[::-1]
+    assert ids_of(pml("approvals", "list", "--newest", "--after", asked[1], "--json").json) == asked[:1]
+    assert ids_of(pml("approvals", "list", "--search", "PART 1", "--json").json) == asked[1:2]
+    assert ids_of(pml("approvals", "list", "--search", "0%", "--json").json) == asked
+    assert ids_of(pml("approvals", "list", "--search", "part_1", "--json").json) == []
+    assert pml("approvals", "list", "--search", "none").out == "nothing like that waits for an answer\n"
+    assert pml("approvals", "list", "--all", "--search", "none").out == "nothing like that here\n"
 
 
 def test_list_gives_page_after_page(pml: Pml) -> None:

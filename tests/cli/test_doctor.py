@@ -107,6 +107,26 @@ def test_what_a_model_may_approve_is_told(pml: Pml, pml_home: Path, value: str, 
     assert (found_status, message.startswith(f"{value}: a model ")) == (status, True)
 
 
+def test_a_webhook_that_lacks_its_secret_is_a_warning_and_nothing_is_sent(pml: Pml, pml_home: Path) -> None:
+    assert found(pml, "webhook") == []
+    write_user_file(pml_home, {"notify": {"webhook": "https://hooks.example/a/secret/path"}})
+    status, message = one(pml, "webhook")
+    assert (status, "there is no secret PML_WEBHOOK_SECRET" in message) == ("warn", True)
+    assert "`pml secrets set PML_WEBHOOK_SECRET` stores one" in pml("doctor").out
+
+    index = {"version": 1, "secrets": {"PML_WEBHOOK_SECRET": {"in": "file", "value": "x"}}}
+    (pml_home / "secrets.json").write_text(json.dumps(index))
+    (pml_home / "secrets.json").chmod(0o600)
+    told = "while a hub runs, new questions are sent to `https://hooks.example`, signed"
+    assert one(pml, "webhook") == ("ok", told)
+
+
+def test_a_webhook_in_plain_http_is_a_warning(pml: Pml, pml_home: Path) -> None:
+    write_user_file(pml_home, {"notify": {"webhook": "http://hooks.example/x"}})
+    status, message = one(pml, "webhook")
+    assert (status, "plain http" in message) == ("warn", True)
+
+
 def test_a_home_that_others_can_reach_fails(pml: Pml, pml_home: Path) -> None:
     pml("init")
     pml_home.chmod(0o755)

@@ -125,9 +125,11 @@ def test_the_browser_is_opened_or_where_there_is_none_the_link_printed(
     monkeypatch.setattr(webbrowser, "open", open_browser)
     with present(pml_home):
         made = pml("inbox", "--open")
-    (link,) = opened
+        told = pml("inbox", "--open", "--json")
+    link, second = opened
     assert link.startswith(f"{URL}/#login=pml_")
     assert (link in made.out) is not has_browser
+    assert told.json == {"login_url": second}
 
 
 def test_a_token_for_a_login_is_not_made_by_hand(pml: Pml) -> None:

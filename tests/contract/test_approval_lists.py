@@ -22,6 +22,7 @@ from tests.builders import (
     deny,
     later,
     make_approval,
+    make_session,
     make_workflow,
     uuid,
 )
@@ -96,6 +97,83 @@ async def test_pages_cover_everything_exactly_once_also_while_rows_are_added(
         query = msgspec.structs.replace(query, after=(page[-1].created_at, page[-1].id))
 
     assert seen == sorted(expected, key=lambda record: (record.created_at, record.id))
+
+
+@pytest.mark.parametrize("limit", [1, 3, 7, 100])
+async def test_newest_first_the_pages_are_the_same_the_other_way_round(store: Store, limit: int) -> None:
+    asked = [
+        await ask(store, make_approval(n, session_id=SessionId(f"session-{n}"), created_at=later(n // 2)))
+        for n in (5, 2, 9, 4, 7, 3, 8, 6, 1)
+    ]
+    seen: list[Approval] = []
+    query = ApprovalQuery(limit=limit, newest=True)
+    while page := await store.approvals.page(query):
+        seen.extend(page)
+        query = msgspec.structs.replace(query, after=(page[-1].created_at, page[-1].id))
+
+    assert seen == sorted(asked, key=lambda record: (record.created_at, record.id), reverse=True)
+
+
+async def test_a_page_lists_what_was_asked_in_one_workspace(store: Store) -> None:
+    for name, workspace in (("here", "/repo/shop"), ("there", "/repo/shop/inner"), ("too", "/repo/shop")):
+        await store.sessions.start(make_session(SessionId(name), workspace=workspace))
+    asked = [
+        await ask(store, make_approval(n, session_id=SessionId(name), created_at=later(n)))
+        for n, name in enumerate(["here", "there", "too", "unknown"])
+    ]
+    query = ApprovalQuery(workspace="/repo/shop")
+
+    assert await store.approvals.page(query) == [asked[0], asked[2]]
+    assert await store.approvals.page(msgspec.structs.replace(query, newest=True)) == [asked[2], asked[0]]
+    assert await store.approvals.page(ApprovalQuery(workspace="/repo")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("create_issue", {0, 1, 2, 3}),
+        ("GITHUB:", {0, 1, 2, 3}),
+        ("hello wOrld", {0}),
+        ('"Title":"hello', {0}),
+        ('say "hi"', {1}),
+        ("two\nlines", {1}),
+        ("é", {1}),
+        ("É", set[int]()),
+        ("session-2", {2}),
+        ("nightly run", {2}),
+        ("staging", {3}),
+        ("edited title", {4}),
+        ("ana", {3, 4}),
+        ("took its time", {5}),
+        ("person", set[int]()),
+        ("100%", {0}),
+        ("100_", set[int]()),
+        ("%", {0}),
+        ("_", {0, 1, 2, 3, 4, 5}),
+        ("\\", {0, 1}),  # JSON spells quotes and line breaks with it
+        ("'; DROP TABLE approvals", set[int]()),
+        ("", {0, 1, 2, 3, 4, 5}),
+    ],
+)
+async def test_a_search_finds_literal_text_where_a_person_would_look_for_it(
+    store: Store, text: str, places: set[int]
+) -> None:
+    await store.sessions.start(make_session(SessionId("session-2"), name="the Nightly Run"))
+    asked = [
+        await ask(store, make_approval(0, tool_input={"title": "Hello World", "share": "100% of \\"})),
+        await ask(store, make_approval(1, tool_input={"title": 'Say "Hi"', "body": ["two\nlines, é"]})),
+        await ask(store, make_approval(2, session_id=SessionId("session-2"), tool_input={})),
+    ]
+    denied = make_approval(3, tool_input={})
+    asked.append(await ask_and(store, denied, deny(denied, message="use the Staging database")))
+    edited = make_approval(4, tool_name="files:write_file", tool_input={})
+    asked.append(await ask_and(store, edited, allow(edited, updated_input={"t": "Edited Title"})))
+    cancelled = make_approval(5, tool_name="files:read_file", tool_input={})
+    asked.append(await ask_and(store, cancelled, Cancelled(at=later(1), reason="it took its time")))
+
+    found = await store.approvals.page(ApprovalQuery(search=text))
+
+    assert {asked.index(record) for record in found} == places
 
 
 # --- time and owners

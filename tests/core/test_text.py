@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pml.core.text import has_hidden, quote, visible, visible_json
+from pml.core.text import count_hidden, has_hidden, pieces, quote, visible, visible_json
 from pml.core.values import MAX_DEPTH, Json
 from tests.promises import promise
 
@@ -155,6 +155,33 @@ def test_json_as_deep_as_pml_takes_it_in_can_be_shown() -> None:
     for _ in range(MAX_DEPTH):
         value = [value]
     assert json.loads(visible_json(value)) == value
+
+
+@given(any_text | escape_like)
+@promise("show:nothing-hidden")
+def test_the_pieces_of_a_text_hide_nothing_and_joined_are_the_text(text: str) -> None:
+    found = pieces(text)
+    assert "".join(piece if isinstance(piece, str) else chr(piece) for piece in found) == text
+    for piece in found:
+        assert not has_hidden(piece) if isinstance(piece, str) else has_hidden(chr(piece))
+        assert piece != ""
+
+
+@hidden
+@promise("show:nothing-hidden")
+def test_a_hidden_character_is_a_number_among_the_pieces(code: int) -> None:
+    assert pieces(f"rm{chr(code)}x") == ("rm", code, "x")
+
+
+def test_a_text_that_hides_nothing_is_one_piece() -> None:
+    assert (pieces("naïve 日本語 \\u{202e}"), pieces("")) == (("naïve 日本語 \\u{202e}",), ())
+
+
+def test_hidden_characters_of_a_value_are_counted_but_not_its_layout() -> None:
+    assert count_hidden({"a\u202e": ["x\u200b\u200b", {"b": "\x1b[2J"}], "c": 7}) == 4
+    assert count_hidden("one\n\ttwo\r\nthree") == 0
+    assert count_hidden("rm -rf /\recho") == 1
+    assert count_hidden(["日本語", "é", None, True]) == 0
 
 
 def test_a_message_quotes_input_in_one_bounded_line() -> None:

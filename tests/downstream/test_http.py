@@ -67,8 +67,10 @@ READING = call(READ, {"path": "a"}, 7)
 # Who may come, and how
 
 
-async def test_a_persons_token_calls_nothing(web: Web) -> None:
-    person = identity(None, TokenRole.PERSON)
+@promise("login:link-token-does-nothing-else")
+@pytest.mark.parametrize("role", [TokenRole.PERSON, TokenRole.LOGIN])
+async def test_a_persons_token_calls_nothing(web: Web, role: TokenRole) -> None:
+    person = identity(None, role)
     refused = await web.post(modern(READING), by=person).done()
     assert (refused.status, web.opened) == (403, [])
 

@@ -1,6 +1,6 @@
 """A workspace with two real servers, which PML stands before: one tool allowed, one asked for, one denied.
 
-And the inbox: a hub with a browser before it for a module, and a tab in which a person has logged in for a test.
+And the inbox: a hub with a browser before it for each module, a tab in which a person is for each test.
 """
 
 import json

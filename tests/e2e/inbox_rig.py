@@ -1,7 +1,7 @@
 """A real hub, a real browser before it, and agents whose calls wait: what the tests of the inbox stand on.
 
-An agent here is an MCP client over HTTP with a token of its own, and blocks in `loopback_permit` as Claude Code
-does. What matters only by its number or its kind is put into the store from beside the hub.
+An agent here is an MCP client over HTTP with a token of its own, which blocks in `loopback_permit` as Claude
+Code does. What matters only by its number or its kind is put into the store from beside the hub.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from pml.service.approvals import MAX_PENDING, Question
 from pml.service.consent import seek_consent
 from pml.service.desk import Desk
 from pml.service.logins import login_link, make_login
-from pml.service.sessions import session_of
+from pml.service.sessions import start_session
 from pml.service.tokens import create_agent_token
 from tests.e2e.hubs import STATE_S, Hub, Room, hub_running, until
 from tests.e2e.installed import bare_environment
@@ -164,6 +164,12 @@ class Caller:
         _, answer = self._post({"id": number, "method": "tools/call", "params": params})
         return answer["result"]
 
+    def end(self) -> None:
+        """End the session, as when its agent has ended."""
+        _, token_id, _ = self._token.split("_", 2)
+        ran = self.room.pml("token", "revoke", token_id)
+        assert ran.code == 0, ran.err
+
     def _post(self, message: Mapping[str, Any]) -> tuple[str, Any]:
         """Send a message; return the visit's id and what answers it: of a stream, the last that was said."""
         headers = {
@@ -225,19 +231,19 @@ class Inbox:
 
     def fill(self, room: Room, count: int, tool: str = "Bash") -> list[str]:
         """Put so many questions, in as many sessions as it takes; return their ids, oldest first."""
-        agents = [self.caller(room, f"crowd{n}").session_id for n in range(-(-count // MAX_PENDING))]
+        names = [f"crowd-{next(self._numbers)}" for _ in range(-(-count // MAX_PENDING))]
 
         async def put(desk: Desk) -> list[str]:
-            sessions: list[Session] = [await session_of(desk, SessionId(each)) for each in agents]
+            sessions = [await _session(desk, name, room) for name in names]
             return [await _put(desk, sessions[n // MAX_PENDING], n, tool) for n in range(count)]
 
         return self.beside(put)
 
-    def link(self) -> str:
-        """Return a link that logs a browser in, as `pml inbox --link` prints it."""
+    def link(self, name: str = "ana") -> str:
+        """Return a link that logs that person in, as `pml inbox --link` prints it."""
 
         async def make(desk: Desk) -> str:
-            return await make_login(desk, name="ana", by=ME)
+            return await make_login(desk, name=name, by=ME)
 
         return login_link(self.hub.url, self.beside(make))
 
@@ -246,6 +252,18 @@ class Inbox:
         while found := self.hub.ask("/api/approvals?limit=500")["approvals"]:
             no = [{"id": each["id"], "digest": each["digest"], "allow": False} for each in found]
             self.hub.ask("/api/approvals/decisions", {"decisions": no})
+
+
+async def _session(desk: Desk, name: str, room: Room) -> Session:
+    return await start_session(
+        desk,
+        session_id=SessionId(name),
+        name=name,
+        principal="test",
+        workspace=str(room.path),
+        process=None,
+        is_agent=False,
+    )
 
 
 async def _put(desk: Desk, session: Session, number: int, tool: str) -> str:

@@ -14,7 +14,6 @@ from pml.core.values import JsonObject
 from pml.service.approvals import Question, ask
 from pml.service.desk import Desk
 from pml.service.sessions import session_of
-from tests.e2e.hubs import Room
 from tests.e2e.inbox_rig import Asked, Caller, Inbox
 
 TOTAL: Final = '''\
@@ -82,9 +81,9 @@ RULES: Final = {
     },
     "mcpServers": {"git": {"command": "mcp-server-git", "args": ["--repository", "."]}},
 }
-_NOTE: Final = {"name": "Voucher", "entityType": "rule", "observations": ["subtracted after tax"]}
-_CHANGED: Final[JsonObject] = {"diff": definition_diff(WAS, NOW), "was": digest(WAS), "now": digest(NOW)}
-_KEYLESS: Final[JsonObject] = {
+NOTE: Final = {"name": "Voucher", "entityType": "rule", "observations": ["subtracted after tax"]}
+CHANGED: Final[JsonObject] = {"diff": definition_diff(WAS, NOW), "was": digest(WAS), "now": digest(NOW)}
+KEYLESS: Final[JsonObject] = {
     "server": "tavily",
     "missing": ["TAVILY_API_KEY"],
     "call": {"tool": "tavily:tavily_search", "arguments": {"query": "VAT rounding rules"}},
@@ -98,11 +97,11 @@ LOOSE: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """What waits: of each kind one, oldest first."""
+    """What waits, of each kind one, oldest first; `keyless` wants a key, `decided` is over."""
 
-    room: Room
-    edit: Asked
     ids: list[str]
+    keyless: str
+    decided: str
 
 
 def set_scene(inbox: Inbox) -> Scene:
@@ -116,22 +115,24 @@ def set_scene(inbox: Inbox) -> Scene:
     checkout = inbox.caller(shop, "checkout", parent=lead.session_id)
     fixer = inbox.caller(shop, "fix-rounding", parent=checkout.session_id)
     editor = inbox.caller(letters, "newsletter")
-    _decide_before(inbox, lead, checkout)
-    edit = fixer.asks("Edit", file_path=str(file), **EDIT)
+    decided = _decide_before(inbox, lead, checkout)
+    fixer.asks("Edit", file_path=str(file), **EDIT)
     checkout.asks("Bash", command=COMMAND, description="Run the checkout tests, then push the branch")
-    lead.call("call", tool="memory:create_entities", arguments={"entities": [_NOTE]})
-    _put(inbox, lead, "chat:send_message", Subject.TOOL_CHANGED, _CHANGED, definition=digest(NOW))
-    _put(inbox, checkout, "tavily:tavily_search", Subject.API_KEY_REQUIRED, _KEYLESS)
+    lead.call("call", tool="memory:create_entities", arguments={"entities": [NOTE]})
+    put(inbox, lead, "chat:send_message", Subject.TOOLCHANGED, CHANGED, definition=digest(NOW))
+    keyless = put(inbox, checkout, "tavily:tavily_search", Subject.API_KEY_REQUIRED, KEYLESS)
     (letters.path / ".pml.json").write_text(json.dumps(LOOSE, indent=2) + "\n")
     editor.call("call", tool="mail:send_draft", arguments={"to": "readers"})
     fixer.asks(
         "Bash", command="rm -rf build/\u202edeliub\u202c && echo done", description="Clean the build folder"
     )
     waiting = inbox.hub.ask("/api/approvals")["approvals"]
-    return Scene(room=shop, edit=edit, ids=[each["id"] for each in waiting])
+    return Scene(ids=[each["id"] for each in waiting], keyless=keyless, decided=decided)
 
 
-def _decide_before(inbox: Inbox, lead: Caller, checkout: Caller) -> None:
+def _decide_before(inbox: Inbox, lead: Caller, checkout: Caller) -> str:
+    """Let some be answered; return one of them."""
+
     def answer(asked: Asked, **decision: object) -> None:
         inbox.hub.ask(f"/api/approvals/{asked.id}/decision", {"digest": asked.digest, **decision})
         asked.answer()
@@ -143,13 +144,25 @@ def _decide_before(inbox: Inbox, lead: Caller, checkout: Caller) -> None:
     answer(push, allow=False, message="not to main: push to release/2.4")
     page = checkout.asks("WebFetch", url="https://invoices.example/rounding", prompt="How is tax rounded?")
     answer(page, allow=True, scope="session")
+    return push.id
 
 
-def _put(inbox: Inbox, caller: Caller, tool: str, subject: Subject, given: JsonObject, **of: str) -> None:
-    """Ask what is otherwise asked in the course of starting a server."""
+def put(
+    inbox: Inbox,
+    caller: Caller,
+    tool: str,
+    subject: Subject,
+    given: JsonObject,
+    *,
+    definition: str | None = None,
+) -> str:
+    """Ask what is otherwise asked in the course of starting a server; return the question's id."""
 
-    async def put(desk: Desk) -> None:
+    async def ask_so(desk: Desk) -> str:
         session = await session_of(desk, SessionId(caller.session_id))
-        await ask(desk, Question(session=session, tool=tool, arguments=given, subject=subject, **of))
+        question = Question(
+            session=session, tool=tool, arguments=given, subject=subject, definition=definition
+        )
+        return str((await ask(desk, question)).id)
 
-    inbox.beside(put)
+    return inbox.beside(ask_so)

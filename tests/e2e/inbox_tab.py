@@ -1,26 +1,29 @@
 """A tab of a real browser with the inbox in it, as the tests use and read it.
 
-Whatever the page complains of on its console, and every breach of its content security policy, is kept: the test
-fails with it. So is each request that the hub refused, unless the test says that it is to be so.
+Whatever the page complains of on its console, and every breach of its content security policy, is kept, and
+fails the test. So does each request that the hub refused, unless the test says that it is to be so.
 """
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from playwright.sync_api import BrowserContext, ConsoleMessage, Page
+from playwright.sync_api import BrowserContext, ConsoleMessage, Locator, Page, expect
 
-from tests.e2e.inbox_rig import Inbox
+from tests.e2e.inbox_rig import Asked, Inbox
 
-WAIT_MS: Final = 20_000  # only ever reached by what never happens
+WAIT_MS: Final = 6_000  # only ever reached by what never happens
+GRACE_MS: Final = 600  # a card or a dialog that has just come takes no key for half a second
 _STATUS: Final = re.compile(r"responded with a status of (\d+)")
 _LOST: Final = re.compile(r"net::ERR_(CONNECTION|INCOMPLETE|EMPTY|NETWORK|SOCKET)\w*")
 _LISTEN: Final = """
 document.addEventListener("securitypolicyviolation", (breach) =>
   console.error(`breach of the policy: ${breach.violatedDirective} ${breach.blockedURI} ${breach.sample}`));
 """
+
+expect.set_options(timeout=WAIT_MS)
 
 
 @dataclass(kw_only=True)
@@ -45,6 +48,106 @@ class Tab:
 
     def log_in(self) -> None:
         self.page.goto(self.inbox.link())
+        self.is_in()
+
+    def log_out(self) -> None:
+        self.page.locator("[data-action=logout]").click()
+
+    def go(self, path: str) -> None:
+        self.page.goto(f"{self.inbox.hub.url}/#{path}")
+
+    def is_in(self) -> None:
+        expect(self.page.locator("[data-live] .dot")).to_have_class(re.compile(r"\blive\b"))
+
+    def card(self, approval_id: str) -> Locator:
+        return self.page.locator(f'article.card[data-card="{approval_id}"]')
+
+    def button(self, asked: Asked, action: str) -> Locator:
+        return self.card(asked.id).locator(f"[data-action={action}]")
+
+    def field(self, asked: Asked, name: str) -> Locator:
+        return self.card(asked.id).locator(f"[data-field={name}]")
+
+    def part(self, asked: Asked, name: str) -> Locator:
+        return self.card(asked.id).locator(f"[data-part={name}]")
+
+    def told(self, asked: Asked) -> Locator:
+        """What is said at the card."""
+        return self.card(asked.id).locator("[data-told]")
+
+    def says(self, text: str) -> None:
+        """Wait until the page says so, where it can be seen."""
+        said = self.page.locator(".toast, [data-told]").filter(has_text=text)
+        expect(said.first).to_be_in_viewport()
+
+    @property
+    def search(self) -> Locator:
+        return self.page.locator("main [data-field=search]")
+
+    @property
+    def dialog(self) -> Locator:
+        return self.page.locator("dialog[open]")
+
+    @property
+    def cards(self) -> Locator:
+        """The cards that wait and are shown."""
+        return self.page.locator('article.card:not([hidden]):not([data-state="over"])')
+
+    def shows(self, ids: Sequence[str]) -> None:
+        """Wait until exactly these wait, in this order."""
+        expect(self.cards).to_have_count(len(ids))
+        assert self.cards.evaluate_all("found => found.map(each => each.dataset.card)") == list(ids)
+
+    def focus(self, approval_id: str) -> None:
+        self.card(approval_id).focus()
+
+    def look_at(self, asked: Asked) -> None:
+        self.look_at_id(asked.id)
+
+    def look_at_id(self, approval_id: str) -> None:
+        """Read the card from its beginning to its end, with the focus on it, and for long enough."""
+        card = self.card(approval_id)
+        card.focus()
+        expect(card).to_be_focused()
+        expect(card.locator("[data-action=allow]")).to_be_visible()
+        card.evaluate("card => card.scrollIntoView({block: 'start'})")
+        expect(card.locator(".card-head")).to_be_in_viewport()
+        card.evaluate("card => card.scrollIntoView({block: 'end'})")
+        expect(card).to_have_attribute("data-seen", "true")
+        self.let_pass()
+
+    def let_pass(self, ms: int = GRACE_MS) -> None:
+        """Let time pass for the page."""
+        self.page.clock.fast_forward(ms)
+
+    def press(self, key: str) -> None:
+        self.page.keyboard.press(key)
+
+    def type(self, text: str) -> None:
+        self.page.keyboard.type(text)
+
+    def confirm(self) -> None:
+        """Say yes in the dialog that is open."""
+        self.let_pass()
+        self.dialog.locator("[data-action=confirm]").click()
+
+    def open_always(self, asked: Asked) -> None:
+        """Open what "always" would write, with all that it would cover."""
+        with self.page.expect_response(re.compile(f"/api/inbox/{asked.id}$")):
+            self.part(asked, "always").locator("summary").click()
+        expect(self.part(asked, "always")).to_have_attribute("open", "")
+        expect(self.card(asked.id)).to_have_attribute("data-seen", "true")
+
+    def is_over(self, asked: Asked, text: str) -> None:
+        """Wait until the card says what became of it."""
+        expect(self.card(asked.id)).to_have_attribute("data-state", "over")
+        expect(self.card(asked.id).locator("[data-outcome]")).to_contain_text(text)
+
+    def still_waits(self, asked: Asked) -> None:
+        """See that the card waits, here and in the hub."""
+        expect(self.card(asked.id)).to_have_attribute("data-state", "waiting")
+        assert self.inbox.hub.ask(f"/api/approvals/{asked.id}")["status"] == "pending"
+        assert asked.waits
 
 
 @contextmanager
@@ -62,6 +165,7 @@ def opened_in(context: BrowserContext, inbox: Inbox) -> Tab:
     context.set_default_timeout(WAIT_MS)
     context.add_init_script(_LISTEN)
     page = context.new_page()
+    page.clock.install()
     tab = Tab(page=page, inbox=inbox)
     page.on("console", tab.note)
     page.on("pageerror", lambda error: tab.faults.append(f"{error.name}: {error.message}\n{error.stack}"))

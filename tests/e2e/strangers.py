@@ -1,4 +1,4 @@
-"""Another page on this machine: what an agent's dev server could serve, on a port of loopback beside the hub's."""
+"""Another page on this machine: what a dev server of an agent could serve, on another port than the hub's."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager

@@ -75,7 +75,7 @@ def test_a_link_whose_time_is_over_says_so(inbox: Inbox) -> None:
     with opened(inbox) as tab:
         tab.refusals = {404}
         tab.page.goto(old_link(inbox))
-        expect(tab.page.locator("body")).to_contain_text("this link is over")
+        expect(tab.page.locator("body")).to_contain_text("This link is over")
         assert TOKEN not in stored(tab)
 
 
@@ -183,8 +183,7 @@ def test_a_page_on_another_port_of_this_machine_reads_and_decides_nothing(inbox:
         page = tab.page.context.new_page()
         page.goto(stranger.url)
         found: dict[str, Any] = page.evaluate(CROSS, [inbox.hub.url, asked.id, asked.digest, token])
-    refused = {"read": "TypeError", "page": "TypeError", "decide": "TypeError", "login": "TypeError"}
-    assert found == {**refused, "simple": "opaque 0"}
+    assert found == dict.fromkeys(("read", "page", "decide", "simple", "login"), "TypeError")
     assert asked.waits
     assert inbox.hub.ask(f"/api/approvals/{asked.id}")["status"] == "pending"
 
@@ -195,6 +194,6 @@ def test_a_browser_whose_clock_is_wrong_shows_the_time_that_is_left(inbox: Inbox
     with opened(inbox) as tab:
         tab.page.clock.install(time=datetime.now(UTC) + timedelta(hours=hours))
         tab.log_in()
-        expect(tab.card(asked.id)).to_contain_text(re.compile(r"\b[45]:[0-5]\d left"))
-        expect(tab.card(asked.id)).to_contain_text(re.compile(r"\bnow\b|\b\d+ s ago"))
+        expect(tab.card(asked.id)).to_contain_text(re.compile(r"(?<!\d)[45]:[0-5]\d left"))
+        expect(tab.card(asked.id)).to_contain_text(re.compile(r"now|\d+ s ago"))
     inbox.clear()

@@ -38,6 +38,36 @@ async def test_a_person_lists_what_waits_page_by_page_and_with_all_everything(ri
     assert of_another.json == {"approvals": [], "next": None}
 
 
+async def test_a_history_is_searched_by_state_text_and_workspace_newest_first(rig: HubRig) -> None:
+    asked = [await rig.ask(KID, title=f"part {n}") for n in range(5)]
+    for n in (1, 3):
+        await rig.decide(asked[n], allow=False, message="Not today")
+    await rig.decide(asked[2])
+
+    async def found(query: str, role: TokenRole = TokenRole.PERSON) -> list[int]:
+        got = await rig.send("GET", f"/api/approvals?{query}", role)
+        assert got.status == 200, got.text
+        return [[record.id for record in asked].index(each["id"]) for each in got.json["approvals"]]
+
+    assert await found("all&newest") == [4, 3, 2, 1, 0]
+    assert await found(f"all&newest&limit=2&after={asked[3].id}") == [2, 1]
+    assert await found("states=denied,allowed&newest") == [3, 2, 1]
+    assert await found("states=denied&search=not+TODAY") == [1, 3]
+    assert await found("all&search=part+2") == [2]
+    assert await found("all&search=part+%25") == []
+    assert await found("search=") == [0, 4]
+    assert await found(f"workspace={rig.office.workspace}") == [0, 4]
+    assert await found("workspace=/elsewhere") == []
+    assert await found("all&search=part", TokenRole.SESSION) == [0, 1, 2, 3, 4]
+
+
+async def test_a_search_of_a_session_finds_nothing_that_it_may_not_see(rig: HubRig) -> None:
+    await rig.ask(STRANGER, title="the plan")
+    got = await rig.send("GET", "/api/approvals?all&newest&search=plan", TokenRole.SESSION)
+    assert got.json["approvals"] == []
+    assert len((await rig.send("GET", "/api/approvals?all&search=plan")).json["approvals"]) == 1
+
+
 async def test_what_is_shown_has_the_workspace_what_always_writes_and_what_it_covers(rig: HubRig) -> None:
     asked, other = await rig.ask(KID, n=1), await rig.ask(STRANGER, n=2)
     got = await rig.send("GET", f"/api/approvals/{asked.id.upper()}")
@@ -197,6 +227,13 @@ async def test_an_id_that_is_none_is_told_and_never_a_mistake_of_ours(rig: HubRi
         "limit=1&limit=2",
         "nothing=1",
         "all=perhaps",
+        "newest=perhaps",
+        "states=",
+        "states=denied,gone",
+        "states=Denied",
+        "states=denied,",
+        "all&states=denied",
+        f"search={'x' * 4097}",
         "limit=%ff",
     ],
 )

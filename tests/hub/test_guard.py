@@ -268,13 +268,11 @@ async def test_health_tells_everybody_that_it_is_a_hub_and_nothing_secret(rig: H
     assert (got.json["status"], got.json["name"]) == ("ok", "pml")
 
 
-async def test_the_root_tells_everybody_where_to_go_on_and_nothing_secret(rig: HubRig) -> None:
+async def test_the_root_is_the_same_page_for_everybody_and_tells_nothing_secret(rig: HubRig) -> None:
+    empty = await rig.send("GET", "/", None)
     await rig.ask()
     answers = [await rig.send("GET", "/", role) for role in (None, *TokenRole)]
-    assert {(answer.status, answer.text) for answer in answers} == {
-        (200, "PML's hub. Answer what waits with `pml approvals list`; the API is in docs/hub.md.\n")
-    }
-    assert answers[0].headers["content-type"] == "text/plain; charset=utf-8"
+    assert {(answer.status, answer.text) for answer in answers} == {(200, empty.text)}
     assert (await rig.send("POST", "/", None)).status == 405
 
 
@@ -284,9 +282,10 @@ async def test_the_root_tells_everybody_where_to_go_on_and_nothing_secret(rig: H
     [
         *("/%2f", "/%2e", "/%00", "/index.html", "/health/", "/health%2f", "/Health", "/api/../health/x"),
         *("/api", "/api/approvals", "/api/approvals?/health", "/mcp", "/events", "/metrics"),
+        *("/assets", "/assets%20/a", "/Assets/a", "//assets/a", "/api/assets/a"),
     ],
 )
-async def test_only_the_root_and_health_are_open(rig: HubRig, path: str) -> None:
+async def test_only_the_page_its_files_and_health_are_open(rig: HubRig, path: str) -> None:
     got = await rig.send("GET", path, None)
     assert (got.status, got.json["error"]["message"]) == (401, "no token that counts was sent")
 

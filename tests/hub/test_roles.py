@@ -14,8 +14,11 @@ from pml.core.identity import TokenRole
 from pml.core.values import Json
 from pml.hub.api import ROUTES
 from pml.hub.api_approvals import BatchBody, DecisionBody
-from pml.hub.api_rules import AddBody, ExplainBody, RemoveBody
+from pml.hub.api_rules import AddBody, ExplainBody, RemoveBody, SwitchBody
+from pml.hub.api_secrets import SecretBody
 from pml.hub.api_sessions import LaunchBody
+from pml.hub.api_trust import RemoveBody as UntrustBody
+from pml.hub.api_trust import TrustBody
 from tests.hub.hubs import KID, OTHER, STRANGER, TOP, HubRig
 from tests.promises import promise
 
@@ -28,7 +31,11 @@ TAKES: Final[dict[str, type[msgspec.Struct]]] = {
     "POST /api/rules": AddBody,
     "POST /api/rules/explain": ExplainBody,
     "POST /api/rules/remove": RemoveBody,
+    "POST /api/rules/switch": SwitchBody,
+    "POST /api/secrets": SecretBody,
     "POST /api/sessions": LaunchBody,
+    "POST /api/trust": TrustBody,
+    "POST /api/trust/remove": UntrustBody,
 }
 UNKNOWN: Final = "00000000-0000-4000-8000-00000000ffff"
 ROLES: Final = (None, TokenRole.PERSON, TokenRole.SESSION, TokenRole.CHILD)
@@ -39,6 +46,7 @@ TABLE: Final[dict[str, tuple[int, int, int, int]]] = {
     "GET /metrics": (401, 200, 403, 403),
     "POST /mcp": (401, 200, 200, 200),
     "GET /events": (401, 200, 200, 200),
+    "GET /api/inbox/{id}": (401, 200, 403, 403),
     "GET /api/approvals": (401, 200, 200, 403),
     "GET /api/approvals/{id}": (401, 200, 200, 403),
     "POST /api/approvals/decisions": (401, 200, 200, 403),
@@ -47,6 +55,7 @@ TABLE: Final[dict[str, tuple[int, int, int, int]]] = {
     "POST /api/rules": (401, 200, 403, 403),
     "POST /api/rules/explain": (401, 200, 403, 403),
     "POST /api/rules/remove": (401, 404, 403, 403),
+    "POST /api/rules/switch": (401, 404, 403, 403),
     "GET /api/grants": (401, 200, 403, 403),
     "DELETE /api/grants/{id}": (401, 404, 403, 403),
     "GET /api/sessions": (401, 200, 200, 403),
@@ -55,6 +64,12 @@ TABLE: Final[dict[str, tuple[int, int, int, int]]] = {
     "GET /api/sessions/{id}/messages": (401, 200, 200, 403),
     "POST /api/sessions/{id}/stop": (401, 404, 404, 403),  # nothing runs there
     "GET /api/servers": (401, 200, 403, 403),
+    "GET /api/servers/{name}/logs": (401, 200, 403, 403),
+    "GET /api/trust": (401, 200, 403, 403),
+    "POST /api/trust/remove": (401, 200, 403, 403),
+    "GET /api/secrets": (401, 200, 403, 403),
+    "POST /api/secrets": (401, 200, 403, 403),
+    "DELETE /api/secrets/{name}": (401, 404, 403, 403),
     "GET /api/audit": (401, 200, 403, 403),
     "GET /api/audit/verify": (401, 200, 403, 403),
     "POST /api/login": (401, 403, 403, 403),  # only a link's token logs in
@@ -70,6 +85,10 @@ BODIES: Final[dict[str, Body]] = {
     "POST /api/rules": lambda _: {"effect": "deny", "entry": "github:*"},
     "POST /api/rules/explain": lambda _: {"tool": "github:create_issue"},
     "POST /api/rules/remove": lambda _: {"entry": "nothing:here"},
+    "POST /api/rules/switch": lambda _: {"entry": "nothing:here", "effect": "deny", "enabled": False},
+    "POST /api/trust": lambda _: {"digest": "0" * 64},
+    "POST /api/trust/remove": lambda _: {},
+    "POST /api/secrets": lambda _: {"name": "SHOP_KEY", "value": "hunter2"},
     "POST /api/sessions": lambda _: {"prompt": "look around"},
     "POST /api/hook": lambda _: {
         "hook_event_name": "PreToolUse",
@@ -106,9 +125,9 @@ async def test_each_role_gets_in_only_where_the_table_says(
     rig.office.write_rules(allow=["pml:session_launch", "Read"])
     asked = await rig.ask()
     method, path = row.split(" ")
-    named = asked.id if "approvals" in path else KID if "sessions" in path else UNKNOWN
+    named = asked.id if "approvals" in path or "inbox" in path else KID if "sessions" in path else UNKNOWN
     body = BODIES[row](asked) if row in BODIES else None
-    got = await rig.send(method, path.replace("{id}", named), role, json=body)
+    got = await rig.send(method, path.replace("{id}", named).replace("{name}", "SHOP_KEY"), role, json=body)
     assert got.status == TABLE[row][ROLES.index(role)], got.text
     if got.status in (401, 403):
         assert set(got.json) == {"error"}

@@ -14,9 +14,11 @@ import pytest
 from pml.core.approvals import Role
 from pml.core.config import FileKind
 from pml.core.errors import Unavailable
+from pml.hub.origins import allowed_names
 from pml.hub.webhook import AT_ONCE, Pace, Webhook
-from pml.hub.webhook_post import SECRET, check_webhook, shown_url
+from pml.hub.webhook_post import SECRET, Target, check_webhook, shown_url
 from pml.store.memory import MemoryStore
+from pml.web.clients import open_client
 from tests.promises import promise
 from tests.service.offices import BOUND_S, Office
 
@@ -51,6 +53,14 @@ def status(code: int, *headers: str) -> Reply:
 
 async def silence(got: Got, writer: asyncio.StreamWriter) -> None:
     await asyncio.Event().wait()
+
+
+async def drip(got: Got, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 x\r\n")
+    while True:
+        writer.write(b"a: b\r\n")
+        await writer.drain()
+        await asyncio.sleep(0.02)
 
 
 async def no_end(got: Got, writer: asyncio.StreamWriter) -> None:
@@ -318,10 +328,11 @@ async def test_a_receiver_that_is_not_there_yet_is_told_when_it_is(hub: Hub) -> 
 
 
 @promise("webhook:harmless")
+@pytest.mark.parametrize("first", [silence, drip])
 async def test_a_receiver_that_never_answers_is_left_in_time_and_tried_again(
-    hub: Hub, receiver: Receiver
+    hub: Hub, receiver: Receiver, first: Reply
 ) -> None:
-    receiver.replies = [silence, status(200)]
+    receiver.replies = [first, status(200)]
     async with hub.running(Pace(waits_s=(0.01,), timeout_s=0.1, look_s=0.02)) as webhook:
         await hub.office.ask()
         await hub.delivered(webhook, 1)
@@ -366,6 +377,14 @@ async def test_a_question_that_was_decided_is_not_sent_again(
         before = len(receiver.got)
         await hub.look_around()
         assert len(receiver.got) == before
+
+
+async def test_a_question_that_was_decided_just_now_is_not_sent(hub: Hub, receiver: Receiver) -> None:
+    record = await hub.office.ask()
+    await hub.office.allow(record)
+    async with open_client(receiver.url, connect_s=BOUND_S, read_s=BOUND_S) as client:
+        assert await hub.webhook().deliver(record.id, Target(receiver.url, KEY), client) is None
+    assert receiver.got == []
 
 
 async def test_a_question_whose_time_is_over_is_not_sent_again(hub: Hub, receiver: Receiver) -> None:
@@ -539,6 +558,21 @@ async def test_nothing_is_sent_unencrypted_to_other_machines(hub: Hub, url: str)
 @pytest.mark.parametrize("url", ["https://hooks.example/x?y=z", "http://127.0.0.1:9/x", "http://[::1]/"])
 def test_https_and_this_machine_are_good_addresses(url: str) -> None:
     check_webhook(url)
+
+
+@pytest.mark.parametrize(
+    ("names", "public"),
+    [
+        ((), None),
+        (("hub.example",), "https://hub.example:4445"),
+        (("hub.example:443", "other.example"), "https://hub.example"),
+        (("hub.example:80",), "http://hub.example"),
+    ],
+)
+def test_a_link_begins_with_the_first_name_that_others_know_the_hub_by(
+    names: tuple[str, ...], public: str | None
+) -> None:
+    assert allowed_names("0.0.0.0", 4445, scheme="https", more=names).public == public
 
 
 def test_of_an_address_only_the_host_is_shown() -> None:

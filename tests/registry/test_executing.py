@@ -96,8 +96,10 @@ async def test_a_token_that_is_revoked_while_the_body_comes_runs_nothing(cloud: 
     writer.close()
 
 
-async def test_a_persons_token_calls_no_tool(cloud: Cloud) -> None:
-    answer = await cloud.post(token=cloud.executor.make_token(2, role=TokenRole.PERSON))
+@promise("login:link-token-does-nothing-else")
+@pytest.mark.parametrize("role", [TokenRole.PERSON, TokenRole.LOGIN])
+async def test_a_persons_token_calls_no_tool(cloud: Cloud, role: TokenRole) -> None:
+    answer = await cloud.post(token=cloud.executor.make_token(2, role=role))
     assert (answer.status, answer.json["error"]["code"]) == (403, "forbidden")
     assert cloud.executor.called == []
 

@@ -1,16 +1,21 @@
 """`pml inbox`: what waits and answering it, on this terminal or, by a link, in the browser."""
 
 import argparse
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from pml.cli.exits import Exit
 from pml.cli.opening import opened
 from pml.cli.output import complain, print_json, say
+from pml.cli.prompts import is_interactive
 from pml.cli.verbs import add_common
-from pml.core.errors import Unavailable
+from pml.core.errors import Invalid, Unavailable
+from pml.core.text import visible
 
 if TYPE_CHECKING:
     from pml.hub.presence import Presence
+    from pml.service.desk import Desk
 
 EXAMPLES: Final = """A link opens once, within an hour, and logs the browser that opens it in for 30 days.
 `pml token list` shows who is logged in, `pml token revoke` ends it.
@@ -37,7 +42,35 @@ async def run(args: argparse.Namespace) -> int:
 
 
 async def _screen(args: argparse.Namespace) -> int:
-    raise Unavailable("the terminal's inbox cannot be shown yet", hint="`pml inbox --link` prints a link")
+    """Raises: MayNotDecide beneath an agent, Invalid where there is no terminal."""
+    from pml.app import person, user_name
+    from pml.service.sessions import guard_person
+
+    async with opened(args) as desk:
+        await guard_person(desk)
+        if args.json or not is_interactive():
+            raise Invalid("the inbox needs a terminal", hint="`pml approvals list` prints what waits")
+        from pml.screen.app import run_inbox
+
+        who = visible(user_name())
+        return await run_inbox(desk, by=person(), who=who, store_key=_keeper(args, desk))
+
+
+def _keeper(args: argparse.Namespace, desk: "Desk") -> Callable[[str, str], Awaitable[str]]:
+    """Return what stores a value that a server needs, and tells where."""
+    from pml.app import find_place, open_variables, person
+    from pml.core.audit import secret_changed
+    from pml.settings.secrets import check_name
+
+    async def store(name: str, value: str) -> str:
+        check_name(name)
+        secrets = open_variables(find_place(args.workspace)).secrets
+        stored = await asyncio.to_thread(secrets.store, name, value)
+        await desk.store.audit.record(secret_changed(name, "stored", at=desk.clock.now(), by=person()))
+        where = "the keyring" if stored.problem is None else visible(str(secrets.path))
+        return f"stored {name} in {where}"
+
+    return store
 
 
 async def _link(args: argparse.Namespace) -> int:
@@ -50,13 +83,14 @@ async def _link(args: argparse.Namespace) -> int:
         await guard_person(desk)
         hub = _running(args)
         link = login_link(hub.page or hub.url, await make_login(desk, name=user_name(), by=person()))
+    is_open = args.open and _opens(link)
     if args.json:
         print_json({"login_url": link})
-    elif args.link or not _opens(link):
+    elif is_open:
+        say(f"opened {hub.page or hub.url} in the browser")
+    else:
         say(link)
         complain("  it opens once, within an hour")
-    else:
-        say(f"opened {hub.page or hub.url} in the browser")
     return Exit.OK
 
 

@@ -35,6 +35,7 @@ from pml.core.values import Json, JsonObject
 _COMMANDS: Final = frozenset(
     {"command", "cmd", "commandline", "command_line", "cmdline", "argv", "shell_command"}
 )
+_CODES: Final = frozenset("bash code eval javascript js powershell python script shell snippet sql".split())
 _FOLDERS: Final = ("cwd", "workdir", "working_directory", "workingDirectory", "directory")
 _LANGUAGES: Final[Mapping[str, str]] = {
     "sql": "sql",
@@ -131,7 +132,8 @@ def _call_blocks(asked: Asked) -> tuple[Block, ...]:
     if record.updated_input is not None:
         found.append(_arguments("arguments as they were edited", record.updated_input))
     if asked.code is not None:
-        found.append(_code("the code that makes this call", asked.code, asked.language))
+        lines = tuple(map(pieces, split_lines(asked.code)))  # whole: the arguments do not have it
+        found.append(Code(title="the code that makes this call", language=asked.language, lines=lines))
     return tuple(found)
 
 
@@ -144,7 +146,7 @@ def _texts(asked: Asked) -> list[Block]:
         line = _command_line(name, value, arguments)
         if line is not None:
             commands.append(_command(asked, line))
-        elif isinstance(value, str) and _is_long(name, value):
+        elif isinstance(value, str) and _is_worth_a_block(name, value):
             others.append(_code(visible(name), value, _language(asked, name)))
     return commands + others
 
@@ -171,9 +173,9 @@ def _command(asked: Asked, line: str) -> Command:
     return Command(lines=lines, cwd=cwd, says=visible(says) if isinstance(says, str) else None, more=more)
 
 
-def _is_long(name: str, value: str) -> bool:
-    is_code = names_code(name) and not names_location(name)
-    return "\n" in value.rstrip("\n") or (is_code and len(value) > _SHORT_TEXT)
+def _is_worth_a_block(name: str, value: str) -> bool:
+    is_long_code = names_code(name) and not names_location(name) and len(value) > _SHORT_TEXT
+    return "\n" in value.rstrip("\n") or is_long_code or name.lower() in _CODES
 
 
 def _language(asked: Asked, name: str) -> str | None:

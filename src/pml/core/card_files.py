@@ -25,7 +25,7 @@ _OLD: Final = ("old_string", "old_str", "oldText", "oldString")
 _NEW: Final = ("new_string", "new_str", "newText", "newString")
 _ALL: Final = ("replace_all", "replaceAll")
 _HARMLESS: Final = ("command", "dryRun", "encoding", "instruction")  # tell how, not what
-_EDITOR_COMMANDS: Final = frozenset({None, "create", "str_replace"})  # any other may be one for a shell
+_EDITOR_COMMANDS: Final = (None, "create", "str_replace")  # any other may be one for a shell
 _WRITES: Final = re.compile(r"write|create|save", re.IGNORECASE)
 _ADDS: Final = re.compile(r"append|insert|prepend", re.IGNORECASE)
 
@@ -98,8 +98,9 @@ def shown_path(path: str, cwd: str) -> str:
 
 def is_new(change: Change, *, cwd: str, read: Read | None) -> bool:
     """Tell whether the file is not there yet."""
-    is_known = read is not None and not change.path.startswith("~")
-    return is_known and read(place_of(change.path, cwd)).is_missing
+    if read is None or change.path.startswith("~"):
+        return False
+    return read(place_of(change.path, cwd)).is_missing
 
 
 def diff_of(change: Change, *, cwd: str, read: Read | None) -> Diff:

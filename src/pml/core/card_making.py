@@ -1,5 +1,6 @@
 """A card put together from a question and what is known around it; whole, or short for a page of many."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -9,7 +10,7 @@ from pml.core.card_blocks import Asked, blocks_of
 from pml.core.card_cutting import shortened
 from pml.core.card_files import Read
 from pml.core.card_words import sentence_of, warnings_of
-from pml.core.cards import Always, Ancestor, Card, Covered, Outcome
+from pml.core.cards import Always, Ancestor, Block, Card, Covered, Facts, Outcome
 from pml.core.dependency import missing_variables
 from pml.core.memory import always_entry, is_rememberable
 from pml.core.ports import Session
@@ -44,6 +45,8 @@ def make_card(around: Around, *, read: Read, whole: bool) -> Card:
     sentence, quoted = sentence_of(asked)
     hidden = count_hidden(record.tool_input) + count_hidden(record.updated_input)
     can_edit = waits and record.subject is Subject.TOOL_CALL
+    blocks = blocks_of(asked)
+    warnings = [*map(_broken, around.broken)] if waits else []
     full = Card(
         id=record.id,
         digest=record.digest,
@@ -53,8 +56,8 @@ def make_card(around: Around, *, read: Read, whole: bool) -> Card:
         title=_title(record),
         sentence=sentence,
         quoted=quoted,
-        warnings=(*(map(_broken, around.broken) if waits else ()), *warnings_of(asked, hidden=hidden)),
-        blocks=blocks_of(asked),
+        warnings=(*warnings, *warnings_of(asked, hidden=hidden), *_left_out(blocks)),
+        blocks=blocks,
         why=why_asked(record),
         rule=None if record.rule is None else _shown_rule(record.rule),
         session=record.session_id,
@@ -84,6 +87,13 @@ def _title(record: Approval) -> str:
     if record.subject is Subject.API_KEY_REQUIRED:
         return headline(record)
     return form_title(record).removesuffix("?")
+
+
+def _left_out(blocks: Sequence[Block]) -> Iterator[str]:
+    """Yield how much is too long to be laid out, even in a whole card."""
+    for block in blocks:
+        if not isinstance(block, Facts) and block.more:
+            yield f"{block.more:,} lines are too many to be laid out: they stand only in the arguments"
 
 
 def _broken(error: str) -> str:

@@ -7,6 +7,7 @@ Nothing here decides: a sentence that misleads still stands above the whole inpu
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Final
 
 from pml.core.approvals import Subject
@@ -22,8 +23,10 @@ from pml.core.values import Json, JsonObject
 
 _MAX_SENTENCE: Final = 160
 _MAX_NAME: Final = 100
+_MAX_ALIKE: Final = 5  # a person who does not heed these heeds no more
 _LOOKED_AT: Final = 4096  # no path and no host is longer
-_SENTENCE: Final = re.compile(r".+?[.!?](?=\s|$)")
+_SENTENCE: Final = re.compile(r".+?[.!?](?=\s+[^a-z\s]|$)")  # not at `e.g. this`
+_PARAGRAPH: Final = re.compile(r"\n[ \t\r]*\n")
 _FETCHES: Final = re.compile(r"fetch|navigate|open_url", re.IGNORECASE)
 _HOST: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#@\\]*@)?(\[[^\]/]*\]|[^/?#:\\]*)")
 _WORD: Final = re.compile(r"[^\W\d_]+")
@@ -167,7 +170,7 @@ def warnings_of(asked: Asked, *, hidden: int) -> tuple[str, ...]:
     if record.subject is Subject.DEPENDENCY_INSTALL:
         found += _alarms(facts_of(record))
     if record.subject is Subject.TOOL_CALL:
-        found += _look_alikes(record.run_input)
+        found += islice(dict.fromkeys(_look_alikes(record.run_input)), _MAX_ALIKE)
         if record.run_input.get("dangerouslyDisableSandbox") is True:
             found.append("it would run outside of the client's sandbox")
     return tuple(found)
@@ -184,7 +187,7 @@ def _look_alikes(arguments: JsonObject) -> Iterator[str]:
             continue
         host = host_of(value)
         if host is not None and not host.isascii():
-            yield f"the host {_brief(visible(host))} has letters that are not those of plain English"
+            yield f"the host {_brief(host)} has letters that are not those of plain English"
         for word in _WORD.findall(value[:_LOOKED_AT]):
             if is_mixed(word):
                 yield f"{_brief(visible(word))} in `{visible(name)}` mixes alphabets that look alike"
@@ -206,7 +209,7 @@ def host_of(url: Json) -> str | None:
 def _first_sentence(description: Json) -> str | None:
     if not isinstance(description, str) or not description.strip():
         return None
-    text = _one_line(description)
+    text = _one_line(_PARAGRAPH.split(description[:_LOOKED_AT].strip(), maxsplit=1)[0])
     found = _SENTENCE.match(text)
     return _brief(found[0] if found else text, limit=_MAX_SENTENCE)
 

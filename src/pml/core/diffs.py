@@ -8,6 +8,7 @@ import difflib
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from pml.core.cards import DiffLine, Mark
@@ -27,6 +28,15 @@ class _Hunk(NamedTuple):
     d: int
 
 
+class _Run(NamedTuple):
+    """Lines of one kind: where they begin in each text, and how many they are."""
+
+    mark: Mark
+    old: int
+    new: int
+    size: int
+
+
 def split_lines(text: str) -> list[str]:
     """Return the lines of `text`; a line break at its end begins no line."""
     lines = text.split("\n")
@@ -36,64 +46,76 @@ def split_lines(text: str) -> list[str]:
 def diff_lines(old: str, new: str, *, numbered: bool = True) -> tuple[tuple[DiffLine, ...], int]:
     """Return how `old` becomes `new`, and how many lines are left out for there being too many."""
     was, now = split_lines(old), split_lines(new)
-    found = [*_drawn(was, now, numbered)] if was != now else []
-    return tuple(found[:MAX_LINES]), max(0, len(found) - MAX_LINES)
+    runs = [run for run in _runs(was, now) if run.size] if was != now else []
+    total = sum(1 if run.mark is Mark.GAP else run.size for run in runs)
+    lines = tuple(islice(_drawn(runs, was, now, numbered=numbered), MAX_LINES))
+    return lines, total - len(lines)
 
 
-def _drawn(was: Sequence[str], now: Sequence[str], numbered: bool) -> Iterator[DiffLine]:
-    def same(start: int, end: int) -> Iterator[DiffLine]:
-        for at in range(start, end):
-            yield _line(Mark.SAME, was[at], at, at + shift, numbered)
-
+def _runs(was: Sequence[str], now: Sequence[str]) -> Iterator[_Run]:
     done = shift = 0  # of the old text; how far the new one is ahead of it
     for number, hunk in enumerate(_hunks(was, now)):
         after = min(done + _CONTEXT, hunk.a) if number else 0
         before = max(after, hunk.a - _CONTEXT)
-        yield from same(done, after)
-        yield from _gap(before - after)
-        yield from same(before, hunk.a)
-        yield from (_line(Mark.REMOVED, was[at], at, None, numbered) for at in range(hunk.a, hunk.b))
-        yield from (_line(Mark.ADDED, now[at], None, at, numbered) for at in range(hunk.c, hunk.d))
+        yield _Run(Mark.SAME, done, done + shift, after - done)
+        yield _Run(Mark.GAP, after, after + shift, before - after)
+        yield _Run(Mark.SAME, before, before + shift, hunk.a - before)
+        yield _Run(Mark.REMOVED, hunk.a, hunk.c, hunk.b - hunk.a)
+        yield _Run(Mark.ADDED, hunk.b, hunk.c, hunk.d - hunk.c)
         done, shift = hunk.b, hunk.d - hunk.b
     after = min(done + _CONTEXT, len(was))
-    yield from same(done, after)
-    yield from _gap(len(was) - after)
+    yield _Run(Mark.SAME, done, done + shift, after - done)
+    yield _Run(Mark.GAP, after, after + shift, len(was) - after)
 
 
-def _gap(count: int) -> Iterator[DiffLine]:
-    if count:
-        yield DiffLine(mark=Mark.GAP, line=(f"{count:,} line{'' if count == 1 else 's'} more, the same",))
-
-
-def _line(mark: Mark, text: str, old: int | None, new: int | None, numbered: bool) -> DiffLine:
-    return DiffLine(
-        mark=mark,
-        line=pieces(text),
-        old=None if old is None or not numbered else old + 1,
-        new=None if new is None or not numbered else new + 1,
-    )
+def _drawn(
+    runs: Sequence[_Run], was: Sequence[str], now: Sequence[str], *, numbered: bool
+) -> Iterator[DiffLine]:
+    for run in runs:
+        if run.mark is Mark.GAP:
+            told = f"{run.size:,} line{'' if run.size == 1 else 's'} more, the same"
+            yield DiffLine(mark=Mark.GAP, line=(told,))
+            continue
+        for at in range(run.size):
+            old = None if run.mark is Mark.ADDED else run.old + at
+            new = None if run.mark is Mark.REMOVED else run.new + at
+            yield DiffLine(
+                mark=run.mark,
+                line=pieces(now[run.new + at] if old is None else was[old]),
+                old=None if old is None or not numbered else old + 1,
+                new=None if new is None or not numbered else new + 1,
+            )
 
 
 def _hunks(was: Sequence[str], now: Sequence[str]) -> Iterator[_Hunk]:
-    a, c = 0, 0
-    for next_a, next_c in [*_anchors(was, now), (len(was), len(now))]:
-        yield from _between(was, now, _Hunk(a, next_a, c, next_c))
-        a, c = next_a + 1, next_c + 1
+    changed = _trimmed(was, now, _Hunk(0, len(was), 0, len(now)))
+    a, c = changed.a, changed.c
+    anchors = _anchors(was[changed.a : changed.b], now[changed.c : changed.d])
+    for old, new in [*((changed.a + old, changed.c + new) for old, new in anchors), (changed.b, changed.d)]:
+        yield from _compared(was, now, _trimmed(was, now, _Hunk(a, old, c, new)))
+        a, c = old + 1, new + 1
 
 
-def _between(was: Sequence[str], now: Sequence[str], hunk: _Hunk) -> Iterator[_Hunk]:
+def _trimmed(was: Sequence[str], now: Sequence[str], hunk: _Hunk) -> _Hunk:
+    """Return the hunk without the lines at its ends that are the same."""
     a, b, c, d = hunk
     while a < b and c < d and was[a] == now[c]:
         a, c = a + 1, c + 1
     while a < b and c < d and was[b - 1] == now[d - 1]:
         b, d = b - 1, d - 1
-    if (b - a) * (d - c) in range(1, _COMPARED + 1):
+    return _Hunk(a, b, c, d)
+
+
+def _compared(was: Sequence[str], now: Sequence[str], hunk: _Hunk) -> Iterator[_Hunk]:
+    """Yield what differs within the hunk: line by line where it is short, else all of it."""
+    a, b, c, d = hunk
+    if 0 < (b - a) * (d - c) <= _COMPARED:
         matcher = difflib.SequenceMatcher(None, was[a:b], now[c:d], autojunk=False)
         for tag, i, j, k, m in matcher.get_opcodes():
             if tag != "equal":
                 yield _Hunk(a + i, a + j, c + k, c + m)
     elif a < b or c < d:
-        yield _Hunk(a, b, c, d)
+        yield hunk
 
 
 def _anchors(was: Sequence[str], now: Sequence[str]) -> list[tuple[int, int]]:

@@ -211,7 +211,7 @@ class Approvals(Protocol):
         ...
 
     async def page(self, query: ApprovalQuery) -> list[Approval]:
-        """Return approvals after the query's (created_at, id), oldest first, or newest first if it says so."""
+        """Return approvals beyond the query's (created_at, id): oldest first, or newest if it says so."""
         ...
 
     async def due(self, *, now: datetime, limit: int) -> list[Approval]:

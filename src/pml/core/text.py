@@ -9,7 +9,7 @@ This module does not know what the text is for, and does not judge look-alike le
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Final
 
@@ -34,9 +34,8 @@ _BLANK: Final = frozenset(
 )
 _SHORT: Final = {"\t": r"\t", "\n": r"\n", "\r": r"\r", "\\": r"\\"}
 _ESCAPABLE: Final = re.compile(r"[^ -\[\]-~]")  # printable ASCII without the backslash is never escaped
-_ESCAPABLE_IN_JSON: Final = re.compile(
-    r"[^\n -~]"
-)  # the newlines are the layout's; those in strings are escaped
+# the newlines are the layout's; those in strings are escaped
+_ESCAPABLE_IN_JSON: Final = re.compile(r"[^\n -~]+")
 _NOT_ASCII: Final = re.compile(r"[^ -~]")
 _LAYOUT: Final = frozenset("\t\n")  # every long text has them
 
@@ -70,11 +69,10 @@ def pieces(text: str) -> tuple[str | int, ...]:
 
     The runs and the characters, joined, are the text again.
     """
-    if text.isprintable() and (text.isascii() or _BLANK.isdisjoint(text)):
+    if _is_plain(text):
         return (text,) if text else ()
     found: list[str | int] = []
-    for is_hidden, chars in groupby(text, _is_hidden):
-        run = "".join(chars)
+    for is_hidden, run in _runs(text):
         found += map(ord, run) if is_hidden else [run]
     return tuple(found)
 
@@ -102,10 +100,19 @@ def quote(text: str, *, limit: int = 80) -> str:
 
 
 def _count_hidden(text: str) -> int:
-    if text.isprintable() and (text.isascii() or _BLANK.isdisjoint(text)):
+    if _is_plain(text):
         return 0
     found = Counter(text.replace("\r\n", "\n"))
     return sum(times for char, times in found.items() if char not in _LAYOUT and _is_hidden(char))
+
+
+def _is_plain(text: str) -> bool:
+    return text.isprintable() and (text.isascii() or _BLANK.isdisjoint(text))
+
+
+def _runs(text: str) -> Iterator[tuple[bool, str]]:
+    """Yield the longest pieces of `text` that are all hidden, or all seen."""
+    return ((is_hidden, "".join(chars)) for is_hidden, chars in groupby(text, _is_hidden))
 
 
 def _is_hidden(char: str) -> bool:
@@ -120,5 +127,6 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def _escape_in_json(found: re.Match[str]) -> str:
-    char = found[0]
-    return json.dumps(char)[1:-1] if _is_hidden(char) else char
+    if _is_plain(found[0]):
+        return found[0]
+    return "".join(json.dumps(run)[1:-1] if is_hidden else run for is_hidden, run in _runs(found[0]))

@@ -1,4 +1,4 @@
-"""Asking in the best way the client has: its own form in either era, or else a paused call.
+"""Asking in the best way the client has: its own form or a page in either era, or else a paused call.
 
 The question is stored before it gets here, and any other channel may answer it meanwhile; the first wins.
 """
@@ -8,27 +8,43 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from pml.core.approvals import Approval, ApprovalId, Role, State
+from pml.core.approvals import Approval, ApprovalId, Role, State, Subject
+from pml.core.values import Json, JsonObject
 from pml.downstream.connection import Connection, ConnectionGone, Exchange, RpcError
 from pml.downstream.eras import Era
 from pml.downstream.forms import apply_answer, form_params
-from pml.service.approvals import wait
+from pml.downstream.links import COMPLETE, apply_refusal, link_params, was_opened
+from pml.service.approvals import get, wait
 from pml.service.gate import Gate, Suspended
 
 FORM_S: Final = 50.0  # clients give a request up after 60 s; then the model must know how to go on
 TICK_S: Final = 10.0  # some clients abort a call that is silent for a minute
 
 Spawn = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
+HubUrl = Callable[[], str | None]
+
+
+def no_hub() -> None:
+    """Where the hub is that serves the inbox, if none does."""
 
 
 class FormNeeded(Suspended):
-    """A modern client is to show a form and to repeat the call with the answer."""
+    """A modern client is to show a form, or open the page `link`, and to repeat the call with the answer."""
+
+    def __init__(self, record: Approval, *, link: str | None) -> None:
+        super().__init__(record)
+        self.link = link
+
+    def params(self, era: Era) -> JsonObject:
+        """Return those of `elicitation/create`."""
+        return form_params(self.record, era) if self.link is None else link_params(self.record, self.link)
 
 
 class _Form:
-    """A question that the client shows, once for all the calls that wait for it."""
+    """A question that the client shows, or opens as the page `link`, once for all calls that wait for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, link: str | None) -> None:
+        self.link = link
         self.task: asyncio.Task[Approval | None]
         self.came = asyncio.Event()  # its answer
         self.waiting = 0
@@ -58,6 +74,7 @@ class Asker:
         exchange: Exchange,
         era: Era,
         spawn: Spawn,
+        hub_url: HubUrl = no_hub,
     ) -> None:
         self.unanswered: str | None = None
         self._desk = gate.desk
@@ -66,6 +83,7 @@ class Asker:
         self._exchange = exchange
         self.era = era
         self._spawn = spawn
+        self._hub_url = hub_url
         self._ends_at = asyncio.get_running_loop().time() + FORM_S  # of the call, however often it asks
 
     @property
@@ -83,30 +101,53 @@ class Asker:
         """
         if self._gate.session.waits:
             return await self._wait_for_others(record)
-        counts = self.has_form and Role.FORM in record.deciders
+        link = self._link(record)
+        counts = link is not None or (self.has_form and Role.FORM in record.deciders)
         if not counts or record.id == self.unanswered:
             return record
         if self.era.is_modern:
-            raise FormNeeded(record)
-        return await self._wait_with_form(record)
+            raise FormNeeded(record, link=link)
+        return await self._wait_with_form(record, link)
 
-    async def _wait_for_others(self, record: Approval) -> Approval:
+    async def take(self, record: Approval, answer: Json, *, link: str | None, age_s: float) -> Approval:
+        """Return the question after the answer that a modern client brings; undecided if it is nobody's."""
+        if link is None:
+            decided = await apply_answer(self._desk, record, answer, client=self.era.client, elapsed_s=age_s)
+        elif was_opened(answer):
+            decided = await self._wait_for_others(record, timeout_s=self._left_s())
+        else:
+            decided = await apply_refusal(self._desk, record, answer, client=self.era.client, elapsed_s=age_s)
+        return decided or await get(self._desk, record.id)
+
+    def _link(self, record: Approval) -> str | None:
+        """Return the page where the key is given that is asked for, if the client can open it."""
+        is_key = record.subject is Subject.API_KEY_REQUIRED
+        if not is_key or not self.era.has_link or self._gate.is_held:
+            return None
+        base = self._hub_url()
+        return None if base is None else f"{base}/#/secrets/{record.id}"
+
+    def _left_s(self) -> float:
+        return max(0.0, self._ends_at - asyncio.get_running_loop().time())
+
+    async def _wait_for_others(self, record: Approval, *, timeout_s: float | None = None) -> Approval:
         """Return the question decided, or its time over: whoever launched the agent decides, or a person."""
         ticks = asyncio.ensure_future(self._tick())
         try:
-            return await wait(self._desk, record.id)
+            return await wait(self._desk, record.id, timeout_s=timeout_s)
         finally:
             ticks.cancel()
 
-    async def _wait_with_form(self, record: Approval) -> Approval:
-        form = self._form(record)
-        left_s = max(0.0, self._ends_at - asyncio.get_running_loop().time())
-        decided = asyncio.ensure_future(wait(self._desk, record.id, timeout_s=left_s))
+    async def _wait_with_form(self, record: Approval, link: str | None) -> Approval:
+        form = self._form(record, link)
+        decided = asyncio.ensure_future(wait(self._desk, record.id, timeout_s=self._left_s()))
         ticks = asyncio.ensure_future(self._tick())
         form.waiting += 1
         try:
             await asyncio.wait({form.task, decided}, return_when=asyncio.FIRST_COMPLETED)
-            if form.came.is_set():  # its own decision wakes `decided` before all of it is remembered
+            is_over = decided.done() and decided.result().status is not State.PENDING
+            # its own decision wakes `decided` before all of it is remembered, or told to the client
+            if form.came.is_set() or (form.link is not None and is_over):
                 await asyncio.wait({form.task})
             if form.task.done() and (answered := form.task.result()) is not None:
                 return answered
@@ -123,14 +164,15 @@ class Asker:
             decided.cancel()
             form.leave()
 
-    def _form(self, record: Approval) -> _Form:
+    def _form(self, record: Approval, link: str | None) -> _Form:
         """Return the form that is open for the question, or a new one."""
         forms = _forms.setdefault(self._connection, {})
         for id in [id for id, form in forms.items() if not form.is_open]:
             del forms[id]
         if record.id not in forms:
-            form = forms[record.id] = _Form()
-            form.task = self._spawn(self._show(record, form.came))
+            form = forms[record.id] = _Form(link)
+            showing = self._show(record, form.came) if link is None else self._open(record, link)
+            form.task = self._spawn(showing)
         return forms[record.id]
 
     async def _show(self, record: Approval, came: asyncio.Event) -> Approval | None:
@@ -151,6 +193,33 @@ class Asker:
             return await apply_answer(
                 self._desk, record, asked.result(), client=self.era.client, elapsed_s=elapsed_s
             )
+        except RpcError:
+            return None
+        finally:
+            asked.cancel()
+            decided.cancel()
+
+    async def _open(self, record: Approval, link: str) -> Approval | None:
+        """Have the client open the page; return the question as the page, or a refusal, leaves it.
+
+        None if the page was not opened, which is nobody's answer. Raises: ConnectionGone.
+        """
+        began_at = asyncio.get_running_loop().time()
+        id = self._desk.ids.new()
+        params = {**link_params(record, link), "elicitationId": id}
+        asked = self._spawn(self._connection.request("elicitation/create", params, self._exchange))
+        decided = self._spawn(wait(self._desk, record.id))
+        try:
+            await asyncio.wait({asked, decided}, return_when=asyncio.FIRST_COMPLETED)
+            if not decided.done() and not was_opened(asked.result()):
+                elapsed_s = asyncio.get_running_loop().time() - began_at
+                return await apply_refusal(
+                    self._desk, record, asked.result(), client=self.era.client, elapsed_s=elapsed_s
+                )
+            answer = await decided
+            tell = self._connection.notify if self._exchange.closed else self._exchange.notify
+            tell(COMPLETE, {"elicitationId": id})
+            return answer
         except RpcError:
             return None
         finally:

@@ -36,6 +36,7 @@ _INFO: Final[JsonObject] = {"name": "pml", "version": __version__}
 SERVER_META: Final[JsonObject] = {_PREFIX + "serverInfo": _INFO}
 _STAMP: Final = b'{"resultType":"complete","_meta":' + msgspec.json.encode(SERVER_META)
 _WITH_FORMS: Final = frozenset({"2025-06-18", "2025-11-25", MODERN})
+_WITH_LINKS: Final = frozenset({"2025-11-25", MODERN})
 _DEFAULT_CLIENT: Final = "unnamed client"
 
 CAPABILITIES: Final[JsonObject] = {
@@ -70,6 +71,12 @@ class Era(msgspec.Struct, frozen=True, kw_only=True):
         if self.version not in _WITH_FORMS or not isinstance(declared, Mapping):
             return False
         return "form" in declared or "url" not in declared
+
+    @property
+    def has_link(self) -> bool:
+        """Whether the client can have its user open a page."""
+        declared = self.capabilities.get("elicitation")
+        return self.version in _WITH_LINKS and isinstance(declared, Mapping) and "url" in declared
 
     @property
     def has_roots(self) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 
 from pml.core.errors import PmlError
 from pml.core.values import JsonObject
-from pml.downstream.asking import Asker
+from pml.downstream.asking import Asker, HubUrl, no_hub
 from pml.downstream.catalog import Catalog
 from pml.downstream.connection import Connection, Exchange, RpcError
 from pml.downstream.eras import INVALID_PARAMS, METHOD_NOT_FOUND, Era, stamp
@@ -36,8 +36,14 @@ class Gateway:
     """Answers for one client. Its tasks end with `close`."""
 
     def __init__(
-        self, gate: Gate, connection: Connection, relay: Relay, launching: Launching | None = None
+        self,
+        gate: Gate,
+        connection: Connection,
+        relay: Relay,
+        launching: Launching | None = None,
+        hub_url: HubUrl = no_hub,
     ) -> None:
+        """`hub_url` tells where the inbox is served now, if it is."""
         self._gate = gate
         self._connection = connection
         self._relay = relay
@@ -46,7 +52,8 @@ class Gateway:
         supervision = None if launching is None else Supervision(gate, self._catalog, launching)
         if supervision is not None:
             self._catalog.own = supervision.offered
-        self._calls = ToolCalls(gate, connection, self._catalog, relay, self.spawn, supervision)
+        self._hub_url = hub_url
+        self._calls = ToolCalls(gate, connection, self._catalog, relay, self.spawn, supervision, hub_url)
         self._listed: list[JsonObject] | None = None
         relay.on_changed = self._catalog.forget
         self.spawn(self._begin())
@@ -97,7 +104,7 @@ class Gateway:
             self._relay.roots_changed()
 
     async def _passed(self, exchange: Exchange, era: Era) -> bytes:
-        asker = Asker(self._gate, self._connection, exchange, era, self.spawn)
+        asker = Asker(self._gate, self._connection, exchange, era, self.spawn, self._hub_url)
         match exchange.request.method:
             case "resources/read":
                 return await read_resource(self._gate, self._catalog, exchange, asker)

@@ -17,11 +17,10 @@ from pml.core.errors import Invalid, NotFound, PmlError, ServerRefused
 from pml.core.memory import EXECUTE, SUPERVISING
 from pml.core.names import ToolName, parse_tool
 from pml.core.values import Json, JsonObject
-from pml.downstream.asking import Asker, FormNeeded, Spawn
+from pml.downstream.asking import Asker, FormNeeded, HubUrl, Spawn, no_hub
 from pml.downstream.catalog import Catalog
 from pml.downstream.connection import SERVER_ERROR, Connection, Exchange, RpcError
 from pml.downstream.eras import INVALID_PARAMS, SERVER_META, Era, stamp
-from pml.downstream.forms import apply_answer, form_params
 from pml.downstream.offering import CONTINUE, discovery
 from pml.downstream.relay import CANCELLED, PARKED_S, Relay, Work, server_error
 from pml.downstream.results import approval_result, refusal_result
@@ -64,6 +63,14 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         return self.responses.get(key) if isinstance(self.responses, Mapping) else None
 
 
+class _Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """A question that a modern client shows, or opens as the page `link`, and the call that waits for it."""
+
+    approval_id: ApprovalId
+    attempt: Attempt
+    link: str | None
+
+
 class ToolCalls:
     def __init__(
         self,
@@ -73,6 +80,7 @@ class ToolCalls:
         relay: Relay,
         spawn: Spawn,
         supervision: Supervision | None,
+        hub_url: HubUrl = no_hub,
     ) -> None:
         self._gate = gate
         self._connection = connection
@@ -81,13 +89,14 @@ class ToolCalls:
         self._spawn = spawn
         self._supervision = supervision
         self._seals = Seals()
-        self._shown: dict[str, tuple[ApprovalId, Attempt]] = {}
+        self._hub_url = hub_url
+        self._shown: dict[str, _Shown] = {}
         self._parked: dict[str, tuple[Work, asyncio.Task[bytes]]] = {}
 
     async def answer(self, exchange: Exchange, era: Era) -> bytes:
         """Return the result of one `tools/call`, as its era has it. Raises: RpcError."""
         asked = read_call(exchange.request.params)
-        asker = Asker(self._gate, self._connection, exchange, era, self._spawn)
+        asker = Asker(self._gate, self._connection, exchange, era, self._spawn, self._hub_url)
         try:
             return await self._answer(exchange, era, asked, asker)
         except Paused as exc:
@@ -114,8 +123,8 @@ class ToolCalls:
             return await self._go_on(sealed.ref, exchange, asked, era)
         settled: Approval | None = None
         if sealed is not None:
-            approval_id, attempt = _collect(self._shown, sealed.ref)
-            settled = await self._take_form(approval_id, asked, asker, era, sealed.age_s)
+            shown = _collect(self._shown, sealed.ref)
+            attempt, settled = shown.attempt, await self._take_form(shown, asked, asker, sealed.age_s)
         elif asked.said is not None:
             given = await self._given(asked)
             said = asked.said if given is not None else replace(asked.said, arguments=_inner(asked.arguments))
@@ -139,21 +148,21 @@ class ToolCalls:
             return stamp(result, era)
         except FormNeeded as exc:
             attempt = attempt if exc.run_id is None else msgspec.structs.replace(attempt, run_id=exc.run_id)
-            return self._form(exc.record, attempt, asked, era)
+            return self._form(exc, attempt, asked, era)
 
     def _server(self, attempt: Attempt) -> str | None:
         """Return the server that works on the call, None where that is for code to say."""
         name = attempt.tool.namespace
         return name if is_server(self._gate, name) and attempt.run_id is None else None
 
-    def _form(self, record: Approval, attempt: Attempt, asked: Asked, era: Era) -> bytes:
+    def _form(self, needed: FormNeeded, attempt: Attempt, asked: Asked, era: Era) -> bytes:
         """Return the form; the call goes on from here, whatever was settled on the way to it."""
         ref = self._gate.desk.ids.new()
-        self._shown[ref] = record.id, attempt
+        self._shown[ref] = _Shown(approval_id=needed.record.id, attempt=attempt, link=needed.link)
         if len(self._shown) > _SHOWN:
             del self._shown[next(iter(self._shown))]
         state = self._seals.seal("form", ref, call=asked.digest)
-        return _input_required("approval", form_params(record, era), state)
+        return _input_required("approval", needed.params(era), state)
 
     async def _attempt(self, asked: Asked) -> Attempt:
         """Return the call that is meant. Raises: NotFound."""
@@ -200,17 +209,12 @@ class ToolCalls:
         inner = await self._catalog.resolve(name, _inner(asked.arguments))
         return {**given, str(inner.tool): inner.arguments}
 
-    async def _take_form(
-        self, approval_id: ApprovalId, asked: Asked, asker: Asker, era: Era, age_s: float
-    ) -> Approval | None:
+    async def _take_form(self, shown: "_Shown", asked: Asked, asker: Asker, age_s: float) -> Approval | None:
         """Return the question that the form answered; None, and not asked again, if nobody did."""
-        record = await get(self._gate.desk, approval_id)
-        answered = await apply_answer(
-            self._gate.desk, record, asked.response("approval"), client=era.client, elapsed_s=age_s
-        )
-        now = answered or await get(self._gate.desk, approval_id)
+        record = await get(self._gate.desk, shown.approval_id)
+        now = await asker.take(record, asked.response("approval"), link=shown.link, age_s=age_s)
         if now.status is State.PENDING:
-            asker.unanswered = approval_id
+            asker.unanswered = shown.approval_id
             return None
         return now
 

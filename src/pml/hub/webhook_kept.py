@@ -13,7 +13,7 @@ import msgspec
 
 from pml.core.approvals import ApprovalId
 from pml.core.errors import Unavailable
-from pml.host.locks import open_lock_file, try_lock
+from pml.host.locks import is_same_file, open_lock_file, try_lock
 from pml.host.private import private_directory
 from pml.host.replacing import replace_file
 
@@ -81,6 +81,6 @@ def alone(path: Path) -> Generator[bool]:
     except OSError as exc:
         raise Unavailable(f"{path}: {exc.strerror}") from exc
     try:
-        yield try_lock(descriptor)
+        yield try_lock(descriptor) and is_same_file(descriptor, str(path))
     finally:
         os.close(descriptor)

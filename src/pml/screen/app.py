@@ -4,7 +4,6 @@ The terminal's own colours are used, so it looks right on light and dark and ove
 the terminal: text can be marked and copied.
 """
 
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import ClassVar, Final
 
@@ -43,6 +42,7 @@ class InboxApp(App[int]):
     """`pml inbox`."""
 
     CSS_PATH = "inbox.tcss"
+    TITLE = "PML inbox"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "interrupt", show=False, priority=True)]
 
@@ -70,6 +70,6 @@ async def run_inbox(
 ) -> int:
     """Show the inbox on this terminal until the person leaves; return the exit code."""
     know_alt_enter()
-    app = InboxApp(Work(desk=desk, by=by, who=who, monotonic=time.monotonic, store_key=store_key))
+    app = InboxApp(Work(desk=desk, by=by, who=who, store_key=store_key))
     code = await app.run_async(mouse=False)
     return INTERRUPTED if code is None else code

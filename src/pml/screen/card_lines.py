@@ -46,27 +46,36 @@ _SIGNS: Final[dict[Mark, tuple[str, Style]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """The lines of a card; `folded` counts those that are not among them."""
+    """A card's lines: `asked` is all that must be seen before deciding, `around` is to look things up in.
 
-    lines: tuple[Styled, ...]
+    `folded` counts the lines that are not among them, `until_fold` those before the first fold.
+    """
+
+    asked: tuple[Styled, ...] = ()
+    around: tuple[Styled, ...] = ()
     folded: int = 0
+    until_fold: int = 0
 
 
 def draw(card: Card, *, is_open: bool) -> Drawn:
     """Return the whole card, with long blocks folded unless `is_open`."""
     lines: list[Styled] = [*_opening(card)]
-    folded = 0
+    folded, until_fold = 0, None
     for block in card.blocks:
         drawn = [*_block(block)]
         left_out = len(drawn) - _KEPT if len(drawn) > FOLD_AFTER and not is_open else 0
         lines += [BLANK, *(drawn[:-left_out] if left_out else drawn)]
         if left_out:
             folded += left_out
+            until_fold = len(lines) if until_fold is None else until_fold
             lines.append(Styled(spans=((f"▸ {left_out:,} more lines; o opens them", HEADING),)))
-    lines += [BLANK, *_about(card)]
-    if card.status is State.PENDING:
-        lines += _answers(card)
-    return Drawn(lines=tuple(lines), folded=folded)
+    around = [BLANK, *(_answers(card) if card.status is State.PENDING else ()), *_about(card)]
+    return Drawn(
+        asked=tuple(lines),
+        around=tuple(around),
+        folded=folded,
+        until_fold=len(lines) if until_fold is None else until_fold,
+    )
 
 
 def _prose(text: str, style: Style = PLAIN, *, mark: Row = ()) -> Iterator[Styled]:
@@ -95,13 +104,9 @@ def _opening(card: Card) -> Iterator[Styled]:
         yield Styled(spans=(("in the server's own words", DIM),))
     for warning in card.warnings:
         yield from _prose(warning, ALARM, mark=(("! ", ALARM),))
-    if card.hidden:
-        told = "hidden character" if card.hidden == 1 else "hidden characters"
-        yield from _prose(
-            f"{card.hidden} {told} in the input, drawn as numbers", ALARM, mark=(("! ", ALARM),)
-        )
     yield BLANK
     yield from _fact("asked by", _lineage(card))
+    yield from _fact("workspace", card.workspace)
     yield from _fact("why", card.why)
 
 
@@ -173,33 +178,27 @@ def _coloured(text: str) -> Iterator[tuple[str, Style]]:
         yield from shown(found[0], _JSON_STYLES.get(found.lastgroup or "", PLAIN))
 
 
+def _answers(card: Card) -> Iterator[Styled]:
+    """What each answer would do besides letting this one call run."""
+    for name in card.missing:
+        yield from _key("p", f"store {name}, or run `pml secrets set {name}`")
+    if card.remember is not None:
+        yield from _key("s", f"for this session: {card.remember}")
+    if card.always is not None:
+        yield from _key("a", f"always: adds {card.always.text} to {card.always.file}")
+    for other in card.covers:
+        yield from _fact("", f"which also covers {other.tool}, which waits", BLUE)
+
+
+def _key(key: str, means: str) -> Iterator[Styled]:
+    yield from _prose(means, mark=((f"{key:<{_LABEL}}", CYAN),))
+
+
 def _about(card: Card) -> Iterator[Styled]:
-    yield _heading("about this request")
     rule = card.rule
     if rule is not None and rule.file is not None:
         place = rule.file if rule.line is None else f"{rule.file}:{rule.line}"
-        yield from _fact("rule", f"{rule.entry}  in {place}")
-    yield from _fact("tool", card.tool)
-    yield from _fact("workspace", card.workspace)
-    yield from _fact("asked", instant(card.created_at))
-    yield from _fact("may allow", ", ".join(card.may_allow))
-    yield from _fact("id", card.id)
-    yield from _fact("sha256", card.digest.removeprefix("sha256:"))
-
-
-def _answers(card: Card) -> Iterator[Styled]:
-    """What each answer would do besides letting this one call run."""
-    if not (card.remember or card.always or card.missing):
-        return
-    yield BLANK
-    yield _heading("what else you can do")
-    for name in card.missing:
-        yield from _fact("p", f"store {name}, or run `pml secrets set {name}`", YELLOW)
-    if card.remember is not None:
-        yield from _fact("s", f"for this session: {card.remember}")
-    if card.always is not None:
-        yield from _fact("a", f"always: adds {card.always.text} to {card.always.file}")
-        if card.always.note is not None:
-            yield from _fact("", card.always.note, YELLOW)
-    for other in card.covers:
-        yield Styled(spans=shown(f"also waits for it: {other.tool}", BLUE), gutter=((" " * _LABEL, PLAIN),))
+        yield from _fact("rule", f"{rule.entry}  in {place}", DIM)
+    yield from _fact("asked", f"{instant(card.created_at)}; {', '.join(card.may_allow)} may allow it", DIM)
+    yield from _fact("id", card.id, DIM)
+    yield from _fact("sha256", card.digest.removeprefix("sha256:"), DIM)

@@ -6,7 +6,7 @@ from typing import Final
 
 from rich.style import Style
 
-from pml.core.approvals import ApprovalId, State
+from pml.core.approvals import ApprovalId, State, Subject
 from pml.core.cards import Card
 from pml.screen.lines import Row, fitted, shown, width_of
 from pml.screen.stream import Entry
@@ -30,7 +30,6 @@ _SOON_S: Final = 60
 _URGENT_S: Final = 15
 _KEYS: Final = (
     ("j/k", "move"),
-    ("space", "page"),
     ("e", "edit"),
     ("m", "message"),
     ("a", "always"),
@@ -108,7 +107,7 @@ def list_rows(
 
 def card_title(card: Card, entry: Entry, now: datetime, width: int) -> Row:
     """Return what the card is about, and how long there is to decide."""
-    name = shown(card.title, BOLD)
+    name = shown(card.tool if card.subject is Subject.TOOL_CALL else card.title, HEADING)
     if not entry.waits:
         return spread(name, shown(what_became(entry.record, now), DIM), width)
     return spread(name, (*time_left(entry, now), (" left", DIM)), width)

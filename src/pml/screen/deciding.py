@@ -87,9 +87,8 @@ def _memory(memory: Remembered) -> str:
     entry, file = visible_json(memory.entry, indent=None), visible(memory.file or "")
     if memory.problem is not None:
         return f"{entry} is not in the file yet: {visible(memory.problem.message)}"
-    return (
-        f"{entry} added to {file}" if memory.counts else f"{entry} added, but {file} is not trusted: `pml trust`"
-    )
+    doubt = "" if memory.counts else ", which is not trusted: `pml trust`"
+    return f"{entry} added to {file}{doubt}"
 
 
 _KINDS = {

@@ -3,7 +3,6 @@
 What is typed or pasted in the first moment after one opened does not send it: it was not meant for it.
 """
 
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import ClassVar, Final, TypeVar
@@ -11,38 +10,39 @@ from typing import ClassVar, Final, TypeVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.events import Key
+from textual.events import Key, Resize
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static, TextArea
 
 from pml.core.errors import Invalid
 from pml.core.text import visible
 from pml.core.values import JsonObject, loads_object
-from pml.screen.keys import ALLOW, GRACE_S, Held, Strokes
+from pml.screen.keys import ALLOW, GRACE_S, Held, Strokes, Ticks
 from pml.screen.lines import Row, Styled, as_text
 from pml.screen.panes import LinesPane
 from pml.screen.styles import BOLD, DIM, HEADING, RED
 
 T = TypeVar("T")
 _MAX_MESSAGE: Final = 4000
+_AROUND: Final = 9  # rows of the box and of what stands around it
 
 
 class Dialog(ModalScreen[T | None]):
     """A box with a title, something in it, and a line that says which keys it takes."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", show=False, priority=True)]
 
-    def __init__(self, title: str, hint: str, *, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, ticks: Ticks, title: str, hint: str) -> None:
         super().__init__()
         self._title = title
         self._hint = hint
-        self._now = now
-        self._opened_at = now()
+        self.ticks = ticks
+        self._opened_at = ticks.now()
 
     @property
     def is_meant(self) -> bool:
         """Whether it has been open for long enough to be read."""
-        return self._now() - self._opened_at >= GRACE_S
+        return self.ticks.now() - self._opened_at >= GRACE_S
 
     def compose(self) -> ComposeResult:
         with Vertical(id="dialog"):
@@ -64,8 +64,10 @@ class Dialog(ModalScreen[T | None]):
 class Typing(Dialog[str]):
     """One line of text: a message, a search, or a key that is not shown."""
 
-    def __init__(self, title: str, hint: str, *, value: str = "", is_secret: bool = False) -> None:
-        super().__init__(title, hint)
+    def __init__(
+        self, ticks: Ticks, title: str, hint: str, *, value: str = "", is_secret: bool = False
+    ) -> None:
+        super().__init__(ticks, title, hint)
         self._value = value
         self._is_secret = is_secret
 
@@ -88,16 +90,21 @@ class Editing(Dialog[bool]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+s", "send", show=False, priority=True)]
 
     def __init__(
-        self, tool: str, text: str, *, submit: Callable[[JsonObject, bool], Awaitable[str | None]]
+        self,
+        ticks: Ticks,
+        tool: str,
+        text: str,
+        *,
+        submit: Callable[[JsonObject, bool], Awaitable[str | None]],
     ) -> None:
         title = f"edit the arguments of {visible(tool)}"
-        super().__init__(title, "Ctrl+S allows the call with these arguments · Esc goes back")
+        super().__init__(ticks, title, "Ctrl+S allows the call with these arguments · Esc goes back")
         self._text = text
         self._submit = submit
         self._objected: str | None = None
 
     def body(self) -> ComposeResult:
-        yield TextArea(self._text, show_line_numbers=True, tab_behavior="indent", theme="css", id="editor")
+        yield TextArea(self._text, show_line_numbers=True, theme="css", id="editor")
 
     def on_mount(self) -> None:
         self.query_one(TextArea).focus()
@@ -122,12 +129,13 @@ class Editing(Dialog[bool]):
 class Reading(Dialog[str]):
     """Lines to read. With `keys`, Return and those keys answer, once the end of the lines was in view."""
 
-    def __init__(self, title: str, hint: str, lines: Sequence[Styled], *, keys: str | None = None) -> None:
-        super().__init__(title, hint)
+    def __init__(
+        self, ticks: Ticks, title: str, hint: str, lines: Sequence[Styled], *, keys: str | None = None
+    ) -> None:
+        super().__init__(ticks, title, hint)
         self._lines = lines
         self._keys = keys
         self._strokes = Strokes()
-        self._was_read = False
 
     def body(self) -> ComposeResult:
         yield LinesPane(id="dialog-lines")
@@ -139,12 +147,17 @@ class Reading(Dialog[str]):
     def on_mount(self) -> None:
         self.pane.show_lines(self._lines)
 
+    def on_resize(self, _: Resize) -> None:
+        self.call_after_refresh(self._fit)
+
+    def _fit(self) -> None:
+        """Be as tall as the lines are, as far as there is room."""
+        self.pane.styles.height = max(1, min(len(self.pane.rows), self.size.height - _AROUND))
+
     def on_key(self, event: Key) -> None:
-        if event.key in ("escape", "ctrl+c"):
-            return
         event.stop()
         event.prevent_default()
-        match self._strokes.press(event.key, event.time):
+        match self._strokes.press(event.key, self.ticks.of(event.time)):
             case Held() as held:
                 self.set_timer(held.for_s, partial(self._settle, held))
             case str() as key:
@@ -181,9 +194,8 @@ class Reading(Dialog[str]):
             self.dismiss(None)
         elif not self.is_meant:
             self.complain("too fast to be meant: press it again")
-        elif not self.pane.is_at_end and not self._was_read:
-            self.pane.page(1)
-            self._was_read = self.pane.is_at_end
+        elif not self.pane.was_read:
+            self.pane.read_on()
             self.complain("not yet: read to the end first, then press it again")
         else:
             self.dismiss(key)

@@ -4,42 +4,36 @@ A key decides only what is focused, still waits, was seen whole, and did not com
 it decides by the digest that was shown. Everything refused is told at the card.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 from textual.events import Key
 
 from pml.core.approvals import Scope
 from pml.core.cards import Card
-from pml.core.errors import PmlError
-from pml.core.text import visible, visible_json
-from pml.core.values import JsonObject
-from pml.screen.deciding import Answer, Given, answer_to, give, misfits
-from pml.screen.dialogs import Editing, Reading, Typing
+from pml.screen.answering import Answering
+from pml.screen.deciding import answer_to
+from pml.screen.dialogs import Reading, Typing
 from pml.screen.history import History
 from pml.screen.keys import ALLOW, GRACE_S, Dropped, Held, Strokes
-from pml.screen.live import Live, Work
-from pml.screen.questions import always_lines, batch_lines, help_lines, report_lines
-from pml.screen.stream import Entry
-from pml.screen.words import problem
+from pml.screen.live import Work, program
+from pml.screen.questions import help_lines
 
 
-class Inbox(Live):
+class Inbox(Answering):
     """Waiting questions and their answers."""
 
     def __init__(self, work: Work) -> None:
         super().__init__(work)
-        self._strokes = Strokes()
-        self._is_deciding = False
+        self.strokes = Strokes()
         self._arrows_scroll = False
 
     def on_key(self, event: Key) -> None:
         event.stop()
         event.prevent_default()
-        match self._strokes.press(event.key, event.time, is_bare=event.character == "\x1b"):
+        at = self.work.ticks.of(event.time)
+        match self.strokes.press(event.key, at, is_bare=event.character == "\x1b"):
             case Held() as held:
-                self.set_timer(held.for_s, partial(self._settle, held, event.time))
+                self.set_timer(held.for_s, partial(self._settle, held, at))
             case Dropped(why=why):
                 if why is not None:
                     self.tell(why)
@@ -47,7 +41,7 @@ class Inbox(Live):
                 self._act(key)
 
     def _settle(self, held: Held, at: float) -> None:
-        if self._strokes.settle(held):
+        if self.strokes.settle(held):
             self._decide(allow=held.key in ALLOW, at=at)
 
     def _act(self, key: str) -> None:
@@ -68,15 +62,15 @@ class Inbox(Live):
             case "o":
                 self.pane.toggle_folds()
             case "q":
-                self.app.exit(0)
+                program(self).exit(0)
             case "question_mark":
-                self.app.push_screen(Reading("keys", "Esc closes", help_lines()))
+                program(self).push_screen(Reading(self.work.ticks, "keys", "Esc closes", help_lines()))
             case "slash":
                 self._search()
             case "h":
-                self.app.push_screen(History(self.work))
+                program(self).push_screen(History(self.work))
             case "A" | "alt+enter" | "D" | "alt+escape":
-                self._ask_all(allow=key in ("A", "alt+enter"))
+                self.ask_all(allow=key in ("A", "alt+enter"))
             case "s" | "a" | "e" | "m" | "p":
                 self._act_on_card(key)
             case _:
@@ -89,15 +83,15 @@ class Inbox(Live):
             return
         match key:
             case "s":
-                self._remember(card)
+                self.remember(card)
             case "a":
-                self._ask_always(card)
+                self.ask_always(card)
             case "e":
-                self._edit(card)
+                self.edit(card)
             case "m":
-                self._write(card)
+                self.write(card)
             case _:
-                self._store_key(card)
+                self.store_key(card)
 
     def _move(self, step: int) -> None:
         if self.stream.move(step):
@@ -128,14 +122,14 @@ class Inbox(Live):
             self.redraw()
             return None
         card = self._waiting_card()
-        if card is None or self._is_deciding:
+        if card is None or self.is_deciding:
             return None
         grace_s = GRACE_S if self.came_by_itself else 0.0
         if at < self.shown_at + grace_s:
             self.tell("this request came up a moment ago: read it, then press the key again")
             return None
         if not self.pane.is_seen:
-            self.tell(self.pane.read_on())
+            self.tell(self.pane.show_more())
             self.redraw()
             return None
         return card
@@ -144,37 +138,7 @@ class Inbox(Live):
         card = self._guarded(at=at)
         if card is not None:
             scope = Scope.SESSION if allow and card.id in self.remembered else Scope.ONCE
-            self._give(answer_to(card, allow=allow, scope=scope))
-
-    def _give(self, answer: Answer) -> None:
-        self._is_deciding = True
-        self.run_worker(self._given(answer), group="decide")
-
-    async def _given(self, answer: Answer) -> Given:
-        """Decide, show what came of it, and move on by ourselves if it was done here."""
-        try:
-            given = await give(self.work.desk, self.work.by, answer)
-        except PmlError as exc:
-            given = Given(words=problem(exc), is_done=False)
-        finally:
-            self._is_deciding = False
-        if given.record is not None:
-            self.stream.resolve(given.record, at=self.work.monotonic())
-        if given.is_done and self.stream.focus == answer.id and self.stream.move_on():
-            self.came_by_itself = True
-        self.tell(given.words)
-        self.redraw()
-        return given
-
-    def _remember(self, card: Card) -> None:
-        if card.remember is None:
-            self.tell("an answer to this cannot be remembered")
-            return
-        self.remembered ^= {card.id}
-        on = card.id in self.remembered
-        self.tell(
-            f"Return will also allow, in this session: {card.remember}" if on else "Return allows just this one"
-        )
+            self.give(answer_to(card, allow=allow, scope=scope))
 
     def _search(self) -> None:
         def searched(text: str | None) -> None:
@@ -183,98 +147,4 @@ class Inbox(Live):
             self.redraw()
 
         hint = "Return searches tools, sessions and arguments; empty shows all · Esc closes"
-        self.app.push_screen(Typing("search", hint, value=self.stream.search), searched)
-
-    def _write(self, card: Card) -> None:
-        def written(text: str | None) -> None:
-            if text is not None:
-                self._give(replace(answer_to(card, allow=False), message=text.strip() or None))
-
-        hint = "Return denies it and tells the agent this · Esc goes back"
-        self.app.push_screen(Typing(f"deny {visible(card.tool)} with a message", hint), written)
-
-    def _edit(self, card: Card) -> None:
-        if card.input is None:
-            self.tell("this cannot be edited; it is allowed or denied as it is")
-            return
-
-        async def submit(value: JsonObject, is_sure: bool) -> str | None:
-            wrong = misfits(card.schema, value)
-            if wrong and not is_sure:
-                return f"{'; '.join(wrong)} · Ctrl+S again sends it all the same"
-            scope = Scope.SESSION if card.id in self.remembered else Scope.ONCE
-            given = await self._given(
-                replace(answer_to(card, allow=True, scope=scope), updated_input=value)
-            )
-            return None if given.record is not None else given.words
-
-        self.app.push_screen(Editing(card.tool, visible_json(card.input), submit=submit))
-
-    def _ask_always(self, card: Card) -> None:
-        if card.always is None:
-            self.tell("no rule can say always for this; it is allowed once")
-            return
-        if not self.pane.is_seen:
-            self.tell(self.pane.read_on())
-            return
-
-        def chosen(key: str | None) -> None:
-            if key is not None:
-                release = tuple(other.id for other in card.covers) if key == "c" else ()
-                answer = answer_to(card, allow=True, scope=Scope.ALWAYS)
-                self._give(replace(answer, literal=key == "x", release=release))
-
-        keys = ("x" if card.always_exactly is not None else "") + ("c" if card.covers else "")
-        hint = "Return allows and writes it" + "".join(f" · {key}" for key in keys) + " · Esc goes back"
-        title = f"always allow {visible(card.tool)}?"
-        self.app.push_screen(Reading(title, hint, always_lines(card), keys=keys), chosen)
-
-    def _ask_all(self, *, allow: bool) -> None:
-        entries = self.stream.waiting
-        if not entries:
-            self.tell("nothing waits")
-            return
-
-        def chosen(key: str | None) -> None:
-            if key is not None:
-                self.run_worker(self._give_all(entries, allow=allow), group="decide")
-
-        verb = "allow" if allow else "deny"
-        title = f"{verb} {'this one' if len(entries) == 1 else f'these {len(entries)}'}?"
-        hint = f"Return {'allows' if allow else 'denies'} exactly these, once · Esc goes back"
-        self.app.push_screen(Reading(title, hint, batch_lines(entries), keys=""), chosen)
-
-    async def _give_all(self, entries: Sequence[Entry], *, allow: bool) -> None:
-        """Decide each by the digest that was listed; one that is refused does not stop the others."""
-        results: list[tuple[Entry, Given]] = []
-        for entry in entries:
-            record = entry.record
-            given = await self._given(Answer(id=record.id, digest=record.digest, allow=allow))
-            results.append((entry, given))
-        done = sum(given.is_done for _, given in results)
-        title = f"{'allowed' if allow else 'denied'} {done} of {len(results)}"
-        self.tell(title)
-        self.app.push_screen(Reading(title, "Return or Esc closes", report_lines(results)))
-
-    def _store_key(self, card: Card) -> None:
-        if not card.missing:
-            self.tell("this one needs no key")
-            return
-        name = card.missing[0]
-        store_key = self.work.store_key
-        if store_key is None:
-            self.tell(f"store it with `pml secrets set {visible(name)}`")
-            return
-
-        async def keep(value: str) -> None:
-            try:
-                self.tell(f"{await store_key(name, value)}: Return lets the server start")
-            except PmlError as exc:
-                self.tell(problem(exc))
-
-        def typed(value: str | None) -> None:
-            if value:
-                self.run_worker(keep(value), group="key")
-
-        hint = "Return stores it; nobody sees it, agents neither · Esc goes back"
-        self.app.push_screen(Typing(f"value of {visible(name)}", hint, is_secret=True), typed)
+        program(self).push_screen(Typing(self.work.ticks, "search", hint, value=self.stream.search), searched)

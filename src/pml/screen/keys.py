@@ -1,11 +1,12 @@
 """Which keys a person meant: pasted text, a key held down, and an arrow that came in parts decide nothing.
 
-Pure: it is told every key with its instant. A key that would decide is held back for a moment, and counts
+It is told every key with its instant. A key that would decide is held back for a moment, and counts
 only if nothing came right before or after it. Knows no card and no screen.
 """
 
 import contextlib
 import importlib
+import time
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, cast
@@ -20,6 +21,16 @@ ALLOW: Final = frozenset({"enter", "ctrl+enter", "super+enter", "ctrl+j"})
 DENY: Final = frozenset({"escape"})
 DECIDING: Final = ALLOW | DENY
 _INTRODUCERS: Final = frozenset({"left_square_bracket", "O"})  # what follows ESC in a terminal's sequences
+
+
+class Ticks:
+    """Instants of keys, as the terminal's driver takes them; a test sets its own."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def of(self, pressed_at: float) -> float:
+        return pressed_at
 
 
 class _Alt(Enum):
@@ -55,7 +66,7 @@ class Strokes:
     def __init__(self) -> None:
         self._n = 0
         self._last = ("", float("-inf"))
-        self._held: Held | None = None
+        self.held: Held | None = None
         self._in_sequence = False
 
     def press(self, key: str, at: float, *, is_bare: bool = False) -> str | Held | Dropped:
@@ -65,7 +76,7 @@ class Strokes:
         """
         self._n += 1
         (last, last_at), self._last = self._last, (key, at)
-        held, self._held = self._held, None
+        held, self.held = self.held, None
         quiet_s = at - last_at
         if held is not None and held.key == "escape" and held.for_s == ESCAPE_S:
             if key == "escape":
@@ -85,16 +96,16 @@ class Strokes:
         if quiet_s < TOGETHER_S or (key == last and quiet_s < REPEAT_S):
             return Dropped(why="too fast to be meant: nothing was decided, press it again")
         for_s = ESCAPE_S if is_bare else TOGETHER_S
-        self._held = Held(key=key, for_s=for_s, n=self._n)
-        return self._held
+        self.held = Held(key=key, for_s=for_s, n=self._n)
+        return self.held
 
     def settle(self, held: Held) -> bool:
         """Return whether the held key counts: nothing came while it was held."""
-        counts = self._held == held
+        counts = self.held == held
         if counts:
-            self._held = None
+            self.held = None
         return counts
 
 
 def _ends_sequence(key: str) -> bool:
-    return len(key) == 1 and key.isalpha() or key == "tilde"
+    return (len(key) == 1 and key.isalpha()) or key == "tilde"

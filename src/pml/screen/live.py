@@ -5,10 +5,11 @@ be first. Knows how things are drawn and followed, not what a key does.
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, cast
 
-from textual.app import ComposeResult
+from rich.text import Text
+from textual.app import App, ComposeResult
 from textual.containers import Container, Vertical
 from textual.events import Resize
 from textual.screen import Screen
@@ -18,8 +19,9 @@ from pml.core.approvals import ApprovalId, Decider
 from pml.core.cards import Card
 from pml.core.errors import PmlError
 from pml.screen.chrome import TALL, buttons, card_title, head, keys_line, list_rows
-from pml.screen.lines import BLANK, Row, Styled, as_text, fitted
-from pml.screen.panes import CardPane, LinesPane, Pane
+from pml.screen.keys import Ticks
+from pml.screen.lines import BLANK, Row, Styled, as_text
+from pml.screen.panes import CardPane, LinesPane, Pane, count_pages
 from pml.screen.stream import Stream
 from pml.screen.styles import BOLD, DIM, YELLOW
 from pml.screen.words import problem
@@ -48,8 +50,13 @@ class Work:
     desk: Desk
     by: Decider
     who: str
-    monotonic: Callable[[], float]
+    ticks: Ticks = field(default_factory=Ticks)
     store_key: Callable[[str, str], Awaitable[str]] | None = None
+
+
+def program(screen: Screen[None]) -> App[int]:
+    """Return the program that shows the screen, as it is typed."""
+    return cast("App[int]", screen.app)  # pyright: ignore[reportUnknownMemberType]
 
 
 class Live(Screen[None]):
@@ -79,8 +86,8 @@ class Live(Screen[None]):
 
     def on_mount(self) -> None:
         self.query_one("#nothing", LinesPane).show_lines(_NOTHING)
-        self.run_worker(self._follow(), group="follow")
-        self.run_worker(self._keep_up(), group="keep up")
+        self.run_worker(self._follow, group="follow")
+        self.run_worker(self._keep_up, group="keep up")
         self.set_interval(_TICK_S, self._tick)
 
     @property
@@ -110,13 +117,13 @@ class Live(Screen[None]):
                     await sweep(self.work.desk)
                 except PmlError as exc:
                     self.tell(f"the store cannot be kept up: {problem(exc)}; trying again")
-                until = self.work.monotonic() + SWEEP_S
-                while (left_s := until - self.work.monotonic()) > 0:
+                until = self.work.ticks.now() + SWEEP_S
+                while (left_s := until - self.work.ticks.now()) > 0:
                     await changes.wait(left_s)
 
     async def reread(self) -> None:
         """Show what the store says now."""
-        if await self.stream.read(self.work.desk, at=self.work.monotonic()):
+        if await self.stream.read(self.work.desk, at=self.work.ticks.now()):
             self.came_by_itself = True
         self.redraw()
 
@@ -126,7 +133,7 @@ class Live(Screen[None]):
         self._draw_status()
 
     def _tick(self) -> None:
-        if self.stream.drop_stubs(at=self.work.monotonic()):
+        if self.stream.drop_stubs(at=self.work.ticks.now()):
             self.redraw()
         else:
             self._draw_times()
@@ -140,7 +147,7 @@ class Live(Screen[None]):
         wanted = () if entry is None else (entry.record.id, entry.record.status)
         if wanted != self._loaded:
             self._loaded = wanted
-            self.run_worker(self._load(), group="load", exclusive=True)
+            self.run_worker(self._load, group="load", exclusive=True)
         self._lay_out()
         self._draw_times()
         self._draw_status()
@@ -155,7 +162,7 @@ class Live(Screen[None]):
         is_other = card is None or self.pane.card is None or card.id != self.pane.card.id
         self.pane.show_card(card)
         if is_other:
-            self.shown_at = self.work.monotonic()
+            self.shown_at = self.work.ticks.now()
         self._lay_out()
         self._draw_times()
         self._draw_status()
@@ -213,8 +220,8 @@ class Live(Screen[None]):
         is_seen = card is not None and self.pane.is_seen
         words = self.status
         if not words and card is not None and not is_seen:
-            words = f"{self.pane.pages_left or 1} more to read: space"
-        self._put("#status", fitted(((f" {words}", YELLOW),), width))
+            words = f"{count_pages(self.pane.to_read)} to read: space"
+        self.query_one("#status", Static).update(Text(words, style=YELLOW))
         self._put(
             "#buttons",
             buttons(

@@ -1,5 +1,6 @@
 """Panes of styled rows that scroll by whole rows, however many there are: only what is in view is drawn."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final
 
@@ -9,7 +10,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from pml.core.cards import Card
-from pml.screen.card_lines import draw
+from pml.screen.card_lines import Drawn, draw
 from pml.screen.lines import Row, Styled, wrapped
 from pml.screen.styles import BLUE, DIM, PLAIN
 
@@ -31,16 +32,7 @@ class Pane(Widget, can_focus=False):
         return max(1, self.size.width - _BAR)
 
     @property
-    def is_at_end(self) -> bool:
-        return self.size.height > 0 and self.top + self.size.height >= len(self.rows)
-
-    @property
-    def pages_left(self) -> int:
-        below = len(self.rows) - self.top - self.size.height
-        return -(-max(0, below) // self._page)
-
-    @property
-    def _page(self) -> int:
+    def page_size(self) -> int:
         return max(1, self.size.height - _PAGE_OVERLAP)
 
     def show(self, rows: Sequence[Row], *, top: int | None = None) -> None:
@@ -56,7 +48,7 @@ class Pane(Widget, can_focus=False):
         self.go(self.top + rows)
 
     def page(self, pages: int) -> None:
-        self.scroll(pages * self._page)
+        self.scroll(pages * self.page_size)
 
     def bring_into_view(self, first: int, last: int) -> None:
         """Scroll as little as it takes to show these rows."""
@@ -82,24 +74,67 @@ class Pane(Widget, can_focus=False):
 
 
 class LinesPane(Pane):
-    """Lines that are wrapped to the width that there is."""
+    """Lines, wrapped to the width that there is; it knows how far they were seen, with none skipped."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._lines: Sequence[Styled] = ()
+        self._ends: list[int] = []  # how many rows there are up to the end of each line
+        self._needed = 0
+        self._seen_to = 0
 
-    def show_lines(self, lines: Sequence[Styled], *, top: int | None = None) -> None:
-        self._lines = lines
+    def show_lines(
+        self,
+        lines: Sequence[Styled],
+        *,
+        needed: int | None = None,
+        kept: int = 0,
+        top: int | None = None,
+    ) -> None:
+        """Show these lines, the first `needed` of which (None: all) are those that must be seen.
+
+        The first `kept` are the same as before: what was seen of them stays seen.
+        """
+        seen_lines = min(kept, bisect_right(self._ends, self._seen_to))
+        self._lines, self._needed = lines, len(lines) if needed is None else needed
         if self.size.width == 0:  # not laid out yet; `on_resize` follows
             return
-        self.show([row for line in lines for row in wrapped(line, self.room)], top=top)
+        rows: list[Row] = []
+        self._ends = []
+        for line in lines:
+            rows.extend(wrapped(line, self.room))
+            self._ends.append(len(rows))
+        self._seen_to = self._ends[seen_lines - 1] if seen_lines else 0
+        self.show(rows, top=top)
 
     def on_resize(self, _: Resize) -> None:
-        self.show_lines(self._lines)
+        self.show_lines(self._lines, needed=self._needed, kept=len(self._lines))
+
+    def go(self, top: int) -> None:
+        super().go(top)
+        if self.top <= self._seen_to:
+            self._seen_to = max(self._seen_to, self.top + self.size.height)
+
+    @property
+    def _needed_rows(self) -> int:
+        return self._ends[self._needed - 1] if self._ends and self._needed else 0
+
+    @property
+    def was_read(self) -> bool:
+        """Whether all that must be seen was in view."""
+        return self.size.height > 0 and self._seen_to >= self._needed_rows
+
+    @property
+    def pages_left(self) -> int:
+        return -(-max(0, self._needed_rows - self._seen_to) // self.page_size)
+
+    def read_on(self) -> None:
+        """Bring into view what comes after all that was seen."""
+        self.go(min(self.top + self.page_size, max(0, self._seen_to - _PAGE_OVERLAP)))
 
 
 class CardPane(LinesPane):
-    """One card, and whether it was seen whole: its end was in view with every fold open."""
+    """One card, and whether it was seen whole: all that is asked was in view, with every fold open."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -115,35 +150,43 @@ class CardPane(LinesPane):
         self.is_open = self.is_open and is_same
         self._draw(top=None if is_same else 0)
 
-    def _draw(self, *, top: int | None) -> None:
-        drawn = None if self.card is None else draw(self.card, is_open=self.is_open)
-        self._folded = 0 if drawn is None else drawn.folded
-        self.show_lines(() if drawn is None else drawn.lines, top=top)
+    def _draw(self, *, top: int | None, kept: int = 0) -> None:
+        drawn = Drawn() if self.card is None else draw(self.card, is_open=self.is_open)
+        self._folded = drawn.folded
+        self.show_lines((*drawn.asked, *drawn.around), needed=len(drawn.asked), kept=kept, top=top)
 
     def toggle_folds(self) -> None:
         self.is_open = not self.is_open
-        self._draw(top=None)
+        kept = 0 if self.card is None else draw(self.card, is_open=False).until_fold
+        self._draw(top=None, kept=kept)
 
     def go(self, top: int) -> None:
         super().go(top)
-        if self.card is not None and self.is_at_end and not self._folded and not self.card.cut:
+        if self.card is not None and self.was_read and not self._folded and not self.card.cut:
             self._seen.add((self.card.id, self.card.digest))
 
     @property
-    def has_folds(self) -> bool:
-        return self._folded > 0
+    def is_seen(self) -> bool:
+        return self.card is not None and self.has_seen(self.card.id, self.card.digest)
+
+    def has_seen(self, approval_id: str, digest: str) -> bool:
+        return (approval_id, digest) in self._seen
 
     @property
-    def is_seen(self) -> bool:
-        return self.card is not None and (self.card.id, self.card.digest) in self._seen
+    def to_read(self) -> int:
+        """Pages that are still to be seen, the folded ones counted as one."""
+        return self.pages_left + (1 if self._folded else 0)
 
-    def read_on(self) -> str:
+    def show_more(self) -> str:
         """Bring more of the card into view, and say what is still to be seen."""
-        if self.is_at_end and self._folded:
+        if self.was_read and self._folded:
             self.toggle_folds()
-            return "the folded lines are open now: read on to the end"
-        self.page(1)
-        left = self.pages_left + (1 if self._folded else 0)
-        if left:
-            return f"not decided: {left} more {'page' if left == 1 else 'pages'} to read first (space)"
+            return "not decided: the folded lines are open now, read on to their end (space)"
+        self.read_on()
+        if self.to_read:
+            return f"not decided: {count_pages(self.to_read)} to read first (space)"
         return "not decided: that was the rest of it, press it again"
+
+
+def count_pages(count: int) -> str:
+    return f"{count} more {'page' if count == 1 else 'pages'}"

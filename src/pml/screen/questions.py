@@ -1,6 +1,6 @@
 """What the dialogs say: the help, what "all" covers, what "always" writes, and what came of each."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from pml.core.cards import Always, Card
@@ -39,18 +39,21 @@ _RULES: Final = (
 
 
 def help_lines() -> list[Styled]:
-    lines = [Styled(spans=((means, PLAIN),), gutter=((f"{key:<15}", CYAN),)) for key, means in _KEYS]
+    lines = [
+        Styled(spans=((means, PLAIN),), gutter=((f"{key:<15}", CYAN),), by_words=True) for key, means in _KEYS
+    ]
     return [*lines, BLANK, Styled(spans=((_RULES, DIM),), by_words=True)]
 
 
-def batch_lines(entries: Sequence[Entry]) -> list[Styled]:
+def batch_lines(entries: Sequence[Entry], *, is_seen: Callable[[Entry], bool]) -> list[Styled]:
     """Each request that "all" would decide, and what it would do."""
     lines: list[Styled] = []
     for entry in entries:
         text = visible_json(entry.record.tool_input, indent=None)
         more = len(text) - _SHOWN
         cut = () if more <= 0 else ((f"… {more:,} more characters", YELLOW),)
-        title = (*shown(entry.record.tool_name, BOLD), (f"  {entry.session_name}", DIM))
+        doubt = () if is_seen(entry) else (("  not seen whole", YELLOW),)
+        title = (*shown(entry.record.tool_name, BOLD), (f"  {entry.session_name}", DIM), *doubt)
         lines += [*item(title, (*shown(text[:_SHOWN]), *cut)), BLANK]
     return lines
 

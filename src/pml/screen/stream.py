@@ -4,18 +4,19 @@ The focus is an id, never a place. What was decided stays as a stub for a while,
 cursor; the focused one stays until the person moves on. Reads the store; draws nothing.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from pml.core.approvals import Approval, ApprovalId, SessionId, State, Subject
 from pml.core.ports import Session
 from pml.core.text import visible, visible_json
+from pml.core.values import JsonObject
 from pml.core.wire import headline
 from pml.service.approvals import all_pending
 from pml.service.desk import Desk
 
 STUB_S: Final = 6.0  # long enough to read what became of it
+_TELLING: Final = ("command", "file_path", "path", "url")
 _GLIMPSE: Final = 300  # more characters than any list shows of an input
 _SEARCHED: Final = 20_000  # characters of an input that a search looks at
 
@@ -35,12 +36,21 @@ class Entry:
     def waits(self) -> bool:
         return self.ended_at is None
 
+    def matches(self, search: str) -> bool:
+        """Whether every word of the search stands somewhere in it."""
+        return all(word in self.haystack for word in search.casefold().split())
+
+    def ended(self, *, at: float) -> "Entry":
+        return replace(self, ended_at=at)
+
 
 def make_entry(record: Approval, session: Session | None) -> Entry:
     """Return what a list shows of a question, every character of it visible."""
     name = visible(record.session_id if session is None else session.name)
     text = visible_json(record.tool_input, indent=None)
-    glimpse = text if record.subject is Subject.TOOL_CALL else visible(headline(record))
+    glimpse = _glimpse(record.tool_input, text)
+    if record.subject is not Subject.TOOL_CALL:
+        glimpse = visible(headline(record))
     return Entry(
         record=record,
         session_name=name,
@@ -48,6 +58,12 @@ def make_entry(record: Approval, session: Session | None) -> Entry:
         glimpse=glimpse[:_GLIMPSE],
         haystack=f"{record.tool_name} {name} {record.id} {text[:_SEARCHED]}".casefold(),
     )
+
+
+def _glimpse(given: JsonObject, text: str) -> str:
+    """Return what tells most in a list; the card has all of it."""
+    telling = next((given[name] for name in _TELLING if isinstance(given.get(name), str)), None)
+    return visible(telling) if isinstance(telling, str) else text
 
 
 class Stream:
@@ -85,7 +101,7 @@ class Stream:
             del self._entries[approval_id]
             return
         if record.status is not State.PENDING:
-            self._entries[approval_id] = replace(self._entries[approval_id], record=record, ended_at=at)
+            self._entries[approval_id] = replace(self._entries[approval_id], record=record).ended(at=at)
 
     def _find_focus(self) -> bool:
         if self.focus in self._entries:
@@ -103,9 +119,7 @@ class Stream:
         old = [
             entry.record.id
             for entry in self._entries.values()
-            if entry.ended_at is not None
-            and at - entry.ended_at >= STUB_S
-            and entry.record.id != self.focus
+            if entry.ended_at is not None and at - entry.ended_at >= STUB_S and entry.record.id != self.focus
         ]
         for approval_id in old:
             del self._entries[approval_id]
@@ -114,18 +128,16 @@ class Stream:
     @property
     def shown(self) -> list[Entry]:
         """What the list shows: all that the search finds, and always the focused one."""
-        needle = self.search.casefold()
         return [
             entry
             for entry in self._entries.values()
-            if needle in entry.haystack or entry.record.id == self.focus
+            if entry.matches(self.search) or entry.record.id == self.focus
         ]
 
     @property
     def waiting(self) -> list[Entry]:
         """What waits for an answer and is found by the search."""
-        needle = self.search.casefold()
-        return [entry for entry in self._entries.values() if entry.waits and needle in entry.haystack]
+        return [entry for entry in self._entries.values() if entry.waits and entry.matches(self.search)]
 
     @property
     def count(self) -> int:
@@ -139,7 +151,7 @@ class Stream:
         """Focus the next or an earlier question that waits; return whether there was one."""
         ids = [entry.record.id for entry in self.shown if entry.waits or entry.record.id == self.focus]
         waits = {entry.record.id for entry in self.waiting}
-        at = ids.index(self.focus) if self.focus in ids else -1
+        at = -1 if self.focus is None or self.focus not in ids else ids.index(self.focus)
         last = len(ids) - 1
         target = min(max(at + step, 0), last) if ids else -1
         if target < 0 or ids[target] == self.focus or ids[target] not in waits:
@@ -166,7 +178,3 @@ class Stream:
 
 def _place(entry: Entry) -> tuple[object, ...]:
     return entry.record.created_at, entry.record.id
-
-
-def ids_of(entries: Iterable[Entry]) -> tuple[ApprovalId, ...]:
-    return tuple(entry.record.id for entry in entries)

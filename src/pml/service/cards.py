@@ -72,7 +72,7 @@ class _Lookups:
         run = None if record.run_id is None else await self._desk.store.journals.get(record.run_id)
         asked = Asked(
             record=record,
-            cwd=cwd,
+            cwd=record.cwd or cwd,
             definition=await self._definition(record),
             code=None if run is None else run.code,
             language=None if run is None else run.language,
@@ -126,7 +126,7 @@ class _Lookups:
         found: list[Covered] = []
         for other in shown.covered:
             _, cwd, _ = await self._session(other.session_id)
-            asked = Asked(record=other, cwd=cwd, definition=await self._definition(other))
+            asked = Asked(record=other, cwd=other.cwd or cwd, definition=await self._definition(other))
             words, _ = sentence_of(asked)
             found.append(Covered(id=other.id, tool=visible(other.tool_name), sentence=words))
         return tuple(found)

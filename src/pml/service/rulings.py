@@ -13,7 +13,7 @@ from pml.core.errors import Invalid
 from pml.core.names import colon_of
 from pml.core.rules import ORDER, Call, Effect, Rule
 from pml.core.telling import entry_text
-from pml.core.text import quote
+from pml.core.text import quote, visible_json
 from pml.core.values import Json
 from pml.core.wire import rule_json, verdict_json
 from pml.service.approvals import release
@@ -143,8 +143,14 @@ def listed_rules(policy: Policy, now: datetime) -> Iterator[tuple[Rule, str | No
 
 
 def rules_json(policy: Policy, now: datetime) -> dict[str, Json]:
-    """The rules of both files, and what is to be known of the files."""
-    rules = [rule_json(rule) | {"counts": not note, "note": note} for rule, note in listed_rules(policy, now)]
+    """The rules of both files, and what is to be known of the files.
+
+    `text` is the entry as JSON: a reader whose numbers are smaller than ours shows and sends back that.
+    """
+    rules = [
+        rule_json(rule) | {"text": visible_json(rule.entry, indent=None), "counts": not note, "note": note}
+        for rule, note in listed_rules(policy, now)
+    ]
     return {"rules": rules, "trusted": policy.trusted, **_state_json(policy)}
 
 

@@ -49,7 +49,7 @@ from pml.store.rows import (
     workflow_of,
     workflow_values,
 )
-from pml.store.searching import SEARCH, search_values
+from pml.store.searching import search_clause
 from pml.store.serving import MANIFESTS_KEPT, manifest_of, manifest_text, pinning
 from pml.store.sqlite_audit import SqliteAudit
 from pml.store.sqlite_journals import SqliteJournals
@@ -202,8 +202,9 @@ def _approval_filter(query: ApprovalQuery) -> tuple[str, list[Value]]:
         where.append("session_id IN (SELECT id FROM sessions WHERE workspace = ?)")
         values.append(query.workspace)
     if query.search is not None:
-        where.append(SEARCH)
-        values.extend(search_values(query.search))
+        condition, looked_for = search_clause(query.search)
+        where.append(condition)
+        values.extend(looked_for)
     if query.after is not None:
         where.append(f"(created_at, id) {'<' if query.newest else '>'} (?, ?)")
         values.extend((micros(query.after[0]), query.after[1]))

@@ -74,10 +74,11 @@ export function get(path, params = {}) {
 }
 
 /**
- * Post JSON. `once` is an Idempotency-Key: sent again with the same body, it gets the same answer.
+ * Post JSON. `once` is an Idempotency-Key: sent again with the same body, it gets the same answer. `raw` are members
+ * of the body as JSON text, each one whole value: a number that JavaScript cannot hold arrives as it was written.
  * @param {string} path
  * @param {unknown} body
- * @param {{once?: string, bearer?: string}} [how]
+ * @param {{once?: string, bearer?: string, raw?: Record<string, string>}} [how]
  * @returns {Promise<any>}
  */
 export function post(path, body, how = {}) {
@@ -95,9 +96,9 @@ export function del(path) {
 /**
  * @param {string} method
  * @param {string} path
- * @param {{body?: unknown, once?: string, bearer?: string}} [how]
+ * @param {{body?: unknown, once?: string, bearer?: string, raw?: Record<string, string>}} [how]
  */
-async function send(method, path, { body, once, bearer } = {}) {
+async function send(method, path, { body, once, bearer, raw = {} } = {}) {
   /** @type {Record<string, string>} */
   const headers = { authorization: `Bearer ${bearer ?? token() ?? ""}` };
   if (body !== undefined) headers["content-type"] = "application/json";
@@ -109,7 +110,7 @@ async function send(method, path, { body, once, bearer } = {}) {
   /** @type {any} */
   let told;
   try {
-    const content = body === undefined ? undefined : JSON.stringify(body);
+    const content = body === undefined ? undefined : jsonText(body, raw);
     answer = await fetch(path, {
       method,
       headers,
@@ -127,6 +128,17 @@ async function send(method, path, { body, once, bearer } = {}) {
   if (answer.status === 401 && bearer === undefined) loggedOut();
   const { code = "invalid", message = `the hub answered ${answer.status}`, hint = null } = told?.error ?? {};
   throw new ApiError(answer.status, code, message, hint);
+}
+
+/**
+ * @param {unknown} body
+ * @param {Record<string, string>} raw
+ */
+function jsonText(body, raw) {
+  const whole = JSON.stringify(body);
+  const more = Object.entries(raw).map(([name, text]) => `${JSON.stringify(name)}:${text}`);
+  if (more.length === 0) return whole;
+  return `{${[...(whole === "{}" ? [] : [whole.slice(1, -1)]), ...more].join(",")}}`;
 }
 
 /**

@@ -18,6 +18,8 @@ import { h, replace } from "./dom.js";
 import { buildEditor } from "./editor.js";
 import { drawOver } from "./card_over.js";
 
+const SLACK_PX = 24; // the padding at its edges
+
 /** @typedef {import("./shapes.js").Card} Card */
 /**
  * @typedef {object} Doing what the buttons of a card do
@@ -26,7 +28,7 @@ import { drawOver } from "./card_over.js";
  * @property {(view: CardView) => void} allowAll
  * @property {(view: CardView, literal: boolean, release: boolean) => void} always
  * @property {(view: CardView) => Promise<void>} fetchWhole
- * @property {(view: CardView) => void} grew that its end is elsewhere now
+ * @property {() => void} grew that there is something new to be seen
  */
 
 export class CardView {
@@ -41,8 +43,8 @@ export class CardView {
     this.state = "waiting";
     this.isBuilt = false;
     this.isFetched = false; // by itself, with all that it covers
-    this.sawStart = false;
-    this.sawEnd = false;
+    this.seenTo = 0; // so far from its top it was in view, with nothing skipped
+    this.wasSeen = false;
     this.overAt = 0;
     /** @type {import("./card_blocks.js").Fold[]} */
     this.folds = [];
@@ -57,7 +59,6 @@ export class CardView {
     });
     this.body = h("div", { class: "card-body" });
     this.told = h("div", { class: "told", role: "status" });
-    this.end = h("div", { class: "card-end", "aria-hidden": "true" });
     this.node = h("article", {
       class: "card",
       tabindex: 0,
@@ -75,7 +76,30 @@ export class CardView {
 
   /** Whether all of it was in view. */
   get isSeen() {
-    return this.isWhole && this.sawStart && this.sawEnd;
+    return this.isWhole && this.wasSeen;
+  }
+
+  /**
+   * See what of it is between these edges of the window. What was jumped over does not count as seen, unless it was
+   * jumped over while the card had the focus: on the way to another card its end passes by.
+   * @param {number} top
+   * @param {number} bottom
+   */
+  look(top, bottom) {
+    if (!this.isBuilt || this.state === "over") return;
+    const box = this.node.getBoundingClientRect();
+    const skipped = top - box.top > this.seenTo + SLACK_PX;
+    const isRead = this.seenTo > 0 && this.node.contains(document.activeElement);
+    if (!skipped || isRead) this.seenTo = Math.max(this.seenTo, bottom - box.top);
+    if (this.isWhole && this.seenTo >= box.height - SLACK_PX) this.wasSeen = true;
+    this.node.dataset.seen = String(this.isSeen);
+  }
+
+  /** Count as seen no more than what comes before `node`. */
+  unsee(/** @type {Element | null} */ node) {
+    this.wasSeen = false;
+    const start = node ? node.getBoundingClientRect().top - this.node.getBoundingClientRect().top : 0;
+    this.seenTo = Math.min(this.seenTo, start);
   }
 
   drawHead() {
@@ -83,14 +107,14 @@ export class CardView {
     const clock = drawClock(card);
     this.tick = clock.tick;
     const words = card.quoted ? `“${card.sentence}”` : card.sentence;
-    this.head = h(
+    const head = h(
       "header",
       { class: "card-head" },
       h("div", { class: "meta", id: `d-${card.id}` }, drawOrigin(card), clock.node),
       h("h2", { class: "sentence", id: `s-${card.id}` }, words),
       card.quoted && h("p", { class: "hint" }, "in the words of the server"),
     );
-    replace(this.node, this.head, this.body, this.end);
+    replace(this.node, head, this.body);
   }
 
   /** Draw the body, if it is not there. */
@@ -116,7 +140,7 @@ export class CardView {
     for (const button of this.body.querySelectorAll("[data-action=unfold]")) {
       button.addEventListener("click", () => this.unfold());
     }
-    this.doing.grew(this);
+    this.doing.grew();
   }
 
   drawAlways() {
@@ -168,10 +192,16 @@ export class CardView {
   async unfold() {
     if (this.card.cut) await this.doing.fetchWhole(this);
     this.build();
+    if (this.folds.length) this.unsee(this.body.querySelector("[data-action=unfold]"));
+    const refocus = this.keepFocus();
+    this.openFolds();
+    refocus();
+  }
+
+  openFolds() {
     for (const fold of this.folds) fold.open();
     this.folds = [];
-    this.sawEnd = false;
-    this.doing.grew(this);
+    this.doing.grew();
   }
 
   /**
@@ -180,19 +210,38 @@ export class CardView {
    */
   setCard(card) {
     const isOther = card.digest !== this.card.digest;
-    const open = this.folds.length === 0 && this.isBuilt && !this.card.cut;
+    const wasWhole = this.isWhole;
+    if (isOther) this.unsee(null);
+    else if (this.card.cut) this.unsee(this.body.querySelector("[data-action=unfold]"));
     this.card = card;
     this.isFetched = true;
-    this.drawHead();
     if (isOther) this.editor = null;
-    if (!this.isBuilt) return;
-    const [editor, hasMessage] = [this.editor, this.message.isConnected];
+    const refocus = this.keepFocus();
+    this.drawHead();
+    if (this.isBuilt) this.rebuild();
+    if (wasWhole && !isOther) this.openFolds();
+    refocus();
+  }
+
+  /** Draw the body anew, with what is open over it. */
+  rebuild() {
+    const hasMessage = this.message.isConnected;
     this.isBuilt = false;
     this.build();
-    if (editor) this.panels?.append(editor.node);
+    if (this.editor) this.panels?.append(this.editor.node);
     if (hasMessage) this.showMessage();
-    if (open && !isOther) this.unfold();
-    if (isOther) this.sawStart = this.sawEnd = false;
+  }
+
+  /** Returns what gives the focus back to where it is now, though that be drawn anew. */
+  keepFocus() {
+    const now = document.activeElement;
+    if (!now || !this.node.contains(now)) return () => {};
+    const { action } = /** @type {HTMLElement} */ (now).dataset;
+    const again = action ? `[data-action="${action}"]` : now.matches("summary") ? "summary" : null;
+    return () => {
+      const found = now.isConnected ? now : again && this.node.querySelector(again);
+      /** @type {HTMLElement} */ (found || this.node).focus({ preventScroll: true });
+    };
   }
 
   openEditor() {

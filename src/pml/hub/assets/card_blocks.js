@@ -10,8 +10,8 @@ import { h, jsonLine, shownLine, shownText } from "./dom.js";
 /** @typedef {import("./dom.js").Line} Line */
 /** @typedef {{open: () => void}} Fold */
 
-const MAX_LINES = 40;
-const MAX_CHARS = 6000; // one line of a megabyte is long too
+const MAX_ROWS = 40;
+const ROW_CHARS = 96; // about what a row holds: one line of a megabyte is long too
 const SIGNS = { same: " ", added: "+", removed: "−", gap: "⋯" };
 const SPOKEN = { same: "", added: "added: ", removed: "removed: ", gap: "unchanged lines left out" };
 
@@ -62,6 +62,7 @@ function drawFacts(block) {
 function drawDiff(block, folds) {
   const added = block.lines.filter((line) => line.mark === "added").length;
   const removed = block.lines.filter((line) => line.mark === "removed").length;
+  const isNew = block.lines.every((line) => line.old === null);
   const counts = block.more ? null : h(
     "span",
     { class: "diff-counts" },
@@ -73,7 +74,7 @@ function drawDiff(block, folds) {
     { class: "block", dataset: { block: "diff" } },
     h("div", { class: "block-head" }, h("span", { class: "mono" }, shownText(block.title)), counts),
     block.note && h("div", { class: "block-note" }, block.note),
-    lines(block.lines, block.more, "code diff", diffLine, folds),
+    lines(block.lines, block.more, isNew ? "code diff new" : "code diff", diffLine, folds),
   );
 }
 
@@ -165,21 +166,24 @@ function titled(title, language, kind, content) {
  * @param {Fold[]} folds
  */
 function lines(all, more, kind, draw, folds) {
-  const shown = more ? Math.min(all.length, MAX_LINES) : countShown(all);
+  const shown = countShown(all);
   const node = h("div", { class: kind }, all.slice(0, shown).map(draw));
   if (shown === all.length && !more) return node;
+  const next = all[shown];
+  const clipped = next !== undefined && rowsOf(next) > 1 ? draw(next, shown) : null; // its beginning says what it is
+  clipped?.classList.add("clipped");
   const button = h(
     "button",
     { type: "button", class: "fold", dataset: { action: "unfold" } },
     label(all.length + more),
   );
-  const fold = {
+  folds.push({
     open() {
-      if (!button.isConnected) return;
+      clipped?.remove();
       button.replaceWith(...all.slice(shown).map((line, index) => draw(line, shown + index)));
     },
-  };
-  folds.push(fold);
+  });
+  if (clipped) node.append(clipped);
   node.append(button);
   return node;
 }
@@ -190,16 +194,21 @@ function label(count) {
 }
 
 /**
- * How many of the lines are shown at first.
+ * How many of the lines are shown at first: as many as fill so many rows.
  * @param {unknown[]} all
  */
 function countShown(all) {
-  let chars = 0;
+  let rows = 0;
   for (const [index, line] of all.entries()) {
-    chars += JSON.stringify(line).length;
-    if (index >= MAX_LINES || chars > MAX_CHARS) return index;
+    rows += rowsOf(line);
+    if (rows > MAX_ROWS) return index;
   }
   return all.length;
+}
+
+/** @param {unknown} line */
+function rowsOf(line) {
+  return Math.ceil(JSON.stringify(line).length / ROW_CHARS);
 }
 
 /** @param {string} text */

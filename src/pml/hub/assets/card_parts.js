@@ -80,30 +80,23 @@ export function drawClock(card) {
  */
 export function drawWhy(card) {
   const { rule } = card;
-  const place = rule?.file ? `${rule.file}${rule.line ? `:${rule.line}` : ""}` : null;
+  const href = rule?.entry && `#/rules?search=${encodeURIComponent(rule.entry)}`;
   return h(
     "p",
     { class: "why" },
-    icon("M8 14.2A6.2 6.2 0 1 0 8 1.8a6.2 6.2 0 0 0 0 12.4zM8 7.4v3.8M8 4.8v.1"),
-    h("span", null, h("span", { class: "sr-only" }, "Why: "), card.why),
-    rule && rule.entry &&
-      h(
-        "a",
-        { class: "rule", href: `#/rules?search=${encodeURIComponent(rule.entry)}`, title: place ?? "" },
-        place ?? "the rule",
-      ),
+    h("span", { class: "label" }, "Why"),
+    h("span", { class: "reason" }, card.why),
+    rule?.file && href && h("a", { href, title: rule.file }, "Show the rule"),
   );
 }
 
 /** @param {Card} card */
 export function drawWarnings(card) {
-  const told = [...card.warnings];
-  if (card.hidden) told.push(hiddenWarning(card.hidden));
-  if (!told.length) return null;
+  if (!card.warnings.length) return null;
   return h(
     "ul",
     { class: "warnings" },
-    told.map((text) => h("li", null, icon("M8 2.2 14.4 13.4H1.6zM8 6.6v3M8 11.4v.1"), text)),
+    card.warnings.map((text) => h("li", null, icon("M8 2.2 14.4 13.4H1.6zM8 6.6v3M8 11.4v.1"), text)),
   );
 }
 
@@ -199,10 +192,4 @@ export function drawMissing(card) {
     ),
     h("span", { class: "hint" }, "It goes to the server; neither the agent nor any log sees it."),
   );
-}
-
-/** @param {number} count */
-function hiddenWarning(count) {
-  if (count === 1) return "There is a hidden character in this; it is marked.";
-  return `There are ${count.toLocaleString("en")} hidden characters in this; they are marked.`;
 }

@@ -21,6 +21,8 @@ const NAV = [
 const GONE = "The hub is gone; what waits is kept. Trying again…";
 const STATES = { live: "Live", lost: "Connecting…", gone: "Hub gone" };
 
+/** @typedef {ReturnType<typeof buildFrame>} Frame */
+
 /**
  * Build the frame. Returns where pages go, and how to tell it what changed.
  * @param {{onLogout: () => void}} doing

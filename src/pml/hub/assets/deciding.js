@@ -4,7 +4,7 @@
  * of its own, so that one that is sent again after a lost connection counts once.
  */
 
-import { ApiError, get, post } from "./api.js";
+import { get, post } from "./api.js";
 import { outcomeText } from "./card_over.js";
 import { toast } from "./dialog.js";
 
@@ -35,7 +35,7 @@ export async function decide(view, answer) {
     return true;
   } catch (error) {
     view.setSending(false);
-    await tellRefusal(view, /** @type {ApiError} */ (error));
+    await tellRefusal(view, /** @type {import("./api.js").ApiError} */ (error));
     return false;
   }
 }

@@ -77,6 +77,7 @@ export async function confirmDialog({ title, body = null, confirm = "OK", danger
  * @param {Kind} [kind]
  */
 export function toast(text, kind = "info") {
+  for (const other of place().children) if (other.firstChild?.textContent === text) other.remove();
   const note = h("div", { class: `toast ${kind}`, role: kind === "bad" ? "alert" : "status" }, text);
   note.append(
     h(

@@ -12,7 +12,7 @@ import { page as card } from "./page_card.js";
 import { page as grants } from "./page_grants.js";
 import { page as historyPage } from "./page_history.js";
 import { page as rules } from "./page_rules.js";
-import { page as secrets } from "./page_secrets.js";
+import { listPage as secretNames, page as secrets } from "./page_secrets.js";
 import { page as servers } from "./page_servers.js";
 import { page as sessions } from "./page_sessions.js";
 import { page as trust } from "./page_trust.js";
@@ -20,7 +20,19 @@ import { page as waiting } from "./page_waiting.js";
 import { go, startRouter } from "./router.js";
 import { startTicking } from "./time.js";
 
-const PAGES = [waiting, card, historyPage, sessions, rules, grants, servers, audit, trust, secrets];
+const PAGES = [
+  waiting,
+  card,
+  historyPage,
+  sessions,
+  rules,
+  grants,
+  servers,
+  audit,
+  trust,
+  secrets,
+  secretNames,
+];
 const COUNT_AFTER_MS = 150; // many things happen at once: they are counted once
 const ASSETS = new URL("./", import.meta.url).pathname.split("/").at(-2); // the hash that this page came with
 
@@ -92,7 +104,7 @@ function run() {
 
 /**
  * See whether the hub still asks at all, and whether this page is still its page.
- * @param {ReturnType<typeof buildFrame>} frame
+ * @param {import("./chrome.js").Frame} frame
  */
 async function checkHub(frame) {
   const me = await get("/api/me").catch(() => null);
@@ -114,7 +126,9 @@ async function leave() {
  * @param {unknown} error
  */
 function showProblem(root, error) {
-  const told = error instanceof ApiError ? error : new ApiError(0, "internal", "the page has failed", String(error));
+  const told = error instanceof ApiError
+    ? error
+    : new ApiError(0, "internal", "the page has failed", String(error));
   replace(
     root,
     h(

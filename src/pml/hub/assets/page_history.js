@@ -1,12 +1,237 @@
 // @ts-check
-import { h } from "./dom.js";
+/** All that was ever asked, newest first: found by words, by what became of it, by session and workspace. */
+
+import { get } from "./api.js";
+import { h, replace, shownText } from "./dom.js";
+import { emptyState, keepFresh, pageHead, redraw, shortPath, spaced, whoText } from "./page_parts.js";
+import { go } from "./router.js";
+import { tickingTime } from "./time.js";
+
+const PAGE = 50;
+const TYPING_MS = 250;
+const SHOWN_CHARS = 240; // of the input, in one line
+const CLOCK = "M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11M8 5v3.2l2 1.3";
+/** @type {[string, string, string][]} */
+const FILTERS = [
+  ["", "All", ""],
+  ["pending", "Waiting", "pending"],
+  ["allowed", "Allowed", "allowed,executing,completed,failed,unknown"],
+  ["denied", "Denied", "denied"],
+  ["over", "Not answered", "expired,cancelled"],
+  ["trouble", "Failed", "failed,unknown"],
+];
+/** @type {Record<string, [string, string]>} */
+const WORDS = {
+  pending: ["waiting", "warn"],
+  allowed: ["allowed", "good"],
+  executing: ["running", "good"],
+  completed: ["allowed", "good"],
+  failed: ["allowed, failed", "bad"],
+  unknown: ["allowed, end unknown", "bad"],
+  denied: ["denied", "bad"],
+  expired: ["expired", ""],
+  cancelled: ["withdrawn", ""],
+};
 
 /** @type {import("./router.js").Page} */
 export const page = {
   path: "/history",
   title: "History",
-  render(root) {
-    root.append(h("div", { class: "page-head" }, h("h1", null, "History")));
-    return Promise.resolve();
+  async render(root, { query, signal }) {
+    const problems = h("div", { class: "problems" });
+    const list = h("ul", { class: "list panel", "aria-label": "Questions, newest first" });
+    const more = h("div", { class: "more" });
+    const search = h("input", {
+      type: "search",
+      "aria-label": "Search tools and arguments",
+      placeholder: "Search tools and arguments",
+      value: query.get("search") ?? "",
+    });
+    const states = filterButtons(query.get("state") ?? "", () => change());
+    const workspace = await workspaceFilter(query.get("workspace") ?? "", () => change());
+    const session = query.get("session");
+    let shown = PAGE;
+    let typing = 0;
+
+    const wanted = () => ({
+      state: states.current(),
+      search: search.value.trim(),
+      workspace: workspace.value,
+      session: session ?? "",
+    });
+    const load = async () => {
+      const { state, search: words, workspace: where } = wanted();
+      const found = FILTERS.find(([key]) => key === state)?.[2] ?? "";
+      const told = await get("/api/approvals", {
+        newest: true,
+        all: !found,
+        states: found || null,
+        search: words || null,
+        workspace: where || null,
+        session,
+        limit: shown,
+      });
+      list.hidden = told.approvals.length === 0;
+      redraw(list, told.approvals.map(row));
+      replace(
+        more,
+        foot(told.approvals.length, told.next !== null, Boolean(found || words || where || session)),
+      );
+    };
+    /**
+     * @param {number} count
+     * @param {boolean} hasMore
+     * @param {boolean} isFiltered
+     */
+    const foot = (count, hasMore, isFiltered) => {
+      if (count === 0) return nothing(isFiltered);
+      if (!hasMore) return h("p", { class: "muted" }, count > 10 ? "That is all." : "");
+      const onclick = () => {
+        shown = Math.min(1000, shown + 2 * PAGE);
+        fresh.refresh();
+      };
+      if (shown === 1000) return h("p", { class: "muted" }, "Search to find what is older.");
+      return h("button", { type: "button", dataset: { action: "more" }, onclick }, "Show more");
+    };
+    const change = () => {
+      shown = PAGE;
+      const params = new URLSearchParams(Object.entries(wanted()).filter(([, value]) => value));
+      history.replaceState(null, "", params.size ? `#/history?${params}` : "#/history");
+      fresh.refresh();
+    };
+    search.addEventListener("input", () => {
+      clearTimeout(typing);
+      typing = setTimeout(change, TYPING_MS);
+    });
+    root.append(
+      pageHead(
+        "History",
+        "Every question, and what became of it.",
+        workspace.options.length > 2 && workspace,
+      ),
+      h("div", { class: "toolbar" }, states.node, search),
+      session ? sessionNote(session) : "",
+      problems,
+      list,
+      more,
+    );
+    const fresh = keepFresh({ types: ["approval.*", "approvals.cleaned"], problems, signal, load });
+    await fresh.refresh();
+    return () => {
+      clearTimeout(typing);
+      fresh.stop();
+    };
   },
 };
+
+/** @param {any} each an approval */
+function row(each) {
+  const [word, kind] = WORDS[each.status] ?? [each.status, ""];
+  const input = spaced(each.input);
+  return h(
+    "li",
+    { class: "item history", dataset: { id: each.id, status: each.status } },
+    h(
+      "div",
+      { class: "item-main" },
+      h(
+        "a",
+        { class: "cover mono", href: `#/card/${each.id}`, dataset: { key: each.id } },
+        shownText(each.tool),
+      ),
+      h(
+        "div",
+        { class: "clip mono muted" },
+        shownText(input.length > SHOWN_CHARS ? `${input.slice(0, SHOWN_CHARS)}…` : input),
+      ),
+    ),
+    h("div", { class: "item-state" }, h("span", { class: `chip ${kind}` }, word)),
+    h(
+      "div",
+      { class: "item-side muted" },
+      h(
+        "div",
+        null,
+        tickingTime(each.created_at),
+        each.session_name && [" · ", shownText(each.session_name)],
+      ),
+      h(
+        "div",
+        { class: "clip" },
+        each.decided_by ? whoText(each.decided_by) : shortPath(each.workspace ?? ""),
+      ),
+    ),
+  );
+}
+
+/** @param {boolean} isFiltered */
+function nothing(isFiltered) {
+  if (!isFiltered) {
+    return emptyState(
+      CLOCK,
+      "Nothing was asked yet",
+      "What agents ask for, and what became of it, is kept here.",
+    );
+  }
+  return emptyState(
+    CLOCK,
+    "Nothing found",
+    "No question fits these filters.",
+    h("button", { type: "button", onclick: () => go("/history") }, "Show all"),
+  );
+}
+
+/**
+ * @param {string} value
+ * @param {() => void} onChange
+ */
+function filterButtons(value, onChange) {
+  let current = value;
+  const buttons = FILTERS.map(([key, label]) => {
+    const onclick = () => {
+      current = key;
+      show();
+      onChange();
+    };
+    return h("button", { type: "button", dataset: { filter: key }, onclick }, label);
+  });
+  const show = () =>
+    buttons.forEach((button) =>
+      button.setAttribute("aria-pressed", String(button.dataset.filter === current))
+    );
+  show();
+  const node = h("div", { class: "segments", role: "group", "aria-label": "What became of it" }, buttons);
+  return { node, current: () => current };
+}
+
+/**
+ * @param {string} value
+ * @param {() => void} onChange
+ */
+async function workspaceFilter(value, onChange) {
+  /** @type {string[]} */
+  const all = (await get("/api/me")).workspaces;
+  if (value && !all.includes(value)) all.push(value);
+  return h(
+    "select",
+    { "aria-label": "Workspace", onchange: onChange },
+    h("option", { value: "" }, "All workspaces"),
+    all.map((each) => h("option", { value: each, selected: each === value }, each)),
+  );
+}
+
+/** @param {string} session */
+function sessionNote(session) {
+  return h(
+    "div",
+    { class: "notice row" },
+    h(
+      "span",
+      { class: "grow" },
+      "Only what session ",
+      h("span", { class: "mono" }, session.slice(0, 8)),
+      " asked",
+    ),
+    h("a", { href: "#/history" }, "Show all"),
+  );
+}

@@ -1,12 +1,293 @@
 // @ts-check
-import { h } from "./dom.js";
+/** The rules of both files in the order they are tried: whether each counts, adding, switching, removing. */
+
+import { get, post } from "./api.js";
+import { h, replace, shownText } from "./dom.js";
+import { confirmDialog, toast } from "./dialog.js";
+import {
+  emptyState,
+  keepFresh,
+  pageHead,
+  problemNote,
+  redraw,
+  shortPath,
+  workspaceChooser,
+} from "./page_parts.js";
+import { addRule } from "./rule_form.js";
+import { tryPanel } from "./rule_try.js";
+
+const LIST = "M6 4h7.5M6 8h7.5M6 12h7.5M2.5 4h.01M2.5 8h.01M2.5 12h.01";
+/** @type {[string, string][]} */
+const EFFECTS = [
+  ["deny", "never run, and no approval lifts that"],
+  ["allow", "run without asking"],
+  ["ask", "ask on every call"],
+];
+
+/** @typedef {{workspace: string, path: string}} Where the workspace, and its file */
 
 /** @type {import("./router.js").Page} */
 export const page = {
   path: "/rules",
   title: "Rules",
-  render(root) {
-    root.append(h("div", { class: "page-head" }, h("h1", null, "Rules")));
-    return Promise.resolve();
+  async render(root, { query, signal }) {
+    const problems = h("div", { class: "problems" });
+    const notices = h("div", { class: "stack" });
+    const groups = h("div", { id: "rules" });
+    const search = h("input", {
+      type: "search",
+      "aria-label": "Find a rule",
+      placeholder: "Find a rule",
+      value: query.get("search") ?? "",
+      oninput: () => show(),
+    });
+    const workspace = await workspaceChooser(query.get("workspace"), () => fresh.refresh());
+    /** @type {any} */
+    let told = { rules: [], broken: [], warnings: [] };
+    /** @type {Where} */
+    let where = { workspace: workspace.current(), path: "" };
+
+    const load = async () => {
+      const current = workspace.current();
+      const [rules, trust] = await Promise.all([
+        get("/api/rules", { workspace: current }),
+        get("/api/trust", { workspace: current }),
+      ]);
+      told = rules;
+      where = { workspace: current, path: trust.path };
+      replace(notices, noticesOf(rules, trust));
+      show();
+    };
+    const show = () => {
+      const words = search.value.trim().toLowerCase();
+      const found = told.rules.filter((/** @type {any} */ rule) =>
+        shownEntry(rule).toLowerCase().includes(words)
+      );
+      const sections = EFFECTS.map(([effect, means]) =>
+        section(effect, means, found.filter((/** @type {any} */ rule) => rule.effect === effect), where)
+      );
+      redraw(groups, found.length ? sections : nothing(words !== "", () => addRule(where)));
+    };
+    const add = h(
+      "button",
+      { type: "button", class: "primary", dataset: { action: "add-rule" }, onclick: () => addRule(where) },
+      "Add a rule",
+    );
+    root.append(
+      pageHead(
+        "Rules",
+        "Tried in this order: deny, allow, ask. What no rule names is asked about.",
+        workspace.node,
+        add,
+      ),
+      tryPanel(() => where.workspace),
+      h("div", { class: "toolbar" }, search),
+      problems,
+      notices,
+      groups,
+    );
+    const fresh = keepFresh({ types: ["rules.changed", "trust.changed"], problems, signal, load });
+    await fresh.refresh();
+    const onfocus = () => fresh.soon(); // files may have been edited meanwhile, of which no event tells
+    addEventListener("focus", onfocus);
+    return () => {
+      removeEventListener("focus", onfocus);
+      fresh.stop();
+    };
   },
 };
+
+/**
+ * @param {any} rules
+ * @param {any} trust
+ */
+function noticesOf(rules, trust) {
+  return [
+    rules.broken.map((/** @type {string} */ text) =>
+      h(
+        "div",
+        { class: "notice bad" },
+        shownText(text),
+        h("div", { class: "hint" }, "While a file is broken no file allows anything: mend it."),
+      )
+    ),
+    trust.needed && h(
+      "div",
+      { class: "notice warn" },
+      "This workspace's file is not trusted, so what it allows does not count. ",
+      h(
+        "a",
+        { href: `#/trust?workspace=${encodeURIComponent(trust.workspace)}` },
+        "See what it would loosen",
+      ),
+    ),
+    rules.warnings.map((/** @type {string} */ text) => h("div", { class: "notice warn" }, shownText(text))),
+  ];
+}
+
+/**
+ * @param {string} effect
+ * @param {string} means
+ * @param {any[]} rules
+ * @param {Where} where
+ */
+function section(effect, means, rules, where) {
+  if (rules.length === 0) return null;
+  return h(
+    "section",
+    { dataset: { effect } },
+    h("div", { class: "group-head" }, h("h2", null, effect), h("span", { class: "muted" }, means)),
+    h("ol", { class: "list panel" }, rules.map((rule) => row(rule, where))),
+  );
+}
+
+/**
+ * @param {any} rule
+ * @param {Where} where
+ */
+function row(rule, where) {
+  const text = shownEntry(rule);
+  const isDefault = rule.effect === "ask" && rule.entry === "*";
+  const isOff = rule.note === "disabled";
+  const isUsers = rule.source?.file !== where.path;
+  const key = `${rule.effect} ${rule.source?.file}:${rule.source?.line} ${text}`;
+  const problem = h("div", null);
+  const body = { effect: rule.effect, user: isUsers, workspace: where.workspace };
+  const act = async (/** @type {() => Promise<void>} */ work) => {
+    try {
+      await work();
+    } catch (error) {
+      replace(problem, problemNote(error));
+    }
+  };
+  return h(
+    "li",
+    {
+      class: `item rule${isOff ? " is-disabled" : rule.counts ? "" : " is-off"}`,
+      dataset: { rule: text, counts: String(rule.counts) },
+    },
+    h(
+      "div",
+      { class: "item-main" },
+      h("div", { class: "entry" }, shownText(text)),
+      h(
+        "div",
+        { class: "about" },
+        isDefault && h("span", null, "the default: what no other rule names"),
+        rule.note && h("span", { class: "why" }, shownText(rule.note)),
+        rule.expires_at && rule.counts && h("span", null, `until ${rule.expires_at}`),
+        rule.source && h(
+          "span",
+          null,
+          isUsers ? "your file, every workspace · " : "this workspace · ",
+          shortPath(rule.source.file),
+          `:${rule.source.line}`,
+        ),
+      ),
+      problem,
+    ),
+    h(
+      "div",
+      { class: "buttons" },
+      !isDefault &&
+        ruleButton(
+          isOff ? "Enable" : "Disable",
+          text,
+          `switch ${key}`,
+          () => act(() => switchRule(body, rule, isOff)),
+        ),
+      ruleButton("Remove", text, `remove ${key}`, () => act(() => removeRule(body, rule))),
+    ),
+  );
+}
+
+/**
+ * @param {string} label
+ * @param {string} text
+ * @param {string} key
+ * @param {() => void} onclick
+ */
+function ruleButton(label, text, key, onclick) {
+  return h(
+    "button",
+    {
+      type: "button",
+      class: label === "Remove" ? "danger" : "",
+      "aria-label": `${label} ${text}`,
+      dataset: { action: label.toLowerCase(), key },
+      onclick,
+    },
+    label,
+  );
+}
+
+/**
+ * A rule as a person writes it; of one that is only switched off, what it is about.
+ * @param {any} rule
+ * @returns {string}
+ */
+function shownEntry(rule) {
+  const { entry, text } = rule;
+  if (typeof entry === "string") return entry;
+  return Object.keys(entry).every((key) => key === "tool" || key === "enabled") ? entry.tool : text;
+}
+
+/**
+ * @param {any} body
+ * @param {any} rule
+ * @param {boolean} enabled
+ */
+async function switchRule(body, rule, enabled) {
+  if (!enabled && body.effect === "deny") {
+    const isSure = await confirmDialog({
+      title: "Disable this deny?",
+      body: ["What it denies may then be asked for, or be allowed by another rule: ", code(rule)],
+      confirm: "Disable",
+      danger: true,
+    });
+    if (!isSure) return;
+  }
+  const { denied } = await post("/api/rules/switch", { ...body, enabled }, { raw: { entry: rule.text } });
+  const also = denied.length
+    ? ` ${denied.length} that waited ${denied.length === 1 ? "was" : "were"} denied by it.`
+    : "";
+  toast(`${enabled ? "Enabled" : "Disabled"}.${also}`, "good");
+}
+
+/**
+ * @param {any} body
+ * @param {any} rule
+ */
+async function removeRule(body, rule) {
+  const isSure = await confirmDialog({
+    title: "Remove this rule?",
+    body: [
+      code(rule),
+      h("p", null, body.user ? "It counts in every workspace." : "It counts in this workspace."),
+    ],
+    confirm: "Remove",
+    danger: true,
+  });
+  if (!isSure) return;
+  await post("/api/rules/remove", body, { raw: { entry: rule.text } });
+  toast(`Removed ${shownEntry(rule)}.`, "good");
+}
+
+/** @param {any} rule */
+function code(rule) {
+  return h("code", null, shownText(shownEntry(rule)));
+}
+
+/**
+ * @param {boolean} isFiltered
+ * @param {() => void} add
+ */
+function nothing(isFiltered, add) {
+  if (isFiltered) return emptyState(LIST, "No such rule", "No entry of either file has these words.");
+  return emptyState(
+    LIST,
+    "No rules yet",
+    "Without rules a person is asked about everything. “Always” on a card writes one, or add one here.",
+    h("button", { type: "button", class: "primary", onclick: add }, "Add a rule"),
+  );
+}

@@ -1,12 +1,239 @@
 // @ts-check
-import { h } from "./dom.js";
+/** Trust: what a workspace's file would loosen, its content, and trusting exactly that. */
+
+import { ApiError, get, post } from "./api.js";
+import { h, jsonView, replace, shownText } from "./dom.js";
+import { confirmDialog, toast } from "./dialog.js";
+import {
+  emptyState,
+  keepFresh,
+  pageHead,
+  problemNote,
+  redraw,
+  spaced,
+  workspaceChooser,
+} from "./page_parts.js";
+
+const LOOK_MS = 1500; // a file that changed under the cursor is not trusted by a click meant for the one before
+const SHIELD = "M8 2l5 1.8v4c0 3.2-2.1 5.3-5 6.2-2.9-.9-5-3-5-6.2v-4z";
 
 /** @type {import("./router.js").Page} */
 export const page = {
   path: "/trust",
   title: "Trust",
-  render(root) {
-    root.append(h("div", { class: "page-head" }, h("h1", null, "Trust")));
-    return Promise.resolve();
+  async render(root, { query, signal }) {
+    const problems = h("div", { class: "problems" });
+    const place = h("div", { class: "stack" });
+    const workspace = await workspaceChooser(query.get("workspace"), () => fresh.refresh());
+    let before = "";
+    const load = async () => {
+      const told = await get("/api/trust", { workspace: workspace.current() });
+      const isOther = before.startsWith(`${told.workspace}\n`) &&
+        before !== `${told.workspace}\n${told.digest}`;
+      before = `${told.workspace}\n${told.digest}`;
+      redraw(place, told.exists ? shown(told, isOther, () => fresh.refresh()) : nothing(told));
+    };
+    root.append(
+      pageHead(
+        "Trust",
+        "A workspace's file may only tighten until you trust its exact content. Any change ends the trust.",
+        workspace.node,
+      ),
+      problems,
+      place,
+    );
+    const fresh = keepFresh({ types: ["trust.changed", "rules.changed"], problems, signal, load });
+    await fresh.refresh();
+    const onfocus = () => fresh.soon(); // the file may have been edited meanwhile, of which no event tells
+    addEventListener("focus", onfocus);
+    return () => {
+      removeEventListener("focus", onfocus);
+      fresh.stop();
+    };
   },
 };
+
+/**
+ * @param {any} told
+ * @param {boolean} isOther
+ * @param {() => void} refresh
+ */
+function shown(told, isOther, refresh) {
+  const problem = h("div", null);
+  const button = trustButton(told, problem, refresh);
+  if (isOther && button) {
+    button.disabled = true;
+    setTimeout(() => button.disabled = false, LOOK_MS);
+  }
+  return [
+    h(
+      "section",
+      { class: "panel" },
+      h(
+        "div",
+        { class: "panel-head panel-title" },
+        h("h2", { class: "grow mono" }, shownText(told.path)),
+        state(told),
+      ),
+      h(
+        "div",
+        { class: "panel-body stack" },
+        told.broken &&
+          h(
+            "div",
+            { class: "notice bad" },
+            shownText(told.broken),
+            h(
+              "div",
+              { class: "hint" },
+              "While it is broken nothing it allows counts, and it cannot be trusted.",
+            ),
+          ),
+        isOther &&
+          h(
+            "div",
+            { class: "notice warn", role: "status" },
+            "The file has just changed: this is its new content.",
+          ),
+        loosens(told),
+        tightens(told),
+        problem,
+        h("div", { class: "actions" }, button),
+      ),
+    ),
+    content(told),
+  ];
+}
+
+/** @param {any} told */
+function state(told) {
+  if (told.broken) return h("span", { class: "chip bad" }, "broken");
+  if (told.trusted) return h("span", { class: "chip good" }, "trusted");
+  return told.needed
+    ? h("span", { class: "chip warn" }, "not trusted")
+    : h("span", { class: "chip" }, "only tightens: needs no trust");
+}
+
+/** @param {any} told */
+function loosens(told) {
+  const verb = told.trusted ? "It" : "Trusted, it would";
+  const s = told.trusted ? "s" : "";
+  /** @type {[string, string[]][]} */
+  const parts = [
+    [`${verb} allow${s} these calls without asking`, told.allows],
+    [`${verb} start${s} these commands`, told.starts],
+    [
+      `${verb} change${s} these settings`,
+      Object.entries(told.settings).map(([name, value]) => `${name}: ${spaced(value)}`),
+    ],
+  ];
+  return parts.filter(([, lines]) => lines.length).map(([title, lines]) =>
+    h(
+      "div",
+      { class: "loosens" },
+      h("h3", null, title),
+      lines.map((line) => h("div", { class: "ln" }, shownText(line))),
+      lines === told.starts &&
+        h(
+          "p",
+          { class: "hint" },
+          "Tools of theirs that no rule names: the client asks about them, PML does not.",
+        ),
+    )
+  );
+}
+
+/** @param {any} told */
+function tightens(told) {
+  if (told.tightens.length === 0) return null;
+  return h(
+    "div",
+    { class: "loosens tight" },
+    h("h3", null, "These count whether it is trusted or not"),
+    told.tightens.map((/** @type {any} */ each) =>
+      h("div", { class: "ln" }, `${each.effect.padEnd(5)}`, shownText(each.entry))
+    ),
+  );
+}
+
+/**
+ * @param {any} told
+ * @param {HTMLElement} problem
+ * @param {() => void} refresh
+ */
+function trustButton(told, problem, refresh) {
+  const act = async (/** @type {string} */ path, /** @type {object} */ body, /** @type {string} */ done) => {
+    try {
+      const { answered } = await post(path, { workspace: told.workspace, ...body });
+      const also = answered?.length
+        ? ` ${answered.length} waiting question${answered.length === 1 ? "" : "s"} answered.`
+        : "";
+      toast(done + also, "good");
+    } catch (error) {
+      if (error instanceof ApiError && error.code === "conflict") refresh(); // it says what has changed
+      else replace(problem, problemNote(error));
+    }
+  };
+  const untrust = async () => {
+    const isSure = await confirmDialog({
+      title: "Stop trusting this file?",
+      body: "What it allows, starts and sets counts no longer. Its deny and ask rules count all the same.",
+      confirm: "Stop trusting",
+      danger: true,
+    });
+    if (isSure) await act("/api/trust/remove", {}, "No longer trusted.");
+  };
+  if (told.trusted) {
+    return h(
+      "button",
+      { type: "button", class: "danger", dataset: { action: "untrust", key: "untrust" }, onclick: untrust },
+      "Stop trusting",
+    );
+  }
+  if (!told.needed || told.broken) return null;
+  return h(
+    "button",
+    {
+      type: "button",
+      class: "primary",
+      dataset: { action: "trust", key: "trust" },
+      onclick: () => act("/api/trust", { digest: told.digest }, "Trusted, exactly as shown."),
+    },
+    "Trust this content",
+  );
+}
+
+/** @param {any} told */
+function content(told) {
+  return h(
+    "section",
+    { class: "panel" },
+    h(
+      "div",
+      { class: "panel-head panel-title" },
+      h("h2", { class: "grow" }, "Content"),
+      told.digest && h("span", { class: "muted mono clip", title: told.digest }, told.digest.slice(0, 19)),
+    ),
+    told.content === null
+      ? h(
+        "p",
+        { class: "panel-body muted" },
+        "It is no text, or too long to be shown here. Look at it in an editor before you trust it.",
+      )
+      : jsonView(told.content.split("\n")),
+  );
+}
+
+/** @param {any} told */
+function nothing(told) {
+  return emptyState(
+    SHIELD,
+    "Nothing to trust here",
+    [
+      "This workspace has no ",
+      h("span", { class: "mono" }, ".pml.json"),
+      ". Only your own rules count in it.",
+    ],
+    h("pre", null, `cd ${told.workspace}\npml init`),
+  );
+}

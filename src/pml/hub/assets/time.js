@@ -9,12 +9,12 @@ const STEPS = /** @type {const} */ ([[86_400, "d"], [3600, "h"], [60, "min"]]);
 const ticking = new Set();
 
 /**
- * How long ago: `now`, `42 s ago`, `3 min ago`, `2 h ago`, `5 d ago`.
+ * How long ago: `just now`, `42 s ago`, `3 min ago`, `2 h ago`, `5 d ago`.
  * @param {string} iso
  */
 export function ago(iso) {
   const seconds = Math.max(0, Math.round((hubNow() - Date.parse(iso)) / 1000));
-  if (seconds < 2) return "now";
+  if (seconds < 2) return "just now";
   return `${amount(seconds)} ago`;
 }
 

@@ -1,0 +1,249 @@
+// @ts-check
+/**
+ * The cards in their order, which of them has the focus, and what of them was in view. Cards are told apart by their
+ * ids, never by their places, and none ever takes the focus from another.
+ */
+
+import { CardView } from "./card.js";
+import { h } from "./dom.js";
+
+/** @typedef {import("./shapes.js").Card} Card */
+
+const GRACE_MS = 500; // a card that got the focus by itself, or moved, takes no answer so soon: nobody has seen it
+const STUB_MS = 6000;
+const NEAR = "1200px 0px"; // bodies are built this far from what is in view
+
+export class Feed {
+  /** @param {Omit<import("./card.js").Doing, "grew">} doing */
+  constructor(doing) {
+    this.doing = { ...doing, grew: () => this.lookSoon() };
+    /** @type {Map<string, CardView>} */
+    this.views = new Map();
+    /** @type {WeakMap<Element, CardView>} */
+    this.of = new WeakMap();
+    /** @type {Set<CardView>} */
+    this.nearby = new Set();
+    this.search = "";
+    this.graceEnd = 0;
+    this.node = h("div", {
+      class: "feed",
+      role: "feed",
+      "aria-label": "What waits for an answer",
+      "aria-busy": "false",
+    });
+    this.near = new IntersectionObserver((seen) => this.comeNear(seen), { rootMargin: NEAR });
+    this.looking = new AbortController();
+    this.isLooking = false;
+    for (const type of ["scroll", "resize", "visibilitychange", "focusin"]) {
+      addEventListener(type, () => this.lookSoon(), {
+        signal: this.looking.signal,
+        passive: true,
+        capture: true,
+      });
+    }
+  }
+
+  /** Those that wait, and match the search, in their order. */
+  get waiting() {
+    return [...this.views.values()].filter((view) => view.state !== "over" && !view.node.hidden);
+  }
+
+  get isFresh() {
+    return performance.now() < this.graceEnd;
+  }
+
+  /** From now on for a moment no answer counts: things have moved. */
+  beginGrace() {
+    this.graceEnd = performance.now() + GRACE_MS;
+  }
+
+  /** The card that has the focus. */
+  focused() {
+    const node = document.activeElement?.closest("article.card");
+    return node ? this.of.get(node) ?? null : null;
+  }
+
+  /**
+   * Have these cards, and of those here before only what they still have.
+   * @param {Card[]} cards
+   */
+  add(cards) {
+    for (const card of cards.filter((each) => !this.views.has(each.id))) {
+      const view = new CardView(card, this.doing);
+      this.views.set(card.id, view);
+      this.of.set(view.node, view);
+      view.node.hidden = !this.matches(view);
+      this.place(view);
+      this.near.observe(view.node);
+    }
+    this.number();
+  }
+
+  /**
+   * Put a card where its age wants it: as a rule at the end.
+   * @param {CardView} view
+   */
+  place(view) {
+    const key = (/** @type {CardView} */ each) => each.card.created_at + each.card.id;
+    let after = this.node.lastElementChild;
+    while (after && key(/** @type {CardView} */ (this.of.get(after))) > key(view)) {
+      after = after.previousElementSibling;
+    }
+    if (after) after.after(view.node);
+    else this.node.prepend(view.node);
+  }
+
+  /** @param {CardView} view */
+  remove(view) {
+    const hadFocus = view.node.contains(document.activeElement);
+    const next = hadFocus ? this.neighbour(view) : null;
+    this.near.unobserve(view.node);
+    this.nearby.delete(view);
+    this.views.delete(view.card.id);
+    view.node.remove();
+    if (next) this.focusByItself(next);
+    this.number();
+  }
+
+  /** Take away what was over for some seconds. Returns whether anything went. */
+  sweep() {
+    const old = [...this.views.values()].filter((view) =>
+      view.state === "over" && performance.now() - view.overAt > STUB_MS
+    );
+    for (const view of old) this.remove(view);
+    return old.length > 0;
+  }
+
+  /**
+   * The card after this one that waits; where there is none, the one before.
+   * @param {CardView} view
+   */
+  neighbour(view) {
+    const all = [...this.node.children].map((node) => /** @type {CardView} */ (this.of.get(node)));
+    const at = all.indexOf(view);
+    const waits = (/** @type {CardView} */ each) => each.state !== "over" && !each.node.hidden;
+    return all.slice(at + 1).find(waits) ?? all.slice(0, at).findLast(waits) ?? null;
+  }
+
+  /**
+   * Move the focus as a person wants it.
+   * @param {1 | -1} step
+   */
+  move(step) {
+    const shown = [...this.node.children].filter((node) => !(/** @type {HTMLElement} */ (node).hidden));
+    const from = this.focused();
+    const at = from ? shown.indexOf(from.node) : step > 0 ? -1 : shown.length;
+    const next = shown[Math.max(0, Math.min(shown.length - 1, at + step))];
+    if (!next) return;
+    /** @type {HTMLElement} */ (next).focus({ preventScroll: true });
+    next.scrollIntoView({ block: "nearest" });
+    this.showWhole(/** @type {CardView} */ (this.of.get(next)));
+  }
+
+  /**
+   * Give a card the focus that nobody asked for: it takes no answer for a moment.
+   * @param {CardView} view
+   */
+  focusByItself(view) {
+    this.beginGrace();
+    view.node.focus({ preventScroll: true });
+    view.node.scrollIntoView({ block: "nearest" });
+    this.showWhole(view);
+  }
+
+  /** @param {CardView} view */
+  showWhole(view) {
+    view.build();
+    if (view.card.cut) this.doing.fetchWhole(view);
+  }
+
+  /** @param {string} search */
+  filter(search) {
+    this.search = search.trim().toLowerCase();
+    for (const view of this.views.values()) view.node.hidden = !this.matches(view);
+    this.number();
+  }
+
+  /** @param {CardView} view */
+  matches(view) {
+    if (!this.search) return true;
+    const { tool, sentence, session_name, workspace, lineage, input, why } = view.card;
+    const text = [
+      tool,
+      sentence,
+      session_name,
+      workspace,
+      why,
+      ...lineage.map((each) => each.name),
+      JSON.stringify(input),
+    ];
+    return this.search.split(/\s+/).every((word) => text.some((each) => each.toLowerCase().includes(word)));
+  }
+
+  /** Tell screen readers which of how many each is. */
+  number() {
+    const shown = [...this.views.values()].filter((view) => !view.node.hidden);
+    for (const [index, view] of shown.entries()) {
+      view.node.setAttribute("aria-posinset", String(index + 1));
+      view.node.setAttribute("aria-setsize", String(shown.length));
+    }
+  }
+
+  /**
+   * Answer a card that was not seen whole by showing more of it, and say so.
+   * @param {CardView} view
+   */
+  async showMore(view) {
+    this.beginGrace();
+    if (!view.isWhole) {
+      await view.unfold();
+      return view.tell(
+        "There is more of it than was shown. Now all of it is here: read to its end, then answer.",
+      );
+    }
+    this.look();
+    if (view.isSeen) return view.tell("It has only just come into view: press again.");
+    const { top, bottom } = screen();
+    const hidden = view.node.getBoundingClientRect().top + view.seenTo;
+    scrollBy({ top: hidden - top < 0 || hidden > bottom ? hidden - top : (bottom - top) * 0.85 });
+    view.tell("Not all of it was in view yet.");
+  }
+
+  /** @param {IntersectionObserverEntry[]} seen */
+  comeNear(seen) {
+    for (const entry of seen) {
+      const view = this.of.get(entry.target);
+      if (!view) continue;
+      if (entry.isIntersecting) this.nearby.add(view);
+      else this.nearby.delete(view);
+      if (entry.isIntersecting) view.build();
+    }
+    this.lookSoon();
+  }
+
+  /** See with the next picture what of the cards is in view. */
+  lookSoon() {
+    if (this.isLooking) return;
+    this.isLooking = true;
+    requestAnimationFrame(() => {
+      this.isLooking = false;
+      this.look();
+    });
+  }
+
+  look() {
+    if (document.visibilityState !== "visible") return;
+    const { top, bottom } = screen();
+    for (const view of this.nearby) view.look(top, bottom);
+  }
+
+  close() {
+    this.near.disconnect();
+    this.looking.abort();
+  }
+}
+
+/** What of the window is not beneath the bar. */
+function screen() {
+  return { top: document.querySelector(".top")?.getBoundingClientRect().bottom ?? 0, bottom: innerHeight };
+}

@@ -1,0 +1,178 @@
+// @ts-check
+/**
+ * The keys, and what keeps them from answering by accident: they act on the card that has the focus, once all of it
+ * was seen, never while a key is held down, and never on a card that has only just got the focus by itself.
+ */
+
+import { openDialog } from "./dialog.js";
+import { h } from "./dom.js";
+
+/** @typedef {import("./card.js").CardView} CardView */
+/**
+ * @typedef {object} Stage
+ * @property {() => CardView | null} focused
+ * @property {() => boolean} isFresh
+ * @property {(step: 1 | -1) => void} move
+ * @property {(view: CardView) => void} allow
+ * @property {(view: CardView) => void} deny
+ * @property {(allow: boolean) => void} all
+ * @property {(view: CardView) => void} showMore
+ * @property {() => void} search
+ */
+
+const KEYS = [
+  ["Return", "Allow (also ⌘ Return, Ctrl Return)"],
+  ["Esc", "Deny; first closes what is open"],
+  ["Alt Return", "Allow all, after showing what that is"],
+  ["Alt Esc", "Deny all, after showing what that is"],
+  ["j  k", "Next and previous card (also ↓ ↑)"],
+  ["e", "Edit the arguments"],
+  ["m", "Message to the agent, with a denial"],
+  ["s", "Remember for this session"],
+  ["/", "Search"],
+  ["?", "This help"],
+];
+const TYPED = "input:not([type=checkbox]), textarea, select, [contenteditable]";
+const OWN_RETURN = "button, a, summary, input, select, textarea"; // they know what Return means
+
+/**
+ * Heed the keys until `signal` is aborted.
+ * @param {Stage} stage
+ * @param {AbortSignal} signal
+ */
+export function bindKeys(stage, signal) {
+  document.addEventListener("keydown", (event) => onKey(event, stage), { signal, capture: true });
+}
+
+/**
+ * @param {KeyboardEvent} event
+ * @param {Stage} stage
+ */
+function onKey(event, stage) {
+  const target = event.target instanceof Element ? event.target : document.body;
+  const decides = event.key === "Enter" || event.key === "Escape";
+  if (event.repeat && (decides || event.key === " ")) {
+    if (!target.matches(TYPED)) event.preventDefault(); // a held key would press the button that it lands on
+    return;
+  }
+  if (event.isComposing || document.querySelector("dialog[open]")) return;
+  const took = decides ? onDeciding(event, target, stage) : !target.matches(TYPED) && onOther(event, stage);
+  if (took) event.preventDefault();
+}
+
+/**
+ * @param {KeyboardEvent} event
+ * @param {Element} target
+ * @param {Stage} stage
+ * @returns {boolean} whether the key meant something
+ */
+function onDeciding(event, target, stage) {
+  if (event.shiftKey) return false;
+  const isReturn = event.key === "Enter";
+  const view = stage.focused();
+  if (event.altKey) {
+    if (target.matches(TYPED)) return false;
+    stage.all(isReturn);
+    return true;
+  }
+  if (!view) return leaveSearch(event, target);
+  const withCommand = event.ctrlKey || event.metaKey;
+  if (!isReturn) {
+    if (view.closeOpen()) return true;
+    if (!withCommand) answer(stage, view, () => stage.deny(view));
+    return true;
+  }
+  if (target === view.message) {
+    if (withCommand) answer(stage, view, () => stage.deny(view));
+    return withCommand;
+  }
+  if (!withCommand && target.matches(OWN_RETURN)) return false;
+  answer(stage, view, () => stage.allow(view));
+  return true;
+}
+
+/**
+ * Escape in the search field goes back to the cards.
+ * @param {KeyboardEvent} event
+ * @param {Element} target
+ */
+function leaveSearch(event, target) {
+  if (event.key !== "Escape" || !(target instanceof HTMLInputElement)) return false;
+  target.blur();
+  return true;
+}
+
+/**
+ * Answer with a key, if the card may take one.
+ * @param {Stage} stage
+ * @param {CardView} view
+ * @param {() => void} decide
+ */
+function answer(stage, view, decide) {
+  if (view.state !== "waiting" || stage.isFresh()) return;
+  if (view.isSeen) decide();
+  else stage.showMore(view);
+}
+
+/**
+ * @param {KeyboardEvent} event
+ * @param {Stage} stage
+ * @returns {boolean}
+ */
+function onOther(event, stage) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return false;
+  const view = stage.focused();
+  switch (event.key) {
+    case "j":
+    case "ArrowDown":
+      stage.move(1);
+      return true;
+    case "k":
+    case "ArrowUp":
+      stage.move(-1);
+      return true;
+    case "/":
+      stage.search();
+      return true;
+    case "?":
+      showHelp();
+      return true;
+    case "e":
+      view?.openEditor();
+      return view !== null;
+    case "m":
+      view?.openMessage();
+      return view !== null;
+    case "s":
+      if (view?.remember.isConnected) view.remember.checked = !view.remember.checked;
+      return view !== null;
+  }
+  return false;
+}
+
+export function showHelp() {
+  openDialog({
+    title: "Keys",
+    build: (close) => [
+      h(
+        "dl",
+        { class: "keys" },
+        KEYS.map(([keys = "", what]) => [
+          h("dt", null, keys.split(/ +/).map((key) => h("kbd", null, key))),
+          h("dd", null, what),
+        ]),
+      ),
+      h(
+        "p",
+        { class: "hint" },
+        "A key answers only the card that has the focus, once all of it was in view. " +
+          "If there is more of it, the key shows more.",
+      ),
+      h(
+        "div",
+        { class: "actions" },
+        h("button", { type: "button", dataset: { default: "" }, onclick: () => close(null) }, "Close"),
+      ),
+    ],
+  });
+}

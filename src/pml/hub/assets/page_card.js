@@ -1,0 +1,50 @@
+// @ts-check
+/** Where links from elsewhere lead: a card that waits, among the others that do; one that is over, by itself. */
+
+import { get } from "./api.js";
+import { drawBlock } from "./card_blocks.js";
+import { outcomeText } from "./card_over.js";
+import { drawOrigin, drawWarnings, drawWhy } from "./card_parts.js";
+import { h } from "./dom.js";
+import { renderWaiting } from "./page_waiting.js";
+import { clockTime } from "./time.js";
+
+/** @type {import("./router.js").Page} */
+export const page = {
+  path: "/card/:id",
+  title: "Request",
+  async render(root, context) {
+    const { card } = await get(`/api/inbox/${encodeURIComponent(context.params.id ?? "")}`);
+    if (card.status === "pending") await renderWaiting(root, context, card.id);
+    else root.append(h("div", { class: "waiting" }, drawOverCard(card)));
+  },
+};
+
+/** @param {import("./shapes.js").Card} card */
+function drawOverCard(card) {
+  /** @type {import("./card_blocks.js").Fold[]} */
+  const folds = [];
+  return h(
+    "article",
+    { class: "card", dataset: { card: card.id, state: "over" } },
+    h(
+      "header",
+      { class: "card-head" },
+      h(
+        "div",
+        { class: "meta" },
+        drawOrigin(card),
+        h("span", { class: "clock" }, clockTime(card.created_at)),
+      ),
+      h("h1", { class: "sentence" }, card.sentence),
+    ),
+    h(
+      "div",
+      { class: "card-body" },
+      h("div", { class: "notice" }, h("strong", null, outcomeText(card)), card.outcome?.message),
+      drawWarnings(card),
+      card.blocks.map((block) => drawBlock(block, folds)),
+      drawWhy(card),
+    ),
+  );
+}

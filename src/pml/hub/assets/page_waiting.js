@@ -1,0 +1,334 @@
+// @ts-check
+/** What waits for an answer, oldest first, live. After a lost connection the list is read again and matched by id. */
+
+import { get } from "./api.js";
+import { decideAll } from "./batch.js";
+import { sentenceOf } from "./card_over.js";
+import { icon } from "./chrome.js";
+import { decide } from "./deciding.js";
+import { h, replace } from "./dom.js";
+import { Feed } from "./feed.js";
+import { bindKeys, showHelp } from "./keys.js";
+import { listen, onReconnect } from "./live.js";
+import { onTick } from "./time.js";
+
+/** @typedef {import("./card.js").CardView} CardView */
+
+const PAGE = 100;
+const READ_ANEW = 8; // so many new ones at once are read as a list
+const SOON_MS = 60;
+const INBOX = "M2 9h3.4l1 2h3.2l1-2H14M2 9l2-5.5h8L14 9v3.5H2z";
+
+/** @type {import("./router.js").Page} */
+export const page = {
+  path: "/waiting",
+  title: "Waiting",
+  render: (root, context) => renderWaiting(root, context, null),
+};
+
+/**
+ * Show what waits; the card `id` gets the focus, if one is named.
+ * @param {HTMLElement} root
+ * @param {import("./router.js").Context} context
+ * @param {string | null} id
+ */
+export async function renderWaiting(root, { signal }, id) {
+  const stage = new Waiting(root, id);
+  bindKeys(stage, signal);
+  const stops = [
+    listen(["approval.*"], (event) => stage.hear(event)),
+    onReconnect(() => stage.read()),
+    onTick(() => stage.tick()),
+  ];
+  signal.addEventListener("abort", () => {
+    stage.feed.close();
+    for (const stop of stops) stop();
+  });
+  await stage.read();
+}
+
+class Waiting {
+  /**
+   * @param {HTMLElement} root
+   * @param {string | null} wanted the card that gets the focus, once it is here
+   */
+  constructor(root, wanted) {
+    this.wanted = wanted;
+    this.feed = new Feed({
+      allow: (view) => this.press(view, () => this.allow(view)),
+      deny: (view) => !this.feed.isFresh && this.deny(view),
+      allowAll: () => this.all(true),
+      always: (view, literal, release) => this.press(view, () => this.always(view, literal, release)),
+      fetchWhole,
+    });
+    /** @type {Set<string>} */
+    this.arriving = new Set();
+    this.soon = 0;
+    this.isReading = false;
+    this.readAgain = false;
+    this.hasRead = false;
+    this.count = h("span", { class: "muted", dataset: { part: "count" } });
+    this.field = h("input", {
+      type: "search",
+      placeholder: "Search  /",
+      "aria-label": "Search what waits",
+      dataset: { field: "search" },
+      oninput: () => {
+        this.feed.filter(this.field.value);
+        this.show();
+      },
+    });
+    this.empty = h("div", null);
+    this.arrivals = h("div", { class: "sr-only", "aria-live": "polite", dataset: { part: "arrivals" } });
+    root.append(
+      h(
+        "div",
+        { class: "waiting" },
+        h(
+          "div",
+          { class: "page-head" },
+          h("h1", null, "Waiting ", this.count),
+          h(
+            "div",
+            { class: "tools" },
+            this.field,
+            h(
+              "button",
+              {
+                type: "button",
+                class: "quiet",
+                "aria-label": "Keys",
+                dataset: { action: "help" },
+                onclick: showHelp,
+              },
+              h("kbd", null, "?"),
+            ),
+          ),
+        ),
+        this.empty,
+        this.feed.node,
+        this.arrivals,
+      ),
+    );
+  }
+
+  focused() {
+    return this.feed.focused();
+  }
+
+  isFresh() {
+    return this.feed.isFresh;
+  }
+
+  /** @param {1 | -1} step */
+  move(step) {
+    this.feed.move(step);
+  }
+
+  /** @param {CardView} view */
+  showMore(view) {
+    this.feed.showMore(view);
+  }
+
+  search() {
+    this.field.focus();
+    this.field.select();
+  }
+
+  /**
+   * Allow by a button, which is at the end of its card: what is folded must be open all the same.
+   * @param {CardView} view
+   * @param {() => void} answer
+   */
+  press(view, answer) {
+    if (this.feed.isFresh || view.state !== "waiting") return;
+    if (view.isSeen) answer();
+    else this.showMore(view);
+  }
+
+  /** @param {CardView} view */
+  allow(view) {
+    const edited = view.editor?.value();
+    if (view.editor && !edited) return view.editor.focus();
+    const scope = view.remember.checked ? "session" : "once";
+    this.send(view, { allow: true, scope, ...(edited ? { updated_input: edited } : {}) });
+  }
+
+  /** @param {CardView} view */
+  deny(view) {
+    const message = view.message.isConnected ? view.message.value.trim() : "";
+    this.send(view, { allow: false, ...(message ? { message } : {}) });
+  }
+
+  /**
+   * @param {CardView} view
+   * @param {boolean} literal
+   * @param {boolean} release
+   */
+  always(view, literal, release) {
+    const released = release ? view.card.covers.map((each) => each.id) : [];
+    this.send(view, { allow: true, scope: "always", literal, release: released });
+  }
+
+  /** @param {boolean} allow */
+  async all(allow) {
+    const before = this.feed.focused();
+    await decideAll(this.feed.waiting, allow, this.field.value.trim());
+    if (before) this.moveOn(before);
+    this.show();
+  }
+
+  /**
+   * @param {CardView} view
+   * @param {Omit<import("./shapes.js").Answer, "digest">} answer
+   */
+  async send(view, answer) {
+    if (view.state !== "waiting") return;
+    const hadFocus = view.node.contains(document.activeElement);
+    await decide(view, answer);
+    this.feed.beginGrace();
+    if (hadFocus) this.moveOn(view);
+    this.show();
+  }
+
+  /**
+   * After an answer the next card has the focus, if nothing else has got it meanwhile.
+   * @param {CardView} view
+   */
+  moveOn(view) {
+    const isElsewhere = document.activeElement !== document.body &&
+      !view.node.contains(document.activeElement);
+    if (view.state !== "over" || isElsewhere) return;
+    const next = this.feed.neighbour(view);
+    if (next) this.feed.focusByItself(next);
+    else view.node.focus({ preventScroll: true });
+  }
+
+  /** Read all that waits, and have exactly that. */
+  async read() {
+    this.readAgain = this.isReading;
+    if (this.isReading) return;
+    this.isReading = true;
+    this.feed.node.setAttribute("aria-busy", "true");
+    try {
+      do {
+        this.readAgain = false;
+        await this.readOnce();
+      } while (this.readAgain);
+    } finally {
+      this.isReading = false;
+      this.feed.node.setAttribute("aria-busy", "false");
+    }
+  }
+
+  async readOnce() {
+    const here = new Set(this.feed.views.keys());
+    /** @type {string | null} */
+    let after = null;
+    do {
+      const { cards, next } = await get("/api/inbox", { after, limit: PAGE });
+      for (const card of cards) here.delete(card.id);
+      this.take(cards);
+      after = next;
+    } while (after);
+    for (const id of here) await this.lookAfter(id);
+    this.hasRead = true;
+    this.show();
+  }
+
+  /**
+   * Something that was here waits no longer: see what became of it.
+   * @param {string} id
+   */
+  async lookAfter(id) {
+    const view = this.feed.views.get(id);
+    if (!view || view.state !== "waiting") return;
+    const now = await get(`/api/inbox/${id}`).catch(() => null);
+    const card = now?.card;
+    if (card?.status === "pending") return;
+    view.settle(
+      card?.status ?? "expired",
+      card ? sentenceOf(card.status, card.outcome?.by ?? null) : "It is gone",
+    );
+  }
+
+  /**
+   * Have these cards too; the first that waits gets the focus where nothing has it.
+   * @param {import("./shapes.js").Card[]} cards
+   */
+  take(cards) {
+    const wasEmpty = this.feed.waiting.length === 0;
+    this.feed.add(cards);
+    const first = this.wanted ? this.feed.views.get(this.wanted) : wasEmpty && this.feed.waiting[0];
+    if (first && document.activeElement === document.body) {
+      this.wanted = null;
+      this.feed.focusByItself(first);
+    }
+    this.show();
+  }
+
+  /** @param {import("./live.js").HubEvent} event */
+  hear(event) {
+    const id = event.approval_id;
+    if (!id) return;
+    if (event.type === "approval.requested") {
+      this.arriving.add(id);
+      clearTimeout(this.soon);
+      this.soon = setTimeout(() => this.fetchArrived(), SOON_MS);
+      return;
+    }
+    this.arriving.delete(id);
+    const view = this.feed.views.get(id);
+    if (!view || view.state !== "waiting") return; // what this page sends it hears of by the answer
+    const status = event.type === "approval.decided" ? event.decision : event.type.slice("approval.".length);
+    view.settle(status, sentenceOf(status, event.by ?? null));
+    this.show();
+  }
+
+  async fetchArrived() {
+    const ids = [...this.arriving].filter((id) => !this.feed.views.has(id));
+    this.arriving.clear();
+    if (ids.length > READ_ANEW) await this.read();
+    else {
+      const got = await Promise.all(ids.map((id) => get(`/api/inbox/${id}`).catch(() => null)));
+      this.take(got.flatMap((each) => each?.card.status === "pending" ? [each.card] : []));
+    }
+    if (ids.length) this.arrivals.textContent = `${ids.length} new, ${this.feed.waiting.length} wait`;
+  }
+
+  tick() {
+    for (const view of this.feed.views.values()) if (view.isBuilt && view.state !== "over") view.tick?.();
+    if (this.feed.sweep()) this.show();
+  }
+
+  /** Show how many wait, and what to do when none does. */
+  show() {
+    const count = this.feed.waiting.length;
+    this.count.textContent = count ? String(count) : "";
+    const shown = [...this.feed.views.values()].some((view) => !view.node.hidden);
+    replace(this.empty, !shown && this.hasRead && (this.feed.search ? nothingFound() : nothingWaits()));
+  }
+}
+
+/** @param {CardView} view */
+async function fetchWhole(view) {
+  const now = await get(`/api/inbox/${view.card.id}`).catch(() => null);
+  if (now) view.setCard(now.card);
+  else view.tell("The rest of it could not be read: the hub does not answer.", "bad");
+}
+
+function nothingWaits() {
+  return h(
+    "div",
+    { class: "empty", dataset: { part: "empty" } },
+    icon(INBOX),
+    h("h2", null, "Nothing waits for you"),
+    h("p", null, "When an agent wants to do something that no rule allows, it appears here at once. Try it:"),
+    h("pre", null, "pml launch --loopback -- claude -p 'tidy the notes'"),
+    h("p", { class: "hint" }, "What was answered is in the ", h("a", { href: "#/history" }, "history"), "."),
+  );
+}
+
+function nothingFound() {
+  return h("div", { class: "empty" }, h("h2", null, "Nothing that waits matches the search"));
+}

@@ -1,0 +1,164 @@
+"""Answers of a person at the terminal, and the dialogs that lead to one.
+
+Each is given by the digest that was shown. What is refused is told, and the first decision wins.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from pml.core.approvals import Scope
+from pml.core.cards import Card
+from pml.core.errors import PmlError
+from pml.core.text import visible, visible_json
+from pml.core.values import JsonObject
+from pml.screen.deciding import Answer, Given, answer_to, give, misfits
+from pml.screen.dialogs import Editing, Reading, Typing
+from pml.screen.live import Live, Work, program
+from pml.screen.questions import always_lines, batch_lines, report_lines
+from pml.screen.stream import Entry
+from pml.screen.words import problem
+
+
+class Answering(Live):
+    """What waits, and how it is answered."""
+
+    def __init__(self, work: Work) -> None:
+        super().__init__(work)
+        self.is_deciding = False
+
+    def give(self, answer: Answer) -> None:
+        self.is_deciding = True
+        self.run_worker(partial(self._given, answer), group="decide")
+
+    async def _given(self, answer: Answer) -> Given:
+        """Decide, show what came of it, and move on by ourselves if it was done here."""
+        try:
+            given = await give(self.work.desk, self.work.by, answer)
+        except PmlError as exc:
+            given = Given(words=problem(exc), is_done=False)
+        finally:
+            self.is_deciding = False
+        if given.record is not None:
+            self.stream.resolve(given.record, at=self.work.ticks.now())
+        if given.is_done and self.stream.focus == answer.id and self.stream.move_on():
+            self.came_by_itself = True
+        self.tell(given.words)
+        self.redraw()
+        return given
+
+    def remember(self, card: Card) -> None:
+        if card.remember is None:
+            self.tell("an answer to this cannot be remembered")
+            return
+        self.remembered ^= {card.id}
+        if card.id in self.remembered:
+            self.tell(f"Return will also allow, in this session: {card.remember}")
+        else:
+            self.tell("Return allows just this one")
+
+    def write(self, card: Card) -> None:
+        def written(text: str | None) -> None:
+            if text is not None:
+                self.give(replace(answer_to(card, allow=False), message=text.strip() or None))
+
+        hint = "Return denies it and tells the agent this · Esc goes back"
+        program(self).push_screen(
+            Typing(self.work.ticks, f"deny {visible(card.tool)} with a message", hint), written
+        )
+
+    def edit(self, card: Card) -> None:
+        if card.input is None:
+            self.tell("this cannot be edited; it is allowed or denied as it is")
+            return
+
+        async def submit(value: JsonObject, is_sure: bool) -> str | None:
+            wrong = misfits(card.schema, value)
+            if wrong and not is_sure:
+                return f"{'; '.join(wrong)} · Ctrl+S again sends it all the same"
+            scope = Scope.SESSION if card.id in self.remembered else Scope.ONCE
+            given = await self._given(replace(answer_to(card, allow=True, scope=scope), updated_input=value))
+            return None if given.record is not None else given.words
+
+        program(self).push_screen(
+            Editing(self.work.ticks, card.tool, visible_json(card.input), submit=submit)
+        )
+
+    def ask_always(self, card: Card) -> None:
+        if card.always is None:
+            self.tell("no rule can say always for this; it is allowed once")
+            return
+        if not self.pane.is_seen:
+            self.tell(self.pane.show_more())
+            return
+
+        def chosen(key: str | None) -> None:
+            if key is not None:
+                release = tuple(other.id for other in card.covers) if key == "c" else ()
+                answer = answer_to(card, allow=True, scope=Scope.ALWAYS)
+                self.give(replace(answer, literal=key == "x", release=release))
+
+        keys = ("x" if card.always_exactly is not None else "") + ("c" if card.covers else "")
+        hint = "Return allows and writes it" + "".join(f" · {key}" for key in keys) + " · Esc goes back"
+        title = f"always allow {visible(card.tool)}?"
+        program(self).push_screen(
+            Reading(self.work.ticks, title, hint, always_lines(card), keys=keys), chosen
+        )
+
+    def ask_all(self, *, allow: bool) -> None:
+        entries = self.stream.waiting
+        if not entries:
+            self.tell("nothing waits")
+            return
+
+        def chosen(key: str | None) -> None:
+            if key is not None:
+                self.run_worker(partial(self._give_all, entries, allow=allow), group="decide")
+
+        verb = "allow" if allow else "deny"
+        title = f"{verb} {'this one' if len(entries) == 1 else f'these {len(entries)}'}?"
+        hint = f"Return {'allows' if allow else 'denies'} exactly these, once · Esc goes back"
+        lines = batch_lines(entries, is_seen=self._is_seen)
+        program(self).push_screen(Reading(self.work.ticks, title, hint, lines, keys=""), chosen)
+
+    def _is_seen(self, entry: Entry) -> bool:
+        return self.pane.has_seen(entry.record.id, entry.record.digest)
+
+    async def _give_all(self, entries: Sequence[Entry], *, allow: bool) -> None:
+        """Decide each by the digest that was listed; one that is refused does not stop the others."""
+        results: list[tuple[Entry, Given]] = []
+        for entry in entries:
+            record = entry.record
+            given = await self._given(Answer(id=record.id, digest=record.digest, allow=allow))
+            results.append((entry, given))
+        done = sum(given.is_done for _, given in results)
+        title = f"{'allowed' if allow else 'denied'} {done} of {len(results)}"
+        self.tell(title)
+        program(self).push_screen(
+            Reading(self.work.ticks, title, "Return or Esc closes", report_lines(results))
+        )
+
+    def store_key(self, card: Card) -> None:
+        if not card.missing:
+            self.tell("this one needs no key")
+            return
+        name = card.missing[0]
+        store_key = self.work.store_key
+        if store_key is None:
+            self.tell(f"store it with `pml secrets set {visible(name)}`")
+            return
+
+        async def keep(value: str) -> None:
+            try:
+                self.tell(f"{await store_key(name, value)}: Return lets the server start")
+            except PmlError as exc:
+                self.tell(problem(exc))
+
+        def typed(value: str | None) -> None:
+            if value:
+                self.run_worker(partial(keep, value), group="key")
+
+        hint = "Return stores it; nobody sees it, agents neither · Esc goes back"
+        program(self).push_screen(
+            Typing(self.work.ticks, f"value of {visible(name)}", hint, is_secret=True), typed
+        )

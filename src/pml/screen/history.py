@@ -1,0 +1,172 @@
+"""All that was ever asked, newest first, with what became of it. It can be searched; it decides nothing."""
+
+from functools import partial
+from typing import ClassVar, Final
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, Vertical
+from textual.events import Key, Resize
+from textual.screen import Screen
+from textual.widgets import Static
+
+from pml.core.approvals import SessionId, State
+from pml.core.errors import PmlError
+from pml.core.ports import ApprovalQuery, Session
+from pml.screen.chrome import TALL, card_title, list_rows, spread
+from pml.screen.dialogs import Typing
+from pml.screen.lines import Row, as_text, shown
+from pml.screen.live import WIDE, Work, program
+from pml.screen.panes import CardPane, Pane
+from pml.screen.stream import Entry, make_entry
+from pml.screen.styles import DIM, HEADING, YELLOW
+from pml.screen.words import problem
+from pml.service.cards import card as make_card
+
+_PAGE: Final = 100
+_KEYS: Final = "j/k move · space page · o open folds · / search · Esc or h back · q quit"
+
+
+class History(Screen[None]):
+    """A list of what was asked, and the card of one."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "back", show=False)]
+
+    def __init__(self, work: Work) -> None:
+        super().__init__()
+        self._work = work
+        self._entries: list[Entry] = []
+        self._sessions: dict[SessionId, Session | None] = {}
+        self._at = 0
+        self._search = ""
+        self._has_more = True
+        self._status = ""
+
+    def compose(self) -> ComposeResult:
+        yield Static("", markup=False, id="head")
+        with Container(id="body"):
+            yield Pane(id="list")
+            with Vertical(id="right"):
+                yield Static("", markup=False, id="title")
+                yield CardPane(id="card")
+        yield Static("", markup=False, id="status")
+        yield Static(as_text([(f" {_KEYS}", DIM)]), markup=False, id="keys")
+
+    def on_mount(self) -> None:
+        self._read(anew=True)
+
+    def _read(self, *, anew: bool) -> None:
+        self.run_worker(partial(self._fetch, anew=anew), group="history", exclusive=True)
+
+    async def _fetch(self, *, anew: bool) -> None:
+        desk = self._work.desk
+        last = None if anew or not self._entries else self._entries[-1].record
+        query = ApprovalQuery(
+            newest=True,
+            search=self._search or None,
+            after=None if last is None else (last.created_at, last.id),
+            limit=_PAGE,
+        )
+        try:
+            found = await desk.store.approvals.page(query)
+            for session_id in {record.session_id for record in found} - set(self._sessions):
+                self._sessions[session_id] = await desk.store.sessions.get(session_id)
+        except PmlError as exc:
+            self._status = problem(exc)
+            self._draw()
+            return
+        if anew:
+            self._entries, self._at = [], 0
+        for record in found:
+            entry = make_entry(record, self._sessions[record.session_id])
+            self._entries.append(entry if record.status is State.PENDING else entry.ended(at=0.0))
+        self._has_more = len(found) == _PAGE
+        self._status = "" if self._entries else "nothing found" if self._search else "nothing was asked yet"
+        self._show_card()
+
+    def _show_card(self) -> None:
+        self._draw()
+        self.run_worker(self._load, group="load", exclusive=True)
+
+    async def _load(self) -> None:
+        entry = self._focused
+        try:
+            card = None if entry is None else await make_card(self._work.desk, entry.record, whole=True)
+        except PmlError as exc:
+            self._status = problem(exc)
+            card = None
+        self.query_one(CardPane).show_card(card)
+        self._draw()
+
+    @property
+    def _focused(self) -> Entry | None:
+        return self._entries[self._at] if self._entries else None
+
+    def _draw(self) -> None:
+        width, now = max(1, self.size.width), self._work.desk.clock.now()
+        is_wide = width >= WIDE
+        self.set_class(is_wide, "-wide")
+        pane = self.query_one("#list", Pane)
+        pane.styles.height = "1fr" if is_wide else max(1, min(len(self._entries), self.size.height // 3))
+        focused = self._focused
+        focus = None if focused is None else focused.record.id
+        pane.show(list_rows(self._entries, focus=focus, now=now, width=pane.room, is_tall=is_wide))
+        size = TALL if is_wide else 1
+        pane.bring_into_view(self._at * size, self._at * size + min(size, 2) - 1)
+        found: Row = (("   search ", DIM), *shown(self._search, YELLOW)) if self._search else ()
+        count = f"{len(self._entries)}{'+' if self._has_more else ''}"
+        left: Row = ((" PML history", HEADING), (f"   {count} requests", DIM), *found)
+        self._put("#head", spread(left, ((f"{self._work.who} ", DIM),), width))
+        card = self.query_one(CardPane).card
+        title: Row = ()
+        if card is not None and focused is not None and card.id == focus:
+            title = card_title(card, focused, now, max(1, self.query_one("#title").size.width - 2))
+        self._put("#title", title)
+        self.query_one("#status", Static).update(Text(self._status, style=YELLOW))
+
+    def _put(self, selector: str, row: Row) -> None:
+        self.query_one(selector, Static).update(as_text(row))
+
+    def on_resize(self, _: Resize) -> None:
+        self._draw()
+
+    def action_back(self) -> None:
+        self.dismiss(None)
+
+    def on_key(self, event: Key) -> None:
+        pane = self.query_one(CardPane)
+        match event.key:
+            case "j" | "down":
+                self._move(1)
+            case "k" | "up":
+                self._move(-1)
+            case "space" | "pagedown" | "pageup" | "b":
+                pane.page(1 if event.key in ("space", "pagedown") else -1)
+            case "o":
+                pane.toggle_folds()
+            case "slash":
+                hint = "Return searches; empty shows all · Esc closes"
+                program(self).push_screen(
+                    Typing(self._work.ticks, "search the history", hint, value=self._search), self._find
+                )
+            case "h":
+                self.dismiss(None)
+            case "q":
+                program(self).exit(0)
+            case _:
+                return
+        event.stop()
+
+    def _move(self, step: int) -> None:
+        target = self._at + step
+        if 0 <= target < len(self._entries):
+            self._at = target
+            self._show_card()
+        if target >= len(self._entries) - 1 and self._has_more:
+            self._read(anew=False)
+
+    def _find(self, text: str | None) -> None:
+        if text is not None:
+            self._search = text.strip()
+            self._read(anew=True)

@@ -1,0 +1,174 @@
+"""A card says in one plain sentence what would happen, and warns of what is easily overlooked."""
+
+import pytest
+from msgspec.structs import replace
+
+from pml.core.approvals import MatchedRule, Subject
+from pml.core.card_blocks import Asked
+from pml.core.card_files import Present
+from pml.core.card_words import host_of, sentence_of, warnings_of
+from pml.core.text import has_hidden
+from pml.core.values import Json, JsonObject, canonical
+from tests.builders import WORKSPACE, make_approval
+
+
+def asked(
+    tool: str,
+    arguments: JsonObject,
+    *,
+    subject: Subject = Subject.TOOL_CALL,
+    description: Json = None,
+    is_missing: bool = False,
+) -> Asked:
+    return Asked(
+        record=make_approval(tool_name=tool, tool_input=arguments, subject=subject),
+        cwd=WORKSPACE,
+        definition=None if description is None else {"name": "x", "description": description},
+        read=lambda path: Present(path=path, text="", is_missing=is_missing),
+    )
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "words"),
+    [
+        ("Bash", {"command": "ls"}, "Run a command"),
+        ("Bash", {"command": "ls", "run_in_background": True}, "Run a command in the background"),
+        ("Edit", {"file_path": f"{WORKSPACE}/a.py", "old_string": "a", "new_string": "b"}, "Edit a.py"),
+        ("Edit", {"file_path": 7}, "Edit 7"),
+        ("Write", {"file_path": "/etc/hosts", "content": "a\nb"}, "Write 2 lines to /etc/hosts"),
+        ("Write", {"file_path": "a", "content": ""}, "Write 0 lines to a"),
+        ("Read", {"file_path": f"{WORKSPACE}/src/a.py"}, "Read src/a.py"),
+        ("Read", {"file_path": f"{WORKSPACE}/../a.py"}, f"Read {WORKSPACE}/../a.py"),
+        ("Grep", {"pattern": "to\ndo"}, "Search files for `to do`"),
+        ("WebFetch", {"url": "https://user@example.com:8443/x"}, "Fetch a page from example.com"),
+        ("fetch:fetch", {"url": "http://[::1]/x"}, "Fetch a page from [::1]"),
+        ("WebFetch", {"url": "nonsense"}, "Fetch `nonsense`"),
+        ("Task", {"prompt": "mend\nit"}, "Start an agent: mend it"),
+        ("pml:session_launch", {"prompt": "x" * 500}, f"Start an agent: {'x' * 99}…"),
+        ("pml:execute", {"code": "1"}, "Run code that calls tools; each call is judged by itself"),
+        ("mcp__notes__add_it", {}, "Call add_it of the client's own server notes"),
+        ("Strange", {}, "Use Strange, a tool of the client's own"),
+        ("notes:add", {}, "Call add of notes"),
+    ],
+)
+def test_a_call_is_told_in_plain_words(tool: str, arguments: JsonObject, words: str) -> None:
+    assert sentence_of(asked(tool, arguments)) == (words, False)
+
+
+def test_a_new_file_is_called_new() -> None:
+    made = asked("Write", {"file_path": "a.txt", "content": "x\n"}, is_missing=True)
+    assert sentence_of(made) == ("Write 1 line to new file a.txt", False)
+
+
+@pytest.mark.parametrize(
+    ("description", "words"),
+    [
+        ("Adds a note. Then sends it.", "Adds a note."),
+        ("Adds e.g. a note\n\nto the list", "Adds e.g. a note"),
+        ("  Adds\n a\tnote  ", "Adds a note"),
+        ("Adds \u202enote", "Adds \\u{202e}note"),
+        ("x" * 300, "x" * 159 + "…"),
+    ],
+)
+def test_the_words_for_a_servers_tool_are_its_own_and_quoted(description: str, words: str) -> None:
+    assert sentence_of(asked("notes:add", {}, description=description)) == (words, True)
+
+
+@pytest.mark.parametrize("description", [None, 7, "", " \n"])
+def test_a_tool_without_a_description_is_told_by_its_name(description: Json) -> None:
+    assert sentence_of(asked("notes:add", {}, description=description)) == ("Call add of notes", False)
+
+
+def test_a_capability_is_told_in_the_words_of_its_registry() -> None:
+    entry = canonical({"capability": "a.b.c", "description": "Sums up."}).decode()
+    made = asked("notes:sum", {})
+    record = replace(made.record, rule=MatchedRule(verdict="needs", entry=entry))
+    assert sentence_of(Asked(record=record, cwd=WORKSPACE)) == ("Sums up.", True)
+
+
+@pytest.mark.parametrize(
+    ("subject", "arguments", "words"),
+    [
+        (
+            Subject.WORKSPACE_TRUST,
+            {"allows": ["a"], "launches": []},
+            "Trust this workspace's .pml.json: 1 rule to allow, 0 commands to start",
+        ),
+        (Subject.TOOL_CHANGED, {}, "Go on with notes:add although its server now describes it otherwise"),
+        (
+            Subject.DEPENDENCY_INSTALL,
+            {"dependency": {"name": "notes", "version": "1.0"}},
+            "Install notes@1.0, then call notes:add",
+        ),
+        (
+            Subject.INTEGRITY_CHANGED,
+            {"server": "notes@1.0"},
+            "Run notes@1.0 with files that changed since its install",
+        ),
+        (
+            Subject.API_KEY_REQUIRED,
+            {"server": "notes@1.0", "missing": ["KEY"]},
+            "notes@1.0 needs KEY before notes:add can run",
+        ),
+    ],
+)
+def test_every_subject_has_its_sentence(subject: Subject, arguments: JsonObject, words: str) -> None:
+    assert sentence_of(asked("notes:add", arguments, subject=subject)) == (words, False)
+
+
+def test_no_sentence_has_a_hidden_character() -> None:
+    evil = "\u202e\x1b[2J\n\u200b"
+    for tool in ("Read", "Write", "Grep", "Task", "WebFetch", "Skill", "pml:call", "LS"):
+        keys = ("file_path", "pattern", "prompt", "url", "skill", "tool", "path")
+        arguments: JsonObject = {
+            key: f"https://{evil}" for key in keys if tool != "Write" or key == "file_path"
+        }
+        words, _ = sentence_of(asked(tool, {**arguments, "content": evil}))
+        assert not has_hidden(words)
+
+
+def test_hidden_characters_are_counted_in_a_warning() -> None:
+    made = asked("Bash", {"command": "x"})
+    assert warnings_of(made, hidden=0) == ()
+    assert warnings_of(made, hidden=1) == ("1 hidden character is drawn as a mark",)
+    assert warnings_of(made, hidden=1200) == ("1,200 hidden characters are drawn as marks",)
+
+
+def test_letters_that_pass_for_others_are_warned_of() -> None:
+    mixed = warnings_of(asked("Read", {"file_path": "/srv/p\u0430ypal/x"}), hidden=0)
+    assert mixed == ("p\u0430ypal in `file_path` mixes alphabets that look alike",)
+    host = warnings_of(asked("WebFetch", {"url": "https://\u0430\u0440\u0440.com/"}), hidden=0)
+    assert host == ("the host \u0430\u0440\u0440.com has letters that are not those of plain English",)
+    for honest in ("/srv/Файл.txt", "/srv/naïve.txt", "/srv/日本語.txt"):
+        assert warnings_of(asked("Read", {"file_path": honest}), hidden=0) == ()
+
+
+def test_many_look_alikes_do_not_bury_the_card() -> None:
+    path = "/".join(f"p\u0430{letter}" for letter in "abcdefghijklmnop")
+    assert len(warnings_of(asked("Read", {"file_path": path}), hidden=0)) == 5
+
+
+def test_a_command_outside_of_the_sandbox_is_warned_of() -> None:
+    made = asked("Bash", {"command": "x", "dangerouslyDisableSandbox": True})
+    assert warnings_of(made, hidden=0) == ("it would run outside of the client's sandbox",)
+
+
+def test_what_alarms_in_an_install_is_warned_of() -> None:
+    facts: JsonObject = {"integrity": None, "containment": "bubblewrap"}
+    made = asked("notes:add", {"dependency": facts}, subject=Subject.DEPENDENCY_INSTALL)
+    assert warnings_of(made, hidden=0) == ("proof: UNVERIFIED: no integrity is given",)
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("https://good.example@evil.example/x", "evil.example"),
+        ("https://evil.example\\@good.example", "evil.example"),
+        ("https://evil.example?x@good.example", "evil.example"),
+        ("good.example", None),
+        ("https:///x", None),
+        (7, None),
+    ],
+)
+def test_the_host_is_the_one_that_is_reached(url: Json, host: str | None) -> None:
+    assert host_of(url) == host

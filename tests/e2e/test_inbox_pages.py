@@ -1,0 +1,169 @@
+"""The pages beside what waits: history, secrets, and that all of them can be used by everybody."""
+
+import re
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from playwright.sync_api import expect
+
+from pml.core.approvals import Subject
+from tests.e2e.inbox_rig import Inbox
+from tests.e2e.inbox_scene import KEYLESS, Scene, put, set_scene
+from tests.e2e.inbox_tab import Tab, opened
+from tests.e2e.installed import PACKAGES
+from tests.promises import promise
+
+PAGES: Final = (
+    "/waiting",
+    "/history",
+    "/sessions",
+    "/rules",
+    "/grants",
+    "/servers",
+    "/audit",
+    "/trust",
+    "/secrets",
+)
+AXE: Final = PACKAGES / "axe-core" / "axe.min.js"
+FINDINGS: Final = """
+async () => {
+  const { violations } = await axe.run(document, { resultTypes: ["violations"] });
+  return violations
+    .filter((each) => each.impact === "serious" || each.impact === "critical")
+    .map((each) => `${each.id}: ${each.nodes.map((node) => node.html.slice(0, 160)).slice(0, 3).join(" | ")}`);
+}
+"""
+SECRET: Final = "tvly-0f1e2d3c-not-for-the-model"
+
+
+@pytest.fixture(scope="module")
+def scene(inbox: Inbox) -> Generator[Scene]:
+    yield set_scene(inbox)
+    inbox.clear()
+
+
+def findings(tab: Tab, where: str) -> list[str]:
+    expect(tab.page.locator("main h1").first).to_be_visible()
+    expect(tab.page.locator("main [aria-busy=true]")).to_have_count(0)
+    found: list[str] = tab.page.evaluate(FINDINGS)
+    return [f"{where}: {each}" for each in found]
+
+
+@promise("inbox:accessible")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious_on_any_page(inbox: Inbox, scene: Scene, scheme: str) -> None:
+    with opened(inbox, color_scheme=scheme, bypass_csp=True) as tab:
+        tab.page.goto(inbox.hub.url)
+        expect(tab.page.locator("main h1")).to_be_visible()
+        tab.page.evaluate(AXE.read_text())
+        found = findings(tab, "login")
+        tab.log_in()
+        for path in (*PAGES, f"/card/{scene.decided}", f"/secrets/{scene.keyless}"):
+            tab.go(path)
+            found += findings(tab, path)
+        tab.go("/waiting")
+        for approval_id in scene.ids:
+            tab.focus(approval_id)
+            expect(tab.card(approval_id).locator("[data-action=allow]")).to_be_visible()
+        found += findings(tab, "every card")
+        tab.look_at_id(scene.ids[0])
+        for key in ("e", "m", "?"):
+            tab.press(key)
+            found += findings(tab, key)
+            tab.press("Escape")
+        tab.press("Alt+Enter")
+        found += findings(tab, "all")
+        tab.press("Escape")
+    assert found == []
+
+
+def test_every_kind_of_question_says_in_words_what_it_is_about(
+    inbox: Inbox, scene: Scene, tab_of: Tab
+) -> None:
+    tab = tab_of
+    wanted = (
+        "total.py",
+        "release/2.4",
+        "memory",
+        "chat:send_message",
+        "TAVILY_API_KEY",
+        "mail-server.js",
+        "rm -rf",
+    )
+    assert len(wanted) == len(scene.ids)
+    for approval_id, word in zip(scene.ids, wanted, strict=True):
+        tab.look_at_id(approval_id)
+        expect(tab.card(approval_id)).to_contain_text(word)
+    lineage = tab.card(scene.ids[0]).locator(".lineage a")
+    expect(lineage).to_have_text(["release-2.4", "checkout", "fix-rounding"])
+
+
+@pytest.fixture
+def tab_of(inbox: Inbox, scene: Scene) -> Generator[Tab]:
+    """A tab before the scene, which stays as it is."""
+    with opened(inbox) as tab:
+        tab.log_in()
+        yield tab
+
+
+def test_what_was_decided_is_in_the_history_with_who_and_can_be_found(tab_of: Tab) -> None:
+    tab = tab_of
+    tab.go("/history")
+    main = tab.page.locator("main")
+    expect(main).to_contain_text("git push --force origin main")
+    expect(main).to_contain_text("not to main: push to release/2.4")
+    tab.search.fill("invoices.example")
+    expect(main).not_to_contain_text("git push --force")
+    expect(main).to_contain_text("WebFetch")
+
+
+@promise("inbox:history")
+def test_a_decision_made_in_the_page_is_in_the_history(inbox: Inbox, tab_of: Tab) -> None:
+    tab = tab_of
+    asked = inbox.caller(inbox.room(), "historian").asks("Bash", command="echo for the record")
+    tab.look_at(asked)
+    tab.press("Enter")
+    asked.answer()
+    tab.is_over(asked, "You allowed it")
+    tab.page.locator("[data-nav='/history']").click()
+    expect(tab.page.locator("main")).to_contain_text("echo for the record")
+    expect(tab.page.locator("main")).to_contain_text("ana")
+
+
+def everything_kept(inbox: Inbox) -> str:
+    """What the hub wrote down, but for the one file of secrets."""
+    places = [inbox.hub.place, Path(inbox.hub.environment["PML_HOME"])]
+    files = {each for place in places for each in place.rglob("*") if each.is_file()}
+    own = [each for each in files if each.name != "secrets.json" and not each.is_symlink()]
+    return "".join(
+        each.read_bytes().decode(errors="replace") for each in own if each.stat().st_size < 5_000_000
+    )
+
+
+@promise("inbox:secret-stays")
+def test_a_key_that_is_given_to_the_page_is_stored_and_shown_and_logged_nowhere(
+    inbox: Inbox, tab_of: Tab
+) -> None:
+    tab = tab_of
+    caller = inbox.caller(inbox.room(), "searcher")
+    approval_id = put(inbox, caller, "tavily:tavily_search", Subject.API_KEY_REQUIRED, KEYLESS)
+    sent: list[tuple[str, str]] = []
+    tab.page.on("request", lambda request: sent.append((request.url, request.post_data or "")))
+    tab.focus(approval_id)
+    tab.card(approval_id).locator("[data-action=set-secret]").click()
+    field = tab.page.locator("main input[type=password]")
+    field.fill(SECRET)
+    tab.page.locator("[data-action=save-secrets]").click()
+    tab.page.wait_for_url(re.compile(f"#/card/{approval_id}"))
+    assert [url.removeprefix(inbox.hub.url) for url, body in sent if SECRET in body + url] == ["/api/secrets"]
+    assert SECRET not in tab.page.content()
+    kept: dict[str, Any] = tab.page.evaluate("({...localStorage, ...sessionStorage, h: history.state})")
+    assert SECRET not in str(kept)
+    assert inbox.hub.ask(f"/api/approvals/{approval_id}")["status"] != "pending"
+    names = [each["name"] for each in inbox.hub.ask("/api/secrets")["secrets"]]
+    assert names == ["TAVILY_API_KEY"]
+    stored = Path(inbox.hub.environment["PML_HOME"], "secrets.json").read_text()
+    assert SECRET in stored
+    assert SECRET not in everything_kept(inbox)

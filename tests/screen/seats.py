@@ -1,0 +1,116 @@
+"""A person at the terminal inbox: presses keys at instants of the test's choice, and reads the screen."""
+
+import contextlib
+from collections.abc import AsyncGenerator, Callable
+
+from textual.events import Key
+from textual.pilot import Pilot
+
+from pml.screen.app import InboxApp
+from pml.screen.inbox import Inbox
+from pml.screen.keys import Ticks
+from pml.screen.live import Work
+from tests.builders import PERSON
+from tests.service.offices import Office
+
+WIDE = (140, 40)
+NARROW = (80, 24)
+_LOOKS = 1000  # of one turn or more of the event loop each: bounded, and far more than anything takes
+
+
+class SetTicks(Ticks):
+    """Instants that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.at = 1000.0
+
+    def now(self) -> float:
+        return self.at
+
+    def of(self, pressed_at: float) -> float:
+        return self.at
+
+
+class Seat:
+    """The inbox on a terminal, and the person before it."""
+
+    def __init__(self, office: Office, pilot: Pilot[int], ticks: SetTicks, app: InboxApp) -> None:
+        self.office = office
+        self.pilot = pilot
+        self.ticks = ticks
+        self.app = app
+
+    @property
+    def inbox(self) -> Inbox:
+        return self.app.inbox
+
+    async def press(self, *keys: str) -> None:
+        """Press keys with a second between them, as somebody who reads."""
+        for key in keys:
+            self.ticks.at += 1.0
+            await self.pilot.press(key)
+        self.ticks.at += 1.0
+
+    async def burst(self, *keys: str) -> None:
+        """Press keys all at once, as a paste does that the terminal does not announce."""
+        for key in keys:
+            self.app.post_message(Key(key, key if len(key) == 1 else None))
+        await self.pilot.pause()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        for _ in range(_LOOKS):
+            if condition():
+                return
+            await self.pilot.pause(0.005)
+        raise AssertionError(f"it did not come about; the screen shows:\n{self.screen()}")
+
+    async def shows(self, *texts: str) -> None:
+        await self.until(lambda: all(text in self.screen() for text in texts))
+
+    async def settled(self) -> None:
+        """Wait until the focused card is drawn, and until no key is held back any more."""
+        await self.pilot.pause()
+        await self.until(lambda: self.inbox.strokes.held is None and not self.inbox.is_deciding)
+        await self.until(lambda: self.inbox.stream.focused is None or self.inbox.card is not None)
+        await self.pilot.pause()
+
+    def screen(self) -> str:
+        """Return all that the terminal shows, row by row."""
+        width, height = self.app.size
+        rows = self.app.screen._compositor.render_strips()  # pyright: ignore[reportPrivateUsage]
+        return "\n".join(row.text[:width].rstrip() for row in rows[:height])
+
+    def raw(self) -> str:
+        """Return the text of every segment that is written to the terminal."""
+        return "".join(
+            segment.text
+            for row in self.app.screen._compositor.render_strips()  # pyright: ignore[reportPrivateUsage]
+            for segment in row
+        )
+
+
+@contextlib.asynccontextmanager
+async def seated(
+    office: Office,
+    *,
+    size: tuple[int, int] = WIDE,
+    store_key: Callable[[str, str], object] | None = None,
+) -> AsyncGenerator[Seat]:
+    """Open the inbox on the office's store, with what waits there in view."""
+    ticks = SetTicks()
+
+    async def keep(name: str, value: str) -> str:
+        assert store_key is not None
+        store_key(name, value)
+        return f"stored {name}"
+
+    work = Work(
+        desk=office.desk, by=PERSON, who="ana", ticks=ticks, store_key=None if store_key is None else keep
+    )
+    app = InboxApp(work)
+    async with app.run_test(size=size) as pilot:
+        seat = Seat(office, pilot, ticks, app)
+        await seat.until(lambda: len(app.screen_stack) > 1)
+        await seat.settled()
+        ticks.at += 1.0
+        yield seat

@@ -1,0 +1,231 @@
+"""A question becomes a card: who asks, where, what the files hold now, and what an answer would do."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pml.core.approvals import Approval, SessionId, Subject
+from pml.core.card_files import Present
+from pml.core.cards import Ancestor, Arguments, Card, Code, Command, Covered, Diff
+from pml.core.config import FileKind
+from pml.core.manifests import Manifest, definition_digest, definition_of
+from pml.core.ports import Pin
+from pml.core.values import JsonObject
+from pml.service.cards import card, cards
+from tests.builders import NOW, make_order, make_run
+from tests.contract.journals import RUN, make_code_run
+from tests.core.test_diffs import drawn
+from tests.promises import promise
+from tests.service.offices import BOUND_S, Office
+
+TOOL: JsonObject = {
+    "name": "add",
+    "description": "Adds a note. And more.",
+    "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}},
+}
+LAUNCH = "sha256:launch"
+
+
+async def whole(office: Office, record: Approval) -> Card:
+    """Return the whole card, in time."""
+    async with asyncio.timeout(BOUND_S):
+        return await card(office.desk, record, whole=True)
+
+
+async def shown_diff(office: Office, path: str | Path) -> Diff:
+    """Return what a write of one line to that path is shown as."""
+    record = await office.ask("Write", {"file_path": str(path), "content": "new\n"})
+    found = (await whole(office, record)).blocks[0]
+    assert isinstance(found, Diff)
+    return found
+
+
+@promise("card:diff-against-file")
+async def test_a_write_is_shown_against_the_file_as_it_is_now(office: Office) -> None:
+    (office.workspace / "notes.txt").write_text("old\n")
+    shown = await shown_diff(office, "notes.txt")
+    assert (shown.title, shown.note, drawn(shown.lines)) == ("notes.txt", None, ["-old", "+new"])
+    (office.workspace / "notes.txt").write_text("other\n")
+    assert drawn((await shown_diff(office, "notes.txt")).lines) == ["-other", "+new"]
+
+
+@promise("card:reads-only-files")
+async def test_no_file_that_an_agent_names_hangs_or_leaks(office: Office) -> None:
+    os.mkfifo(office.workspace / "pipe")
+    (office.home / "secret.txt").write_text("the key")
+    (office.workspace / "link").symlink_to(office.home)
+    for path in ("pipe", "/dev/zero", office.home / "secret.txt", "link/secret.txt", "x" * 5000):
+        shown = await shown_diff(office, path)
+        assert drawn(shown.lines) == ["+new"]
+        assert "what is written is shown without it" in (shown.note or "")
+
+
+@promise("card:reads-only-files")
+async def test_a_disk_that_hangs_does_not_keep_the_question_from_being_seen(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+
+    def hang(path: str, *, forbidden: str) -> Present:
+        released.wait(BOUND_S)
+        return Present(path=path, text=forbidden)
+
+    monkeypatch.setattr("pml.service.cards.read_text", hang)
+    monkeypatch.setattr("pml.service.cards._READ_S", 0.01)
+    shown = await shown_diff(office, "notes.txt")
+    released.set()
+    assert drawn(shown.lines) == ["+new"]
+    assert (shown.note or "").startswith("the file could not be read in time")
+
+
+async def test_relative_paths_begin_where_the_agent_was_launched(office: Office) -> None:
+    session = await office.session()
+    sub = office.workspace / "sub"
+    sub.mkdir()
+    (sub / "notes.txt").write_text("old\n")
+    order = msgspec.structs.replace(make_order(), cwd=str(sub))
+    await office.desk.store.runs.add(make_run(session.id, order=order))
+    assert drawn((await shown_diff(office, "notes.txt")).lines) == ["-old", "+new"]
+    command = (await whole(office, await office.ask("Bash", {"command": "ls"}))).blocks[0]
+    assert isinstance(command, Command)
+    assert command.cwd == str(sub)
+
+
+async def test_relative_paths_begin_where_the_call_says_that_it_is_made(office: Office) -> None:
+    record = msgspec.structs.replace(await office.ask("Bash", {"command": "ls"}), cwd="/elsewhere")
+    command = (await whole(office, record)).blocks[0]
+    assert isinstance(command, Command)
+    assert command.cwd == "/elsewhere"
+
+
+async def test_the_lineage_goes_from_whom_nobody_started_to_whoever_asks(office: Office) -> None:
+    await office.session(SessionId("top"))
+    await office.session(SessionId("mid\u202e"), parent_id=SessionId("top"), is_agent=False)
+    asking = await office.session(SessionId("kid"), parent_id=SessionId("mid\u202e"))
+    await office.desk.store.sessions.end(SessionId("top"), at=NOW)
+    shown = await whole(office, await office.ask(session=asking))
+    assert shown.lineage == (
+        Ancestor(id=SessionId("top"), name="top", is_agent=True, has_ended=True),
+        Ancestor(id=SessionId("mid\u202e"), name="mid\\u{202e}", is_agent=False, has_ended=False),
+        Ancestor(id=SessionId("kid"), name="kid", is_agent=True, has_ended=False),
+    )
+
+
+async def test_a_lineage_that_is_too_long_is_bounded(office: Office) -> None:
+    parent: SessionId | None = None
+    for number in range(30):
+        session = await office.session(SessionId(f"s{number}"), parent_id=parent)
+        parent = session.id
+    shown = await whole(
+        office, await office.ask(session=await office.session(SessionId("last"), parent_id=parent))
+    )
+    assert (len(shown.lineage), shown.lineage[-1].id) == (16, "last")
+
+
+async def ask_add(office: Office, *, definition: str | None) -> Approval:
+    return await office.ask("notes:add", {"text": "x"}, definition=definition, artefact=LAUNCH)
+
+
+async def test_the_words_and_the_schema_are_those_of_the_pinned_tool(office: Office) -> None:
+    digest = definition_digest(TOOL)
+    pin = Pin(
+        server="notes",
+        launch=LAUNCH,
+        action="add",
+        definition=definition_of(TOOL),
+        digest=digest,
+        pinned_at=NOW,
+    )
+    await office.desk.store.pins.put(pin, by=None)
+    shown = await whole(office, await ask_add(office, definition=digest))
+    assert (shown.sentence, shown.quoted, shown.schema) == ("Adds a note.", True, TOOL["inputSchema"])
+
+
+@promise("card:words-of-this-tool")
+async def test_words_of_a_tool_that_has_changed_since_are_not_those_of_the_question(office: Office) -> None:
+    manifest = Manifest(server="notes", launch=LAUNCH, capabilities={}, tools=(TOOL,))
+    await office.desk.store.manifests.put(manifest)
+    same = await whole(office, await ask_add(office, definition=definition_digest(TOOL)))
+    assert (same.sentence, same.quoted) == ("Adds a note.", True)
+    other = await whole(office, await ask_add(office, definition="sha256:of another"))
+    assert (other.sentence, other.quoted, other.schema) == ("Call add of notes", False, None)
+
+
+async def test_the_code_that_makes_a_call_is_shown(office: Office) -> None:
+    record = await office.ask()
+    await office.desk.store.journals.start(make_code_run())
+    shown = await whole(office, msgspec.structs.replace(record, run_id=RUN))
+    assert shown.blocks[-1] == Code(
+        title="the code that makes this call", language="typescript", lines=(("return 1",),)
+    )
+
+
+async def test_what_always_would_let_run_too_is_told_on_a_whole_card_only(office: Office) -> None:
+    one, other = await office.ask(arguments={"n": 1}), await office.ask(arguments={"n": 2})
+    shown = await whole(office, one)
+    assert shown.covers == (
+        Covered(id=other.id, tool="github:create_issue", sentence="Call create_issue of github"),
+    )
+    assert (await card(office.desk, one, whole=False)).covers == ()
+
+
+@pytest.mark.parametrize("tool", ["pml:session_launch", "pml:call", "pml:execute"])
+async def test_every_tool_of_pmls_own_has_a_card(office: Office, tool: str) -> None:
+    shown = await whole(office, await office.ask(tool, {"prompt": "x", "code": "1"}))
+    assert (shown.always is None) == (tool != "pml:execute")
+
+
+async def test_always_tells_its_file_and_when_that_counts(office: Office) -> None:
+    fresh = await whole(office, await office.ask())
+    assert fresh.always is not None
+    assert (fresh.always.file, fresh.always.note) == (str(office.path(FileKind.WORKSPACE)), None)
+    office.write_rules(FileKind.WORKSPACE, allow=["x:*"])
+    untrusted = await whole(office, await office.ask(arguments={"n": 1}))
+    assert untrusted.always is not None
+    assert untrusted.always.note == f"it counts once {office.path(FileKind.WORKSPACE)} is trusted"
+    await office.trust()
+    trusted = await whole(office, await office.ask(arguments={"n": 2}))
+    assert trusted.always is not None
+    assert trusted.always.note is None
+
+
+async def test_a_broken_file_is_warned_of(office: Office) -> None:
+    record = await office.ask()
+    office.path(FileKind.USER).write_text("{")
+    (warning,) = (await whole(office, record)).warnings
+    assert warning.endswith("until it is mended its denies are unknown")
+
+
+async def test_a_question_about_trust_has_its_facts(office: Office) -> None:
+    facts: JsonObject = {"path": "/w/.pml.json", "digest": "d", "allows": [], "launches": []}
+    record = await office.ask("pml:trust", facts, subject=Subject.WORKSPACE_TRUST)
+    shown = await whole(office, record)
+    assert (shown.title, shown.always, shown.remember) == ("Trust this workspace's .pml.json", None, None)
+
+
+async def test_a_page_of_cards_is_in_order_and_each_is_the_card_by_itself(office: Office) -> None:
+    (office.workspace / "notes.txt").write_text("old\n")
+    records: Sequence[Approval] = [
+        await office.ask("Bash", {"command": "ls"}),
+        await office.ask("Write", {"file_path": "notes.txt", "content": "x" * 100_000}),
+        await office.ask(),
+    ]
+    page = await cards(office.desk, records)
+    assert page == [await card(office.desk, record, whole=False) for record in records]
+    assert [each.cut for each in page] == [False, True, False]
+
+
+@promise("card:nothing-hidden")
+async def test_a_hostile_megabyte_is_shown_whole(office: Office) -> None:
+    text = "<script>\u202e\x1b[2J" + "x" * 1_000_000
+    shown = await whole(office, await office.ask("notes:add", {"text": text}))
+    assert shown.hidden == 2
+    (arguments,) = shown.blocks
+    assert isinstance(arguments, Arguments)
+    assert arguments.lines[1] == '  "text": "<script>\\u202e\\u001b[2J' + "x" * 1_000_000 + '"'
+    assert not (await card(office.desk, await office.ask(), whole=False)).cut
