@@ -65,6 +65,7 @@ def test_list_has_every_field_of_what_waits(pml: Pml, workspace: Path) -> None:
         "rule": None,
         "run_id": None,
         "cwd": None,
+        "title": f"Call {TOOL}",
         "workspace": str(workspace),
         "session_name": "robot",
     }

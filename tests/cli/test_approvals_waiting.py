@@ -197,8 +197,9 @@ def test_watch_tells_what_waits_and_then_everything_that_happens(pml: Pml) -> No
         watch.send_signal(signal.SIGTERM)
         watch.communicate(timeout=TIMEOUT_S)
 
-    assert first.split()[1:] == ["requested", waiting[:8], "a:b", "[robot]"]
-    assert second.split()[1:] == ["requested", asked[:8], TOOL, "[robot]"]
+    assert first.split()[1:] == ["requested", waiting[:8], "a:b", "[robot]", "{}"]
+    assert second.split()[1:5] == ["requested", asked[:8], TOOL, "[robot]"]
+    assert second.rstrip().endswith(INPUT)
     assert third.split()[1:6] == ["denied", asked[:8], TOOL, "[robot]", "by"]
     assert watch.returncode == INTERRUPTED
 
@@ -211,12 +212,26 @@ def test_watch_as_json_is_one_object_a_line(pml: Pml) -> None:
         allowed = json.loads(line_of(watch))
 
     assert (requested["kind"], requested["approval"]) == ("approval.requested", asked)
+    assert requested["input"] == json.loads(INPUT)
     assert (allowed["kind"], allowed["approval"], allowed["tool"]) == ("approval.allowed", asked, TOOL)
     assert allowed["by"]["kind"] == "person"
     assert set(allowed) == {
         "seq", "chain", "n", "at", "kind", "approval", "session", "tool", "by", "detail", "hash",
             "session_name",
     }  # fmt: skip
+
+
+def test_watch_ends_quietly_when_its_reader_has_gone(pml: Pml) -> None:
+    with watching() as watch:
+        pml.ask("a:b")
+        line_of(watch)
+        assert watch.stdout is not None
+        watch.stdout.close()
+        watch.stdout = None
+        pml.ask("a:c")
+        _, err = watch.communicate(timeout=TIMEOUT_S)
+
+    assert err == ""
 
 
 @promise("show:nothing-hidden")

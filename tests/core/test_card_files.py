@@ -91,6 +91,33 @@ def test_what_could_mean_something_else_is_not_taken_for_a_change_of_a_file(
     assert change_of(parse_tool(tool), arguments) is None
 
 
+@promise("card:diff-against-file")
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("Write", {**edit("one", "two"), "content": "other\n"}),
+        ("fs:write_file", {"path": "a", "content": "other\n", "edits": [{"oldText": "a", "newText": "b"}]}),
+        ("Edit", {**edit("one", "two"), "edits": [{"old_string": "a", "new_string": "b"}]}),
+        ("Edit", {**edit("one", "two"), "path": ["elsewhere"]}),
+        ("Edit", edit("one", "two", oldText=7)),
+        ("MultiEdit", {"file_path": "a", "edits": [{"old_string": "a", "new_string": "b", "from": 7}]}),
+        ("fs:delete_file", {"path": "a", "oldText": "a", "newText": "a"}),
+        ("fs:write_file", {"path": "a", "content": "cm0gLXJm", "encoding": "base64"}),
+    ],
+)
+def test_a_call_that_could_be_read_in_two_ways_is_drawn_in_none(tool: str, arguments: JsonObject) -> None:
+    assert change_of(parse_tool(tool), arguments) is None
+
+
+@pytest.mark.parametrize("growth", [1000, 3])
+def test_edits_that_would_fill_the_memory_are_shown_apart(growth: int) -> None:
+    more = {"old_string": "a", "new_string": "a" * growth, "replace_all": True}
+    same = {"old_string": "b" * 1000, "new_string": "b" * 1000}
+    edits: Json = [more] * 12 if growth > 3 else [same] * 20_000
+    shown = diff("MultiEdit", {"file_path": "a", "edits": edits}, text="a\n" + "b" * 500_000)
+    assert "too long to be shown" in (shown.note or "")
+
+
 def test_a_text_that_is_not_there_is_told_and_shown_apart() -> None:
     shown = diff("Edit", edit("four", "FOUR"))
     assert "the text to replace is not in the file" in (shown.note or "")

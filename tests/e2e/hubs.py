@@ -194,7 +194,7 @@ class Room:
 
     def settle(self, settings: Mapping[str, object]) -> None:
         """Give the workspace its file, and trust it."""
-        (self.path / ".pml.json").write_text(json.dumps({"version": "0.1.0", **settings}))
+        (self.path / ".pml.json").write_text(json.dumps({"version": "0.1.0", **settings}, indent=2))
         ran = self.pml("trust", "--yes")
         assert ran.code == 0, ran.err
 

@@ -7,15 +7,16 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pml.core.approvals import SessionId, Subject
+from pml.core.approvals import ApprovalId, Channel, Decider, DeciderKind, Scope, SessionId, Subject
 from pml.core.digest import digest
 from pml.core.manifests import definition_diff
 from pml.core.values import JsonObject
-from pml.service.approvals import Question, ask
+from pml.service.approvals import Decision, Question, ask, decide
 from pml.service.desk import Desk
 from pml.service.sessions import session_of
 from tests.e2e.inbox_rig import Asked, Caller, Inbox
 
+ANA: Final = Decider(kind=DeciderKind.PERSON, id="ana", channel=Channel.INBOX)
 TOTAL: Final = '''\
 """What an order costs."""
 
@@ -119,7 +120,7 @@ def set_scene(inbox: Inbox) -> Scene:
     fixer.asks("Edit", file_path=str(file), **EDIT)
     checkout.asks("Bash", command=COMMAND, description="Run the checkout tests, then push the branch")
     lead.call("call", tool="memory:create_entities", arguments={"entities": [NOTE]})
-    put(inbox, lead, "chat:send_message", Subject.TOOLCHANGED, CHANGED, definition=digest(NOW))
+    put(inbox, lead, "chat:send_message", Subject.TOOL_CHANGED, CHANGED, definition=digest(NOW))
     keyless = put(inbox, checkout, "tavily:tavily_search", Subject.API_KEY_REQUIRED, KEYLESS)
     (letters.path / ".pml.json").write_text(json.dumps(LOOSE, indent=2) + "\n")
     editor.call("call", tool="mail:send_draft", arguments={"to": "readers"})
@@ -133,17 +134,18 @@ def set_scene(inbox: Inbox) -> Scene:
 def _decide_before(inbox: Inbox, lead: Caller, checkout: Caller) -> str:
     """Let some be answered; return one of them."""
 
-    def answer(asked: Asked, **decision: object) -> None:
-        inbox.hub.ask(f"/api/approvals/{asked.id}/decision", {"digest": asked.digest, **decision})
+    def answer(asked: Asked, *, scope: Scope = Scope.ONCE, no: str | None = None) -> None:
+        answered = Decision(by=ANA, digest=asked.digest, allow=no is None, scope=scope, message=no)
+        inbox.beside(lambda desk: decide(desk, ApprovalId(asked.id), answered))
         asked.answer()
 
-    answer(lead.asks("Bash", command="git fetch --all", description="Look for changes"), allow=True)
+    answer(lead.asks("Bash", command="git fetch --all", description="Look for changes"))
     tests = checkout.asks("Bash", command="pytest tests/checkout -q", description="Run the checkout tests")
-    answer(tests, allow=True, scope="session")
+    answer(tests, scope=Scope.SESSION)
     push = checkout.asks("Bash", command="git push --force origin main", description="Publish the branch")
-    answer(push, allow=False, message="not to main: push to release/2.4")
+    answer(push, no="not to main: push to release/2.4")
     page = checkout.asks("WebFetch", url="https://invoices.example/rounding", prompt="How is tax rounded?")
-    answer(page, allow=True, scope="session")
+    answer(page, scope=Scope.SESSION)
     return push.id
 
 

@@ -153,11 +153,12 @@ class Tab:
 @contextmanager
 def opened(inbox: Inbox, **options: Any) -> Generator[Tab]:
     """Open a tab of a browser that knows nothing yet; it must have had no faults at the end."""
-    context = inbox.browser.new_context(**{"locale": "en-GB", "timezone_id": "Europe/Berlin", **options})
+    settings: dict[str, Any] = {"locale": "en-GB", "timezone_id": "Europe/Berlin", **options}
+    context = inbox.browser.new_context(**settings)
     tab = opened_in(context, inbox)
     yield tab
     context.close()
-    assert tab.faults == []
+    assert tab.faults == [], tab.faults
 
 
 def opened_in(context: BrowserContext, inbox: Inbox) -> Tab:

@@ -1,4 +1,4 @@
-"""What nobody meant to decide is not decided: held keys, cards that arrive, what was not read, who came second."""
+"""What nobody meant to decide is not decided: held keys, cards that arrive or were not read, late answers."""
 
 from typing import Final
 

@@ -59,6 +59,20 @@ def test_the_link_that_the_hub_prints_logs_in_and_leaves_the_address_bar(inbox: 
 
 
 @promise("login:one-time-link")
+def test_a_link_that_is_opened_in_the_tab_that_asks_for_it_logs_in(inbox: Inbox) -> None:
+    with opened(inbox) as tab:
+        tab.page.goto(inbox.hub.url)
+        expect(tab.page.locator("body")).to_contain_text("pml inbox --link")
+        tab.page.goto(inbox.link())  # the same page: only what follows the # is another
+        tab.is_in()
+        assert "login" not in tab.page.url
+        link = inbox.link()
+        tab.page.goto(link)
+        tab.is_in()
+        expect(tab.page).not_to_have_url(link)
+
+
+@promise("login:one-time-link")
 def test_a_link_that_was_used_opens_no_second_browser_and_says_how_to_get_another(inbox: Inbox) -> None:
     link = inbox.link()
     with opened(inbox) as first, opened(inbox) as second:

@@ -32,7 +32,7 @@ async () => {
   const { violations } = await axe.run(document, { resultTypes: ["violations"] });
   return violations
     .filter((each) => each.impact === "serious" || each.impact === "critical")
-    .map((each) => `${each.id}: ${each.nodes.map((node) => node.html.slice(0, 160)).slice(0, 3).join(" | ")}`);
+.map((each) => `${each.id}: ${each.nodes.slice(0, 3).map((node) => node.html.slice(0, 160)).join(" | ")}`);
 }
 """
 SECRET: Final = "tvly-0f1e2d3c-not-for-the-model"
@@ -45,6 +45,8 @@ def scene(inbox: Inbox) -> Generator[Scene]:
 
 
 def findings(tab: Tab, where: str) -> list[str]:
+    if not tab.page.evaluate("window.axe"):
+        tab.page.evaluate(AXE.read_text())
     expect(tab.page.locator("main h1").first).to_be_visible()
     expect(tab.page.locator("main [aria-busy=true]")).to_have_count(0)
     found: list[str] = tab.page.evaluate(FINDINGS)
@@ -56,9 +58,8 @@ def findings(tab: Tab, where: str) -> list[str]:
 def test_axe_finds_nothing_serious_on_any_page(inbox: Inbox, scene: Scene, scheme: str) -> None:
     with opened(inbox, color_scheme=scheme, bypass_csp=True) as tab:
         tab.page.goto(inbox.hub.url)
-        expect(tab.page.locator("main h1")).to_be_visible()
-        tab.page.evaluate(AXE.read_text())
         found = findings(tab, "login")
+        tab.page.goto("about:blank")
         tab.log_in()
         for path in (*PAGES, f"/card/{scene.decided}", f"/secrets/{scene.keyless}"):
             tab.go(path)
@@ -80,9 +81,9 @@ def test_axe_finds_nothing_serious_on_any_page(inbox: Inbox, scene: Scene, schem
 
 
 def test_every_kind_of_question_says_in_words_what_it_is_about(
-    inbox: Inbox, scene: Scene, tab_of: Tab
+    inbox: Inbox, scene: Scene, still: Tab
 ) -> None:
-    tab = tab_of
+    tab = still
     wanted = (
         "total.py",
         "release/2.4",
@@ -101,27 +102,29 @@ def test_every_kind_of_question_says_in_words_what_it_is_about(
 
 
 @pytest.fixture
-def tab_of(inbox: Inbox, scene: Scene) -> Generator[Tab]:
+def still(inbox: Inbox, scene: Scene) -> Generator[Tab]:
     """A tab before the scene, which stays as it is."""
     with opened(inbox) as tab:
         tab.log_in()
         yield tab
 
 
-def test_what_was_decided_is_in_the_history_with_who_and_can_be_found(tab_of: Tab) -> None:
-    tab = tab_of
+def test_what_was_decided_is_in_the_history_with_who_and_can_be_found(scene: Scene, still: Tab) -> None:
+    tab = still
     tab.go("/history")
     main = tab.page.locator("main")
     expect(main).to_contain_text("git push --force origin main")
-    expect(main).to_contain_text("not to main: push to release/2.4")
     tab.search.fill("invoices.example")
     expect(main).not_to_contain_text("git push --force")
     expect(main).to_contain_text("WebFetch")
+    tab.go(f"/card/{scene.decided}")
+    expect(main).to_contain_text("ana denied it")
+    expect(main).to_contain_text("not to main: push to release/2.4")
 
 
 @promise("inbox:history")
-def test_a_decision_made_in_the_page_is_in_the_history(inbox: Inbox, tab_of: Tab) -> None:
-    tab = tab_of
+def test_a_decision_made_in_the_page_is_in_the_history(inbox: Inbox, still: Tab) -> None:
+    tab = still
     asked = inbox.caller(inbox.room(), "historian").asks("Bash", command="echo for the record")
     tab.look_at(asked)
     tab.press("Enter")
@@ -144,9 +147,9 @@ def everything_kept(inbox: Inbox) -> str:
 
 @promise("inbox:secret-stays")
 def test_a_key_that_is_given_to_the_page_is_stored_and_shown_and_logged_nowhere(
-    inbox: Inbox, tab_of: Tab
+    inbox: Inbox, still: Tab
 ) -> None:
-    tab = tab_of
+    tab = still
     caller = inbox.caller(inbox.room(), "searcher")
     approval_id = put(inbox, caller, "tavily:tavily_search", Subject.API_KEY_REQUIRED, KEYLESS)
     sent: list[tuple[str, str]] = []

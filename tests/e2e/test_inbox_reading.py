@@ -186,8 +186,8 @@ def test_the_keyboard_alone_reaches_everything_and_is_trapped_nowhere(tab: Tab, 
     asked = agent.asks("WebFetch", url="https://docs.example", prompt="what is new?")
     tab.look_at(asked)
     where = """() => {
-      const here = document.activeElement;
-      return here.dataset.action ?? here.dataset.nav ?? here.dataset.field ?? here.dataset.card ?? here.tagName;
+      const { dataset, tagName } = document.activeElement;
+      return dataset.action ?? dataset.nav ?? dataset.field ?? dataset.card ?? tagName;
     }"""
     tab.page.locator("header .brand").focus()
     reached: list[str] = []

@@ -13,7 +13,7 @@ from pml.core.approvals import SessionId, Subject
 from pml.service.approvals import Question, ask
 from pml.service.desk import Desk
 from pml.service.sessions import session_of
-from tests.e2e.hubs import Room
+from tests.e2e.hubs import Room, bash
 from tests.e2e.inbox_rig import Asked, Caller, Inbox
 from tests.e2e.inbox_tab import Tab
 from tests.promises import promise
@@ -100,6 +100,20 @@ def test_sessions_stand_beneath_those_that_started_them(tab: Tab, inbox: Inbox, 
     below.asks("Bash", command="make dodo")
     expect(item).to_contain_text("waits for you")
     expect(item.locator("details")).to_have_attribute("open", "")
+
+
+def test_a_launched_agent_is_stopped_after_a_confirmation(inbox: Inbox, tab: Tab, room: Room) -> None:
+    inbox.hub.api.also("page-task", bash("touch a.mark"))
+    with room.launched("do the page-task", "--name", "digger") as agent:
+        session = room.question()["session"]
+        tab.go(f"/sessions?session={session}")
+        item = tab.page.locator("li", has=tab.page.locator(f'details[data-key="{session}"]'))
+        expect(item.locator(".facts")).to_contain_text("do the page-task")
+        item.get_by_role("button", name="Stop").click()
+        tab.confirm()
+        expect(item).to_contain_text("stopped")
+        agent.finish()
+    assert room.marks() == []
 
 
 # --- rules

@@ -46,6 +46,7 @@ TABLE: Final[dict[str, tuple[int, int, int, int]]] = {
     "GET /metrics": (401, 200, 403, 403),
     "POST /mcp": (401, 200, 200, 200),
     "GET /events": (401, 200, 200, 200),
+    "GET /api/inbox": (401, 200, 403, 403),
     "GET /api/inbox/{id}": (401, 200, 403, 403),
     "GET /api/approvals": (401, 200, 200, 403),
     "GET /api/approvals/{id}": (401, 200, 200, 403),
@@ -66,6 +67,7 @@ TABLE: Final[dict[str, tuple[int, int, int, int]]] = {
     "GET /api/servers": (401, 200, 403, 403),
     "GET /api/servers/{name}/logs": (401, 200, 403, 403),
     "GET /api/trust": (401, 200, 403, 403),
+    "POST /api/trust": (401, 404, 403, 403),  # there is no file
     "POST /api/trust/remove": (401, 200, 403, 403),
     "GET /api/secrets": (401, 200, 403, 403),
     "POST /api/secrets": (401, 200, 403, 403),

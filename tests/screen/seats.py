@@ -94,14 +94,14 @@ async def seated(
     office: Office,
     *,
     size: tuple[int, int] = WIDE,
-    store_key: Callable[[str, str], object] | None = None,
+    store_key: Callable[[tuple[str, str]], None] | None = None,
 ) -> AsyncGenerator[Seat]:
     """Open the inbox on the office's store, with what waits there in view."""
     ticks = SetTicks()
 
     async def keep(name: str, value: str) -> str:
         assert store_key is not None
-        store_key(name, value)
+        store_key((name, value))
         return f"stored {name}"
 
     work = Work(

@@ -1,4 +1,4 @@
-"""What was not meant decides nothing: keys too soon, too fast, too many, on what was not read, or in parts."""
+"""What was not meant decides nothing: keys too soon, too fast, in parts, or on what was not read."""
 
 import pytest
 from textual._xterm_parser import XTermParser
@@ -43,9 +43,9 @@ async def test_what_was_jumped_over_was_not_seen(office: Office) -> None:
 async def test_folded_lines_must_be_opened_first(office: Office) -> None:
     record = await office.ask(arguments={"list": list(range(200))})
     async with seated(office) as seat:
-        await seat.shows("more lines; o opens them")
         while seat.inbox.pane.pages_left:
             await seat.press("space")
+        await seat.shows("more lines; o opens them")
         assert not seat.inbox.pane.is_seen
         await seat.press("o")
         await seat.settled()

@@ -2,14 +2,13 @@
 
 import json
 
-from pml.core.approvals import Scope, SessionId, State, Subject
+from pml.core.approvals import Scope, State, Subject, call_facts
 from pml.core.config import FileKind
+from pml.core.values import JsonObject
 from tests.builders import FORM
 from tests.promises import promise
 from tests.screen.seats import NARROW, seated
 from tests.service.offices import Office
-
-OTHER = SessionId("session-2")
 
 
 async def test_return_allows_exactly_what_has_the_focus(office: Office) -> None:
@@ -212,10 +211,10 @@ async def test_a_question_that_expires_is_noticed_where_no_hub_runs(office: Offi
 
 
 async def test_a_key_that_a_server_needs_is_typed_unseen_and_stored(office: Office) -> None:
-    asked = {"server": "github", "missing": ["GITHUB_TOKEN"], "call": {"tool": "x", "arguments": {}}}
+    asked: JsonObject = {"server": "github", "missing": ["GITHUB_TOKEN"], **call_facts("github:me", {})}
     await office.ask("github:create_issue", asked, subject=Subject.API_KEY_REQUIRED)
     stored: list[tuple[str, str]] = []
-    async with seated(office, size=NARROW, store_key=lambda *each: stored.append(each)) as seat:
+    async with seated(office, size=NARROW, store_key=stored.append) as seat:
         await seat.press("p")
         await seat.shows("value of")
         await seat.press(*"ghp")

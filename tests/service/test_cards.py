@@ -77,10 +77,26 @@ async def test_a_disk_that_hangs_does_not_keep_the_question_from_being_seen(
 
     monkeypatch.setattr("pml.service.cards.read_text", hang)
     monkeypatch.setattr("pml.service.cards._READ_S", 0.01)
-    shown = await shown_diff(office, "notes.txt")
+    record = await office.ask("Write", {"file_path": "notes.txt", "content": "new\n"})
+    shown = await whole(office, record)
     released.set()
-    assert drawn(shown.lines) == ["+new"]
-    assert (shown.note or "").startswith("the file could not be read in time")
+    assert any("could not be laid out in time" in warning for warning in shown.warnings)
+    assert [block for block in shown.blocks if isinstance(block, Diff)] == []
+
+
+async def test_a_question_that_cannot_be_laid_out_is_shown_plainly_and_hides_no_other(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: str, *, forbidden: str) -> Present:
+        raise MemoryError
+
+    monkeypatch.setattr("pml.service.cards.read_text", fail)
+    odd = await office.ask("Write", {"file_path": "notes.txt", "content": "new\n"})
+    other = await office.ask("Bash", {"command": "ls"})
+    shown = await cards(office.desk, [odd, other])
+    assert [each.id for each in shown] == [odd.id, other.id]
+    assert any("could not be laid out" in warning for warning in shown[0].warnings)
+    assert shown[1].warnings == ()
 
 
 async def test_relative_paths_begin_where_the_agent_was_launched(office: Office) -> None:

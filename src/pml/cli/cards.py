@@ -136,13 +136,13 @@ def print_lines(records: Sequence[Approval], sessions: Mapping[SessionId, Sessio
         line = Text(f"{short(record.id)}  ", style="bold cyan")
         line.append(f"{visible(record.tool_name):<{widest}}  ", style="bold not cyan")
         out.print(line.append(left(record, now), style="not bold not cyan"))
-        out.print(Text(f"          {_glimpse(record)}", style="dim"))
+        out.print(Text(f"          {glimpse(record)}", style="dim"))
         session = sessions[record.session_id]
         place = f"{visible(session.workspace)} · {session_title(session.id, session.name)}"
         out.print(Text(f"          {place}", style="dim"))
 
 
-def _glimpse(record: Approval) -> str:
+def glimpse(record: Approval) -> str:
     """Return the start of the input; `show` has all of it."""
     if record.subject is Subject.WORKSPACE_TRUST:
         allows, starts = (record.tool_input.get(key) for key in ("allows", "launches"))

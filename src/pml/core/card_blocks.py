@@ -57,7 +57,7 @@ class Asked:
     """A question with what is known around it.
 
     Relative paths begin at `cwd`. `definition` is the tool as its server describes it. `code` makes the call.
-    Without `read`, files are not looked at.
+    Without `read`, files are not looked at. `is_plain`: no change is compared, only its texts are shown.
     """
 
     record: Approval
@@ -66,6 +66,7 @@ class Asked:
     code: str | None = None
     language: str | None = None
     read: Read | None = None
+    is_plain: bool = False
 
     @property
     def tool(self) -> ToolName:
@@ -75,7 +76,7 @@ class Asked:
     def change(self) -> Change | None:
         """What the call would do to a file."""
         is_call = self.record.subject is Subject.TOOL_CALL
-        return change_of(self.tool, self.record.run_input) if is_call else None
+        return change_of(self.tool, self.record.run_input) if is_call and not self.is_plain else None
 
 
 def blocks_of(asked: Asked) -> tuple[Block, ...]:

@@ -25,9 +25,13 @@ _OLD: Final = ("old_string", "old_str", "oldText", "oldString")
 _NEW: Final = ("new_string", "new_str", "newText", "newString")
 _ALL: Final = ("replace_all", "replaceAll")
 _HARMLESS: Final = ("command", "dryRun", "encoding", "instruction")  # tell how, not what
+_ENCODINGS: Final = (None, "utf-8", "utf8")  # any other writes something else than the text
 _EDITOR_COMMANDS: Final = (None, "create", "str_replace")  # any other may be one for a shell
 _WRITES: Final = re.compile(r"write|create|save", re.IGNORECASE)
+_EDITS: Final = re.compile(r"edit|replace|update|patch|modify", re.IGNORECASE)
 _ADDS: Final = re.compile(r"append|insert|prepend", re.IGNORECASE)
+_MAX_RESULT: Final = 4 * 1024 * 1024  # characters: edits that repeat each other could fill the memory
+_MAX_WORK: Final = 256 * 1024 * 1024  # characters that all edits together may look through
 
 
 class Present(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,17 +74,31 @@ def change_of(tool: ToolName, arguments: JsonObject) -> Change | None:
     known = {*_PATHS, *_CONTENTS, *_OLD, *_NEW, *_ALL, *_HARMLESS, "edits"}
     if not known.issuperset(arguments) or arguments.get("command") not in _EDITOR_COMMANDS:
         return None
-    is_own, is_dry = tool.namespace is None, arguments.get("dryRun") is True
-    given = arguments.get("edits")
-    edits = tuple(map(_edit, given if is_list(given) else (arguments,)))
-    if edits and None not in edits:
-        kept = tuple(edit for edit in edits if edit is not None)
-        return Change(path=path, edits=kept, is_own=is_own, is_dry=is_dry)
-    content = _text(arguments, _CONTENTS)
-    verb = f"{tool.action} {arguments.get('command', '')}"
-    if content is None or not _WRITES.search(verb) or _ADDS.search(verb):
+    if arguments.get("encoding") not in _ENCODINGS:
         return None
-    return Change(path=path, content=content, is_own=is_own)
+    verb = f"{tool.action} {arguments.get('command', '')}"
+    is_own, is_dry = tool.namespace is None, arguments.get("dryRun") is True
+    match _shapes(arguments):
+        case ["content"]:
+            content = _text(arguments, _CONTENTS)
+            if content is None or not _WRITES.search(verb) or _ADDS.search(verb):
+                return None
+            return Change(path=path, content=content, is_own=is_own)
+        case ["edits" | "edit"]:
+            given = arguments.get("edits", (arguments,))
+            edits = tuple(map(_edit if "edits" not in arguments else _item, given if is_list(given) else ()))
+            kept = tuple(edit for edit in edits if edit is not None)
+            if not kept or len(kept) < len(edits) or not _EDITS.search(verb):
+                return None
+            return Change(path=path, edits=kept, is_own=is_own, is_dry=is_dry)
+        case _:
+            return None
+
+
+def _shapes(arguments: JsonObject) -> list[str]:
+    """Return the kinds of change that the arguments tell; with more than one, no telling which is made."""
+    kinds = {"content": _CONTENTS, "edit": (*_OLD, *_NEW, *_ALL), "edits": ("edits",)}
+    return [kind for kind, names in kinds.items() if any(name in arguments for name in names)]
 
 
 def place_of(path: str, cwd: str) -> str:
@@ -140,9 +158,14 @@ def _edited(title: str, change: Change, present: Present, notes: list[str]) -> D
         was = was.replace("\r\n", "\n")  # as clients do that know only plain line breaks
         notes.append("its lines end with CR LF, which is not shown")
     now = was
+    work = 0
     for number, edit in enumerate(change.edits, 1):
         which = "" if len(change.edits) == 1 else f"edit {number}: "
         times = now.count(edit.old) if edit.old else int(now == "")
+        grown = len(now) + (times if edit.is_all else 1) * (len(edit.new) - len(edit.old))
+        work += len(now) + grown
+        if grown > _MAX_RESULT or work > _MAX_WORK:
+            return _apart(title, change, [*notes, "what becomes of the file is too long to be shown"])
         if times == 0:
             missing = "the text to replace is not in the file"
             return _apart(title, change, [*notes, f"{which}{missing}; what is asked for is shown apart"])
@@ -175,6 +198,12 @@ def _apart(title: str, change: Change, notes: Sequence[str]) -> Diff:
     was = "\n".join(edit.old for edit in change.edits)
     now = "\n".join(edit.new for edit in change.edits) if change.content is None else change.content
     return _diff(title, was, now, notes, numbered=change.content is not None)
+
+
+def _item(given: Json) -> Edit | None:
+    """Return one edit of a list; a member that is not known could change what it means."""
+    known = isinstance(given, Mapping) and {*_OLD, *_NEW, *_ALL}.issuperset(given)
+    return _edit(given) if known else None
 
 
 def _edit(given: Json) -> Edit | None:
@@ -220,5 +249,7 @@ def _cell_source(notebook: str, cell: str) -> str | None:
 
 
 def _text(given: JsonObject, names: Sequence[str]) -> str | None:
-    found = [value for name in names if isinstance(value := given.get(name), str)]
-    return found[0] if len(found) == 1 else None  # two of a kind: no telling which counts
+    found = [given[name] for name in names if name in given]
+    if len(found) != 1:  # two of a kind: no telling which counts
+        return None
+    return found[0] if isinstance(found[0], str) else None

@@ -17,7 +17,7 @@ from pml.core.ports import Session
 from pml.core.telling import always_note, entry_text, session_memory, why_asked
 from pml.core.text import count_hidden, visible
 from pml.core.values import Json
-from pml.core.wire import form_title, headline
+from pml.core.wire import title
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,13 +47,15 @@ def make_card(around: Around, *, read: Read, whole: bool) -> Card:
     can_edit = waits and record.subject is Subject.TOOL_CALL
     blocks = blocks_of(asked)
     warnings = [*map(_broken, around.broken)] if waits else []
+    if asked.is_plain:
+        warnings.append("it could not be laid out in time: what it would do stands in the arguments only")
     full = Card(
         id=record.id,
         digest=record.digest,
         status=record.status,
         subject=record.subject,
         tool=visible(record.tool_name),
-        title=_title(record),
+        title=title(record),
         sentence=sentence,
         quoted=quoted,
         warnings=(*warnings, *warnings_of(asked, hidden=hidden), *_left_out(blocks)),
@@ -81,12 +83,6 @@ def make_card(around: Around, *, read: Read, whole: bool) -> Card:
         outcome=_outcome(record),
     )
     return full if whole else shortened(full)
-
-
-def _title(record: Approval) -> str:
-    if record.subject is Subject.API_KEY_REQUIRED:
-        return headline(record)
-    return form_title(record).removesuffix("?")
 
 
 def _left_out(blocks: Sequence[Block]) -> Iterator[str]:

@@ -15,7 +15,8 @@ from pml.core.cards import DiffLine, Mark
 from pml.core.text import pieces
 
 _CONTEXT: Final = 3
-_COMPARED: Final = 10_000  # pairs of lines; more of them are shown as replaced whole
+_COMPARED: Final = 10_000  # pairs of lines in one place; more of them are shown as replaced whole
+_EFFORT: Final = 10_000_000  # steps of comparing in all; what is left after them is shown as replaced whole
 MAX_LINES: Final = 20_000  # nobody reads more, and a page that draws a million lines stands still
 
 
@@ -90,9 +91,12 @@ def _drawn(
 def _hunks(was: Sequence[str], now: Sequence[str]) -> Iterator[_Hunk]:
     changed = _trimmed(was, now, _Hunk(0, len(was), 0, len(now)))
     a, c = changed.a, changed.c
+    effort = _EFFORT
     anchors = _anchors(was[changed.a : changed.b], now[changed.c : changed.d])
     for old, new in [*((changed.a + old, changed.c + new) for old, new in anchors), (changed.b, changed.d)]:
-        yield from _compared(was, now, _trimmed(was, now, _Hunk(a, old, c, new)))
+        hunk = _trimmed(was, now, _Hunk(a, old, c, new))
+        effort -= _cost(hunk)
+        yield from _compared(was, now, hunk) if effort > 0 else _whole(hunk)
         a, c = old + 1, new + 1
 
 
@@ -109,13 +113,25 @@ def _trimmed(was: Sequence[str], now: Sequence[str], hunk: _Hunk) -> _Hunk:
 def _compared(was: Sequence[str], now: Sequence[str], hunk: _Hunk) -> Iterator[_Hunk]:
     """Yield what differs within the hunk: line by line where it is short, else all of it."""
     a, b, c, d = hunk
-    if 0 < (b - a) * (d - c) <= _COMPARED:
+    if _cost(hunk):
         matcher = difflib.SequenceMatcher(None, was[a:b], now[c:d], autojunk=False)
         for tag, i, j, k, m in matcher.get_opcodes():
             if tag != "equal":
                 yield _Hunk(a + i, a + j, c + k, c + m)
-    elif a < b or c < d:
+    else:
+        yield from _whole(hunk)
+
+
+def _whole(hunk: _Hunk) -> Iterator[_Hunk]:
+    if hunk.a < hunk.b or hunk.c < hunk.d:
         yield hunk
+
+
+def _cost(hunk: _Hunk) -> int:
+    """Return how many steps comparing line by line can take at the worst, 0 where that is not done."""
+    a, b, c, d = hunk
+    pairs = (b - a) * (d - c)
+    return pairs * min(b - a, d - c) if pairs <= _COMPARED else 0
 
 
 def _anchors(was: Sequence[str], now: Sequence[str]) -> list[tuple[int, int]]:

@@ -26,8 +26,15 @@ def form_title(record: Approval) -> str:
     """The same as a question, for a form."""
     if record.subject is Subject.API_KEY_REQUIRED:
         return f"{headline(record)}. Is it set?"
+    return f"{title(record)}?"
+
+
+def title(record: Approval) -> str:
+    """What would be done, in a few words: for lists and cards."""
+    if record.subject is Subject.API_KEY_REQUIRED:
+        return headline(record)
     deed = _deed(record)
-    return f"{deed[0].upper()}{deed[1:]}?"
+    return f"{deed[0].upper()}{deed[1:]}"
 
 
 def _deed(record: Approval) -> str:
@@ -52,6 +59,7 @@ def approval_json(record: Approval) -> dict[str, Json]:
         "id": record.id,
         "subject": record.subject,
         "tool": record.tool_name,
+        "title": title(record),
         "status": record.status,
         "session": record.session_id,
         "created_at": instant(record.created_at),

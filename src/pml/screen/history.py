@@ -108,7 +108,7 @@ class History(Screen[None]):
         is_wide = width >= WIDE
         self.set_class(is_wide, "-wide")
         pane = self.query_one("#list", Pane)
-        pane.styles.height = "1fr" if is_wide else max(1, min(len(self._entries), self.size.height // 3))
+        pane.styles.height = "1fr" if is_wide else 2 + min(len(self._entries), self.size.height // 3)
         focused = self._focused
         focus = None if focused is None else focused.record.id
         pane.show(list_rows(self._entries, focus=focus, now=now, width=pane.room, is_tall=is_wide))

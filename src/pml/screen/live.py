@@ -176,7 +176,9 @@ class Live(Screen[None]):
         self.pane.display = has_any
         self.query_one("#nothing").display = not has_any
         most = max(2, (self.size.height - 6) // _LIST_SHARE)
-        self.query_one("#list").styles.height = "1fr" if is_wide else min(len(self.stream.shown), most)
+        rows = min(len(self.stream.shown), most) + 1  # and the line below it
+        self.query_one("#list").styles.height = "1fr" if is_wide else rows
+        self.call_after_refresh(self._draw_times)  # now it is known how wide everything is
 
     def _draw_times(self) -> None:
         """Draw what changes by the second."""

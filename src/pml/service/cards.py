@@ -5,13 +5,17 @@ Files are read, and texts compared, in a thread: a slow disk does not hold up ot
 """
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
+from time import monotonic
 from typing import Final
 
 from pml.core.approvals import Approval, Channel, Decider, DeciderKind, SessionId, Subject
 from pml.core.card_blocks import Asked
-from pml.core.card_files import Present, Read
+from pml.core.card_files import Present
 from pml.core.card_making import Around, make_card
 from pml.core.card_words import sentence_of
 from pml.core.cards import Ancestor, Card, Covered
@@ -28,7 +32,8 @@ from pml.service.sessions import session_of
 
 _MAX_LINEAGE: Final = 16  # agents that launch agents; a page has no room for more
 _READ_S: Final = 10.0  # a network disk that hangs must not keep the question from being seen
-_TOO_SLOW: Final = "the file could not be read in time"
+_DRAW_S: Final = 3.0  # of comparing texts for one page; an agent may have written them to be slow
+_DRAWERS: Final = ThreadPoolExecutor(max_workers=2, thread_name_prefix="cards")  # so that others have theirs
 _PERSON: Final = Decider(kind=DeciderKind.PERSON, id="person", channel=Channel.INBOX)
 
 
@@ -46,14 +51,37 @@ async def _make(desk: Desk, records: Sequence[Approval], *, whole: bool) -> list
     lookups = _Lookups(desk)
     found = [await lookups.around(record, whole=whole) for record in records]
 
-    def draw(read: Read) -> list[Card]:
-        return [make_card(each, read=cache(read), whole=whole) for each in found]
+    def draw() -> list[Card]:
+        until = monotonic() + _DRAW_S
+        return [_draw(each, desk.home, whole=whole, plain=monotonic() > until) for each in found]
 
+    def draw_plainly() -> list[Card]:
+        return [_draw(each, desk.home, whole=whole, plain=True) for each in found]
+
+    loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(_READ_S):
-            return await asyncio.to_thread(draw, lambda path: read_text(path, forbidden=desk.home))
+            return await loop.run_in_executor(_DRAWERS, draw)
     except TimeoutError:
-        return await asyncio.to_thread(draw, lambda path: Present(path=path, problem=_TOO_SLOW))
+        return await asyncio.to_thread(draw_plainly)
+
+
+def _draw(around: Around, home: str, *, whole: bool, plain: bool) -> Card:
+    """Return the card; plainly if need be: what cannot be laid out must still be seen, and the others too."""
+
+    @cache
+    def read(path: str) -> Present:
+        return read_text(path, forbidden=home)
+
+    if not plain:
+        with contextlib.suppress(Exception):
+            return make_card(around, read=read, whole=whole)
+    plainly = replace(around, asked=replace(around.asked, is_plain=True))
+    return make_card(plainly, read=_unread, whole=whole)
+
+
+def _unread(path: str) -> Present:
+    return Present(path=path, problem="the file was not read")
 
 
 class _Lookups:

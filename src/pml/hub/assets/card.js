@@ -14,7 +14,7 @@ import {
   drawWarnings,
   drawWhy,
 } from "./card_parts.js";
-import { h, replace } from "./dom.js";
+import { escapeHidden, h, replace } from "./dom.js";
 import { buildEditor } from "./editor.js";
 import { drawOver } from "./card_over.js";
 
@@ -100,6 +100,14 @@ export class CardView {
     this.wasSeen = false;
     const start = node ? node.getBoundingClientRect().top - this.node.getBoundingClientRect().top : 0;
     this.seenTo = Math.min(this.seenTo, start);
+  }
+
+  /** What an edit begins with: the arguments as the hub wrote them, where they are shown. */
+  get inputText() {
+    const shown = this.card.blocks.find((block) => block.kind === "arguments");
+    const text = shown ? shown.lines.join("\n") : "";
+    const plain = JSON.stringify(this.card.input);
+    return isJsonOf(text, plain) ? text : escapeHidden(JSON.stringify(this.card.input, null, 2));
   }
 
   drawHead() {
@@ -251,7 +259,7 @@ export class CardView {
       return;
     }
     if (!this.editor) {
-      this.editor = buildEditor(this.card.input, this.card.schema, this.card.id);
+      this.editor = buildEditor(this.inputText, this.card.schema, this.card.id);
       this.panels?.append(this.editor.node);
       this.setAllowText("Allow edited");
     }
@@ -345,4 +353,16 @@ function once(fn) {
   return (/** @type {MouseEvent} */ event) => {
     if (event.detail < 2) fn();
   };
+}
+
+/**
+ * @param {string} text
+ * @param {string} plain
+ */
+function isJsonOf(text, plain) {
+  try {
+    return JSON.stringify(JSON.parse(text)) === plain;
+  } catch {
+    return false;
+  }
 }

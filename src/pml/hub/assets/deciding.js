@@ -20,17 +20,18 @@ const keys = new Map(); // of answers that were sent, by what was sent
  * @param {Omit<Answer, "digest">} answer
  */
 export async function decide(view, answer) {
-  const body = { ...answer, digest: view.card.digest };
+  const { updated_input, ...rest } = answer;
+  const body = { ...rest, digest: view.card.digest };
+  /** @type {Record<string, string>} */
+  const raw = updated_input === undefined ? {} : { updated_input };
   const path = `/api/approvals/${view.card.id}/decision`;
-  const once = keyFor(path + JSON.stringify(body));
+  const once = keyFor(path + JSON.stringify([body, raw]));
+  const send = () => post(path, body, { once, raw });
   view.setSending(true);
   view.tell(null);
   try {
-    const done = await post(path, body, { once }).catch((error) => {
-      if (error.status === 0) return post(path, body, { once });
-      throw error;
-    });
-    view.settle(done.status, `You ${body.allow ? "allowed" : "denied"} it${suffix(body)}`);
+    const done = await send().catch((error) => error.status === 0 ? send() : Promise.reject(error));
+    view.settle(done.status, `You ${answer.allow ? "allowed" : "denied"} it${suffix(answer)}`);
     tellMemory(done.remembered, done.released.length);
     return true;
   } catch (error) {

@@ -1,24 +1,26 @@
 // @ts-check
-/** The arguments of a call as JSON to edit: with line numbers, and with what is wrong while it is typed. */
+/**
+ * The arguments of a call as JSON to edit: with line numbers, and with what is wrong while it is typed. They stay text
+ * from the hub and back: a script's numbers cannot hold all that JSON's can.
+ */
 
-import { escapeHidden, h, replace } from "./dom.js";
+import { h, replace } from "./dom.js";
 import { misfits } from "./schema.js";
 
 /**
  * @typedef {object} Editor
  * @property {HTMLElement} node
  * @property {() => void} focus
- * @property {() => Record<string, unknown> | null} value the edited arguments; null while they are wrong
+ * @property {() => string | null} value the edited arguments as JSON; null while they are wrong
  */
 
 /**
- * @param {Record<string, unknown>} input
+ * @param {string} text
  * @param {any} schema
  * @param {string} id
  * @returns {Editor}
  */
-export function buildEditor(input, schema, id) {
-  const text = escapeHidden(JSON.stringify(input, null, 2));
+export function buildEditor(text, schema, id) {
   const numbers = h("div", { class: "numbers", "aria-hidden": "true" });
   const problems = h("ul", { class: "problems", id: `${id}-problems`, role: "status" });
   const area = h("textarea", {
@@ -51,7 +53,7 @@ export function buildEditor(input, schema, id) {
   return {
     node: h("div", { class: "editor" }, h("div", { class: "editor-in" }, numbers, area), problems),
     focus: () => area.focus(),
-    value: () => check() ? JSON.parse(area.value) : null,
+    value: () => check() ? area.value : null,
   };
 }
 

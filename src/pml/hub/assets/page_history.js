@@ -137,7 +137,7 @@ function row(each) {
       h(
         "a",
         { class: "cover mono", href: `#/card/${each.id}`, dataset: { key: each.id } },
-        shownText(each.tool),
+        shownText(each.subject === "tool_call" ? each.tool : each.title),
       ),
       h(
         "div",

@@ -1,7 +1,7 @@
 // @ts-check
 /** What waits for an answer, oldest first, live. After a lost connection the list is read again and matched by id. */
 
-import { get } from "./api.js";
+import { ApiError, get } from "./api.js";
 import { decideAll } from "./batch.js";
 import { sentenceOf } from "./card_over.js";
 import { icon } from "./chrome.js";
@@ -17,6 +17,7 @@ import { onTick } from "./time.js";
 const PAGE = 100;
 const READ_ANEW = 8; // so many new ones at once are read as a list
 const SOON_MS = 60;
+const AGAIN_MS = 2000; // after the hub did not answer, though its events may come still
 const INBOX = "M2 9h3.4l1 2h3.2l1-2H14M2 9l2-5.5h8L14 9v3.5H2z";
 
 /** @type {import("./router.js").Page} */
@@ -33,7 +34,7 @@ export const page = {
  * @param {string | null} id
  */
 export async function renderWaiting(root, { signal }, id) {
-  const stage = new Waiting(root, id);
+  const stage = new Waiting(root, id, signal);
   bindKeys(stage, signal);
   const stops = [
     listen(["approval.*"], (event) => stage.hear(event)),
@@ -51,9 +52,11 @@ class Waiting {
   /**
    * @param {HTMLElement} root
    * @param {string | null} wanted the card that gets the focus, once it is here
+   * @param {AbortSignal} signal
    */
-  constructor(root, wanted) {
+  constructor(root, wanted, signal) {
     this.wanted = wanted;
+    this.signal = signal;
     this.feed = new Feed({
       allow: (view) => this.press(view, () => this.allow(view)),
       deny: (view) => !this.feed.isFresh && this.deny(view),
@@ -215,6 +218,9 @@ class Waiting {
         this.readAgain = false;
         await this.readOnce();
       } while (this.readAgain);
+    } catch (error) {
+      if (!(error instanceof ApiError) || (error.status > 0 && error.status < 500)) throw error;
+      setTimeout(() => this.signal.aborted || this.read(), AGAIN_MS);
     } finally {
       this.isReading = false;
       this.feed.node.setAttribute("aria-busy", "false");

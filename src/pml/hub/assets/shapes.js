@@ -61,7 +61,7 @@
  * @property {"once" | "session" | "always"} [scope]
  * @property {boolean} [literal]
  * @property {string} [message]
- * @property {Record<string, unknown>} [updated_input]
+ * @property {string} [updated_input] as JSON
  * @property {string[]} [release]
  */
 

@@ -1,0 +1,108 @@
+"""The inbox on a real terminal: what is shown there, and that its answer reaches whoever waits."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from tests.commands import TIMEOUT_S, spawn
+
+_LOOK_S = 0.1
+_BETWEEN_S = 2.0  # longer than the inbox takes a key for one that is held down
+_TRIES = 20
+
+
+class Tmux:
+    """A terminal that can be read as a picture of text."""
+
+    def __init__(self, folder: Path, *, columns: int, rows: int) -> None:
+        self._base = ["tmux", "-S", str(folder / "tmux"), "-f", "/dev/null"]
+        self._size = ["-x", str(columns), "-y", str(rows)]
+
+    def start(self, *argv: str) -> None:
+        keep = [f"{name}={os.environ[name]}" for name in ("HOME", "PATH") if name in os.environ]
+        command = ["env", "-i", *keep, "TERM=screen", "LANG=C.UTF-8", *argv]
+        self._run("new-session", "-d", "-s", "inbox", *self._size, *command)
+        self._run("set-option", "-g", "remain-on-exit", "on")
+
+    def screen(self) -> str:
+        return self._run("capture-pane", "-p", "-t", "inbox")
+
+    def until(self, *texts: str) -> str:
+        until = time.monotonic() + TIMEOUT_S
+        while time.monotonic() < until:
+            shown = self.screen()
+            if all(text in shown for text in texts):
+                return shown
+            time.sleep(_LOOK_S)
+        raise AssertionError(f"not shown: {texts}\n{self.screen()}")
+
+    def press_until(self, key: str, text: str) -> None:
+        """Press the key as a person does who is told that it came too soon."""
+        for _ in range(_TRIES):
+            self.press(key)
+            until = time.monotonic() + _BETWEEN_S
+            while time.monotonic() < until:
+                if text in self.screen():
+                    return
+                time.sleep(_LOOK_S)
+        raise AssertionError(f"not shown: {text}\n{self.screen()}")
+
+    def press(self, *keys: str) -> None:
+        self._run("send-keys", "-t", "inbox", *keys)
+
+    def end(self) -> None:
+        subprocess.run([*self._base, "kill-server"], capture_output=True, timeout=TIMEOUT_S, check=False)
+
+    def _run(self, *argv: str) -> str:
+        done = subprocess.run(
+            [*self._base, *argv], capture_output=True, text=True, timeout=TIMEOUT_S, check=True
+        )
+        return done.stdout
+
+
+@pytest.fixture(params=[(80, 24), (140, 40)], ids=["80x24", "140x40"])
+def tmux(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Tmux]:
+    if shutil.which("tmux") is None:
+        if os.environ.get("CI"):
+            pytest.fail("tmux is not installed")
+        pytest.skip("tmux is not installed: it is the terminal that the inbox is shown on")
+    columns, rows = request.param
+    terminal = Tmux(tmp_path, columns=columns, rows=rows)
+    yield terminal
+    terminal.end()
+
+
+def test_return_on_a_real_terminal_answers_whoever_waits(
+    tmux: Tmux, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = tmp_path / "shop"
+    workspace.mkdir()
+    monkeypatch.chdir(workspace)
+    asked = ["approvals", "ask", "deploy:prod", '{"version": "1.4"}', "--wait", "--json"]
+    with spawn([*asked, "--workspace", str(workspace)]) as asker:
+        try:
+            tmux.start(sys.executable, "-m", "pml", "inbox", "--workspace", str(workspace))
+            shown = tmux.until("1 waiting", "deploy:prod", '"version": "1.4"', "Allow")
+            assert "\x1b" not in shown
+            tmux.press_until("Enter", "allowed deploy:prod")
+            out, _ = asker.communicate(timeout=TIMEOUT_S)
+        finally:
+            asker.kill()
+    assert json.loads(out)["answer"] == "allowed"
+    tmux.press("q")
+    tmux.until("Pane is dead")
+
+
+def test_the_inbox_says_where_to_look_if_there_is_no_terminal(home: Path, tmp_path: Path) -> None:
+    with spawn(["inbox", "--workspace", str(tmp_path)]) as process:
+        _, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 2
+    assert "the inbox needs a terminal" in err
+    assert "pml approvals list" in err
