@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help run test soak check bench fmt clean
+.PHONY: help run test soak check bench screenshots fmt clean
 
 PYTHONS := python3.14 python3.13 python3.12 python3.11 python3
 PY := .venv/bin/python
@@ -37,6 +37,9 @@ check: $(READY) ## lint, types, layers, and the tests of the docs
 
 bench: $(READY) ## print the table of measured numbers
 	@$(PY) -m bench
+
+screenshots: $(READY) $(CLIENTS) ## take the pictures of the docs anew
+	@$(PY) scripts/screenshots
 
 fmt: $(READY) ## sort imports and format
 	@$(PY) -m ruff check --fix --quiet || true

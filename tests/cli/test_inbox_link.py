@@ -1,6 +1,7 @@
 """`pml serve` and `pml inbox --link` give a person the way in; an agent gets none."""
 
 import json
+import stat
 import urllib.error
 import urllib.request
 import webbrowser
@@ -119,13 +120,16 @@ def test_the_browser_is_opened_or_where_there_is_none_the_link_printed(
     opened: list[str] = []
 
     def open_browser(url: str) -> bool:
-        opened.append(url)
+        path = Path(url.removeprefix("file://"))
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600  # a link on a command line is everybody's to read
+        opened.append(path.read_text().partition("url=")[2].partition('"')[0])
         return has_browser
 
     monkeypatch.setattr(webbrowser, "open", open_browser)
     with present(pml_home):
         made = pml("inbox", "--open")
         told = pml("inbox", "--open", "--json")
+    assert not list((pml_home / "run").glob("*.html"))
     link, second = opened
     assert link.startswith(f"{URL}/#login=pml_")
     assert (link in made.out) is not has_browser

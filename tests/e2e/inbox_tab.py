@@ -82,7 +82,7 @@ class Tab:
 
     @property
     def search(self) -> Locator:
-        return self.page.locator("main [data-field=search]")
+        return self.page.locator("main input[type=search]")
 
     @property
     def dialog(self) -> Locator:

@@ -188,7 +188,6 @@ async ([url, id, digest, token]) => {
 """
 
 
-@promise("hub:host-and-origin")
 def test_a_page_on_another_port_of_this_machine_reads_and_decides_nothing(inbox: Inbox, tab: Tab) -> None:
     asked = inbox.caller(inbox.room()).asks("Bash", command="touch foreign.mark")
     tab.is_in()

@@ -126,7 +126,7 @@ async def test_a_decided_card_stays_in_its_place_until_the_person_has_moved_on(o
         await seat.shows("ana denied it")
         seat.ticks.at += 60
         seat.inbox.stream.drop_stubs(at=seat.ticks.at)
-        assert seat.inbox.stream.focus == first.id
+        assert [entry.record.id for entry in seat.inbox.stream.shown][:1] == [first.id]
         await seat.press("j")
         seat.inbox.stream.drop_stubs(at=seat.ticks.at)
         assert [entry.record.id == first.id for entry in seat.inbox.stream.shown] == [False]
@@ -173,6 +173,7 @@ class TestStrokes:
         strokes = Strokes()
         held = strokes.press("escape", 10.0, is_bare=True)
         assert isinstance(held, Held)
+        assert held.for_s > delay_s
         at = 10.0
         for key in rest:
             at += delay_s

@@ -4,7 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 from rich.segment import Segment
+from rich.text import Text
 from textual.color import Color
+from textual.widgets import Static
 
 from pml.core.approvals import ApprovalId, SessionId, State, Subject
 from pml.core.cards import (
@@ -155,6 +157,13 @@ async def _looks_harmless(seat: Seat) -> None:
     shown = seat.raw().replace("\n", "")
     assert shown.isprintable(), [char for char in shown if not char.isprintable()]
     assert "\u202e" not in shown
+
+
+async def test_the_last_guard_stands_before_every_widget(office: Office) -> None:
+    async with seated(office) as seat:
+        seat.inbox.query_one("#head", Static).update(Text("a\x1b[2Jb"))
+        await seat.shows("a�[2Jb")
+        await _looks_harmless(seat)
 
 
 async def test_markup_in_a_card_is_text(office: Office) -> None:

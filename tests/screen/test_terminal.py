@@ -79,7 +79,7 @@ def tmux(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Tmux]:
     terminal.end()
 
 
-def test_return_on_a_real_terminal_answers_whoever_waits(
+def test_return_on_a_real_terminal_answers_whoever_waits_and_half_an_arrow_does_not(
     tmux: Tmux, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace = tmp_path / "shop"
@@ -91,6 +91,8 @@ def test_return_on_a_real_terminal_answers_whoever_waits(
             tmux.start(sys.executable, "-m", "pml", "inbox", "--workspace", str(workspace))
             shown = tmux.until("1 waiting", "deploy:prod", '"version": "1.4"', "Allow")
             assert "\x1b" not in shown
+            tmux.press("Escape")
+            tmux.press("-l", "[A")  # a process later: the link was slow
             tmux.press_until("Enter", "allowed deploy:prod")
             out, _ = asker.communicate(timeout=TIMEOUT_S)
         finally:

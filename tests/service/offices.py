@@ -124,6 +124,7 @@ class Office:
         deciders: frozenset[Role] = frozenset({Role.PERSON}),
         definition: str | None = None,
         artefact: str | None = None,
+        cwd: str | None = None,
     ) -> Question:
         return Question(
             session=session or await self.session(),
@@ -134,6 +135,7 @@ class Office:
             deciders=deciders,
             definition=definition,
             artefact=artefact,
+            cwd=cwd,
         )
 
     async def ask(self, tool: str = TOOL, arguments: JsonObject = ARGUMENTS, **more: Any) -> Approval:

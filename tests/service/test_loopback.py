@@ -176,10 +176,12 @@ async def test_an_edit_is_judged_from_the_folder_that_the_agent_works_in(
     office.write_rules(deny=[{"tool": "Read", "args": {"file_path": {"under": str(within / "keys")}}}])
     asker = Asker(office, family.child, "Read", {"file_path": "notes"})
 
-    await office.allow(await asker.question(), updated_input={"file_path": "keys/own"})
+    record = await asker.question()
+    with pytest.raises(ToolDenied):
+        await office.allow(record, updated_input={"file_path": "keys/own"})
 
-    assert not (await asker.answer()).allow
-    assert (await questions(office))[0].status is State.CANCELLED
+    assert await office.status(record) is State.PENDING
+    await asker.lose()
 
 
 @promise("permit:doubt-is-no")
@@ -830,9 +832,10 @@ async def test_no_parent_edits_a_call_into_pml_from_where_its_agent_works(
     asker = Asker(office, family.child, "NotebookEdit", {"notebook_path": "plan.ipynb"})
     record = await asker.question()
     edited = {"notebook_path": "../../pml-home/config.json"}
-    await respond(office.desk, family.parent, record.id, allow=True, updated_input=edited)
-    assert not (await asker.answer()).allow
-    assert (await office.stored(record)).status is State.CANCELLED
+    with pytest.raises(MayNotDecide):
+        await respond(office.desk, family.parent, record.id, allow=True, updated_input=edited)
+    assert await office.status(record) is State.PENDING
+    await asker.lose()
 
 
 async def test_who_may_not_ask_is_answered_by_rules_alone(office: Office, family: Family) -> None:

@@ -6,9 +6,11 @@ import pytest
 
 from pml.core.approvals import ApprovalId, Channel, Decider, DeciderKind, Scope, SessionId, State, Subject
 from pml.core.config import FileKind
+from pml.core.errors import Changed
 from pml.core.ports import Grant, Intent
-from pml.service.approvals import all_pending, refuse_denied_waiting, release
+from pml.service.approvals import all_pending, deliver, refuse_denied_waiting, release
 from pml.service.remembering import covered_by, memory_of
+from pml.service.rulebook import covered_by_rules
 from tests.builders import ANYONE, MODEL, PERSON
 from tests.promises import promise
 from tests.service.offices import TOOL, Office
@@ -190,3 +192,28 @@ async def test_a_waiting_call_whose_time_is_over_does_not_keep_a_deny_from_the_o
 
     assert [record.id for record in refused] == [named.id]
     assert await office.status(expired) is State.EXPIRED
+
+
+@promise("release:only-what-was-shown")
+async def test_a_rule_for_a_folder_frees_no_call_that_would_be_made_elsewhere(
+    office: Office, tmp_path: Path
+) -> None:
+    elsewhere = str(tmp_path / "elsewhere")
+    waiting = await office.ask("Write", {"file_path": "src/a"}, cwd=elsewhere)
+    entry = {"tool": "Write", "args": {"file_path": {"under": str(office.workspace)}}}
+    office.write_rules(allow=[entry])
+
+    assert await release(office.desk, [waiting.id], by=PERSON) == ()
+    assert await covered_by_rules(office.desk) == []
+    assert await office.status(waiting) is State.PENDING
+
+
+@promise("approval:exact-arguments")
+async def test_the_same_command_in_another_folder_is_another_question(office: Office) -> None:
+    command = {"command": "rm -rf *"}
+    here, there = [await office.ask("Bash", command, cwd=folder) for folder in ("/a", "/etc")]
+
+    assert here.id != there.id
+    await office.allow(here)
+    with pytest.raises(Changed):
+        await deliver(office.desk, here.id, await office.question("Bash", command, cwd="/etc"))

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pml.cli.exits import Exit
@@ -75,7 +76,7 @@ def _keeper(args: argparse.Namespace, desk: "Desk") -> Callable[[str, str], Awai
 
 async def _link(args: argparse.Namespace) -> int:
     """Raises: MayNotDecide beneath an agent, Unavailable if no hub runs."""
-    from pml.app import person, user_name
+    from pml.app import find_place, person, user_name
     from pml.service.logins import login_link, make_login
     from pml.service.sessions import guard_person
 
@@ -83,7 +84,7 @@ async def _link(args: argparse.Namespace) -> int:
         await guard_person(desk)
         hub = _running(args)
         link = login_link(hub.page or hub.url, await make_login(desk, name=user_name(), by=person()))
-    is_open = args.open and _opens(link)
+    is_open = args.open and _opens(link, find_place(args.workspace).home)
     if args.json:
         print_json({"login_url": link})
     elif is_open:
@@ -105,11 +106,16 @@ def _running(args: argparse.Namespace) -> "Presence":
     return hub
 
 
-def _opens(link: str) -> bool:
-    """Open the browser; False where there is none, as over SSH."""
+def _opens(link: str, home: Path) -> bool:
+    """Open the browser; False where there is none, as over SSH.
+
+    It is given a private file that leads to the link: every user of the machine can read command lines.
+    """
     import webbrowser
 
+    from pml.hub.presence import put_link
+
     try:
-        return webbrowser.open(link)
+        return webbrowser.open(put_link(home, link).as_uri())
     except webbrowser.Error:
         return False

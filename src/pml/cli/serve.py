@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pml.web.serving import Tls
 
 EXAMPLES = """It prints a link that opens the inbox in a browser, once. Scripts send a token that
-`pml token create` makes. Only this machine reaches the hub, unless `--host` says otherwise, and then only with
-a certificate or `--insecure`.
+`pml token create` makes. Only this machine reaches the hub, unless `--host` says otherwise, and then
+only with a certificate or `--insecure`.
 
 examples:
   pml serve                                        on this machine, port 4445

@@ -170,7 +170,13 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def run_digest(self) -> str:
         """The digest a claim must name: of the arguments that would run."""
-        return digest_call(self.tool_name, self.run_input, definition=self.definition, artefact=self.artefact)
+        return digest_call(
+            self.tool_name,
+            self.run_input,
+            definition=self.definition,
+            artefact=self.artefact,
+            cwd=self.cwd,
+        )
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):

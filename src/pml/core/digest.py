@@ -1,4 +1,4 @@
-"""Digests bind a decision to exactly what was shown: tool, arguments, tool definition, artefact."""
+"""Digests bind a decision to exactly what was shown: tool, arguments, folder, tool definition, artefact."""
 
 import hashlib
 
@@ -11,7 +11,17 @@ def digest(value: Json) -> str:
 
 
 def digest_call(
-    tool: str, arguments: JsonObject, *, definition: str | None = None, artefact: str | None = None
+    tool: str,
+    arguments: JsonObject,
+    *,
+    definition: str | None = None,
+    artefact: str | None = None,
+    cwd: str | None = None,
 ) -> str:
-    """Return the digest of one call: what an approval binds and a claim must name."""
-    return digest({"tool": tool, "arguments": arguments, "definition": definition, "artefact": artefact})
+    """Return the digest of one call: what an approval binds and a claim must name.
+
+    `cwd` is where it would be made, if not in the session's workspace: the same command elsewhere is another.
+    """
+    where: JsonObject = {} if cwd is None else {"cwd": cwd}
+    facts = {"tool": tool, "arguments": arguments, "definition": definition, "artefact": artefact}
+    return digest({**facts, **where})

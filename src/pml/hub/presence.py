@@ -7,6 +7,7 @@ import contextlib
 import os
 from collections.abc import Callable, Generator
 from datetime import datetime
+from html import escape
 from pathlib import Path
 from typing import Final
 
@@ -66,6 +67,20 @@ def running_hub(home: Path) -> Presence | None:
     return None  # it has not said yet where it is
 
 
+def put_link(home: Path, link: str) -> Path:
+    """Return a file, readable by its owner alone, that leads a browser to `link`. It goes with the hub.
+
+    Raises: Unavailable.
+    """
+    path = _folder(home) / "link.html"
+    page = f'<!DOCTYPE html><meta http-equiv="refresh" content="0;url={escape(link)}"><title>PML</title>\n'
+    try:
+        replace_file(path, page.encode(), mode=0o600)
+    except OSError as exc:
+        raise Unavailable(f"{path}: {exc.strerror}") from exc
+    return path
+
+
 def _taken(home: Path) -> Conflict | None:
     other = running_hub(home)
     if other is None:
@@ -84,8 +99,9 @@ def _announce(home: Path, presence: Presence) -> None:
 
 
 def _forget(home: Path) -> None:
-    with contextlib.suppress(OSError):
-        _file(home).unlink()
+    for path in (_file(home), _folder(home) / "link.html"):
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def _folder(home: Path) -> Path:

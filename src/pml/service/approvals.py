@@ -39,10 +39,11 @@ from pml.core.errors import Changed, Conflict, Forbidden, Invalid, MayNotDecide,
 from pml.core.names import parse_tool
 from pml.core.ports import ApprovalQuery, Session
 from pml.core.reserved import WHY as WHY_RESERVED
-from pml.core.rules import Call, VerdictKind, rule_text
+from pml.core.rules import VerdictKind, rule_text
 from pml.core.values import JsonObject, check
 from pml.service.desk import Desk
 from pml.service.policy import (
+    call_of,
     current_policy,
     judge_in_session,
     refuse_denied,
@@ -76,7 +77,9 @@ class Question:
 
     @property
     def digest(self) -> str:
-        return digest_call(self.tool, self.arguments, definition=self.definition, artefact=self.artefact)
+        return digest_call(
+            self.tool, self.arguments, definition=self.definition, artefact=self.artefact, cwd=self.cwd
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,7 +225,7 @@ async def release(desk: Desk, shown: Sequence[ApprovalId], *, by: Decider) -> tu
             if record.is_for_itself:
                 continue
             session = await session_of(desk, record.session_id)
-            judged = await judge_in_session(desk, session, _call(record, session))
+            judged = await judge_in_session(desk, session, call_of(record, session))
             if judged.kind is VerdictKind.ALLOW:
                 message = "covered by a new rule or grant"
                 decision = Decision(by=by, digest=record.digest, allow=True, message=message)
@@ -237,7 +240,7 @@ async def refuse_denied_waiting(desk: Desk, workspace: str) -> tuple[Approval, .
         session = await session_of(desk, record.session_id)
         if session.workspace != workspace or record.subject in _NO_CALL:
             continue
-        judged = await judge_in_session(desk, session, _call(record, session))
+        judged = await judge_in_session(desk, session, call_of(record, session))
         rule = judged.verdict.rule
         if judged.kind is VerdictKind.DENY and rule is not None:
             by = Decider(kind=DeciderKind.RULE, id=rule_text(rule), channel=Channel.RULES)
@@ -260,9 +263,10 @@ async def deliver(desk: Desk, approval_id: ApprovalId, question: Question) -> Ap
         record.run_input,
         definition=question.definition,
         artefact=question.artefact,
+        cwd=question.cwd,
     )
     try:
-        call = _call(record, question.session, record.updated_input, cwd=question.cwd)
+        call = call_of(record, question.session, record.updated_input)
         judged = await judge_in_session(desk, question.session, call)
         refuse_denied(judged, record.tool_name)
         by = None if record.decided_by is None else record.decided_by.kind
@@ -289,7 +293,9 @@ async def claim(
     session = await session_of(desk, record.session_id)
     if record.status is State.ALLOWED and desk.clock.now() >= record.expires_at:
         record = await expire(desk, record)
-    digest = digest_call(record.tool_name, record.run_input, definition=definition, artefact=artefact)
+    digest = digest_call(
+        record.tool_name, record.run_input, definition=definition, artefact=artefact, cwd=record.cwd
+    )
     try:
         await _judge_again(desk, session, record, record.updated_input)
         event = Claimed(at=desk.clock.now(), owner=desk.owners.me, digest=digest)
@@ -373,7 +379,7 @@ async def _judge_again(
         return
     if updated_input is not None:
         check(updated_input, what="the edited arguments")
-    call = _call(record, session, updated_input)
+    call = call_of(record, session, updated_input)
     refuse_denied(await judge_in_session(desk, session, call), record.tool_name)
 
 
@@ -386,28 +392,12 @@ async def _check_same_file(desk: Desk, session: Session, record: Approval) -> No
         )
 
 
-def _call(
-    record: Approval,
-    session: Session,
-    updated_input: JsonObject | None = None,
-    *,
-    cwd: str | None = None,
-) -> Call:
-    return Call(
-        tool=record.tool_name,
-        arguments=record.call_input if updated_input is None else updated_input,
-        cwd=session.workspace if cwd is None else cwd,
-        definition=record.definition,
-        artefact=record.artefact,
-    )
-
-
 def _guard_reserved(desk: Desk, session: Session, record: Approval, decision: Decision) -> None:
     """Raise MayNotDecide if anybody but a person edits the call into one that names PML itself."""
     edited = decision.updated_input
     if edited is None or decision.by.kind is DeciderKind.PERSON:
         return
-    if reserves(desk, session.workspace, _call(record, session, edited)):
+    if reserves(desk, session.workspace, call_of(record, session, edited)):
         raise MayNotDecide(f"{decision.by} may not edit approval `{record.id}` so: {WHY_RESERVED}")
 
 

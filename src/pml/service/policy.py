@@ -9,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-from pml.core.approvals import MatchedRule, SessionId
+from pml.core.approvals import Approval, MatchedRule, SessionId
 from pml.core.digest import digest_call
 from pml.core.effective import Loosening, Settings, loosening, unite
 from pml.core.errors import ConfigInvalid, ToolDenied
@@ -238,6 +238,17 @@ def covers(grant: Grant, call: Call) -> bool:
     if grant.digest is None:
         return not runs_code(call.tool, call.arguments)
     return grant.digest == remembered_digest(call.tool, call.arguments)
+
+
+def call_of(record: Approval, session: Session, updated_input: JsonObject | None = None) -> Call:
+    """Return the call that the question is about, where it would be made."""
+    return Call(
+        tool=record.tool_name,
+        arguments=record.call_input if updated_input is None else updated_input,
+        cwd=record.cwd or session.workspace,
+        definition=record.definition,
+        artefact=record.artefact,
+    )
 
 
 def remembered_digest(tool: str, arguments: JsonObject) -> str:

@@ -16,10 +16,10 @@ from pml.core.config import FileKind
 from pml.core.errors import Invalid, NotFound, PmlError
 from pml.core.memory import always_entry, check_rememberable
 from pml.core.ports import Grant, Intent, Session, Trust
-from pml.core.rules import Call, Effect, RuleSet, VerdictKind, parse_entry, runs_code
+from pml.core.rules import Effect, RuleSet, VerdictKind, parse_entry, runs_code
 from pml.core.values import Json, JsonObject
 from pml.service.desk import Desk
-from pml.service.policy import covers, current_policy, remembered_digest
+from pml.service.policy import call_of, covers, current_policy, remembered_digest
 
 INTENT_S: Final = 24 * 3600
 _TRUST_S: Final = 10.0  # the store's own bound on a busy database, and then some
@@ -134,13 +134,7 @@ async def covered_by(desk: Desk, memory: Grant | Intent, waiting: AsyncIterator[
 
 
 def _covers(desk: Desk, memory: Grant | Intent, record: Approval, session: Session) -> bool:
-    call = Call(
-        tool=record.tool_name,
-        arguments=record.tool_input,
-        cwd=session.workspace,
-        definition=record.definition,
-        artefact=record.artefact,
-    )
+    call = call_of(record, session)
     if isinstance(memory, Grant):
         return record.session_id == memory.session_id and covers(memory, call)
     if session.workspace != memory.workspace:

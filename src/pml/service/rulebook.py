@@ -11,11 +11,11 @@ from pml.core.approvals import Approval, Decider, Subject
 from pml.core.audit import rule_added, rule_removed, rule_switched
 from pml.core.config import FileKind
 from pml.core.errors import NotFound
-from pml.core.rules import Call, Effect, Rule, VerdictKind, names_tool, parse_entry
+from pml.core.rules import Effect, Rule, VerdictKind, names_tool, parse_entry
 from pml.core.values import Json
 from pml.service.approvals import all_pending, refuse_denied_waiting
 from pml.service.desk import Desk
-from pml.service.policy import judge_in_session
+from pml.service.policy import call_of, judge_in_session
 from pml.service.remembering import remove_rule, write_rule, write_switch
 from pml.service.sessions import session_of
 
@@ -97,8 +97,7 @@ async def covered_by_rules(desk: Desk) -> list[Approval]:
         if record.subject is not Subject.TOOL_CALL or record.is_for_itself:
             continue
         session = await session_of(desk, record.session_id)
-        call = Call(tool=record.tool_name, arguments=record.tool_input, cwd=session.workspace)
-        judged = await judge_in_session(desk, session, call)
+        judged = await judge_in_session(desk, session, call_of(record, session))
         if judged.kind is VerdictKind.ALLOW and judged.verdict.kind is VerdictKind.ALLOW:
             covered.append(record)
     return covered

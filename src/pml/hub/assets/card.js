@@ -8,14 +8,15 @@ import { drawBlock } from "./card_blocks.js";
 import {
   drawAlways,
   drawClock,
+  drawFoot,
   drawMissing,
   drawOrigin,
   drawRemember,
   drawWarnings,
   drawWhy,
 } from "./card_parts.js";
-import { escapeHidden, h, replace } from "./dom.js";
-import { buildEditor } from "./editor.js";
+import { h, replace } from "./dom.js";
+import { buildEditor, editableText } from "./editor.js";
 import { drawOver } from "./card_over.js";
 
 const SLACK_PX = 24; // the padding at its edges
@@ -102,14 +103,6 @@ export class CardView {
     this.seenTo = Math.min(this.seenTo, start);
   }
 
-  /** What an edit begins with: the arguments as the hub wrote them, where they are shown. */
-  get inputText() {
-    const shown = this.card.blocks.find((block) => block.kind === "arguments");
-    const text = shown ? shown.lines.join("\n") : "";
-    const plain = JSON.stringify(this.card.input);
-    return isJsonOf(text, plain) ? text : escapeHidden(JSON.stringify(this.card.input, null, 2));
-  }
-
   drawHead() {
     const { card } = this;
     const clock = drawClock(card);
@@ -143,7 +136,13 @@ export class CardView {
       drawRemember(card, this.remember),
       this.drawAlways(),
       this.told,
-      this.drawButtons(),
+      drawFoot(card, {
+        edit: () => this.openEditor(),
+        message: () => this.openMessage(),
+        deny: () => this.doing.deny(this),
+        "allow-all": () => this.doing.allowAll(this),
+        allow: () => this.doing.allow(this),
+      }),
     );
     for (const button of this.body.querySelectorAll("[data-action=unfold]")) {
       button.addEventListener("click", () => this.unfold());
@@ -164,36 +163,6 @@ export class CardView {
   openAlways() {
     const always = this.body.querySelector("details.always");
     if (always instanceof HTMLDetailsElement) always.open = true;
-  }
-
-  drawButtons() {
-    const { doing } = this;
-    const button = (
-      /** @type {string} */ action,
-      /** @type {string} */ text,
-      /** @type {string} */ key,
-      /** @type {string} */ kind,
-      /** @type {() => void} */ onclick,
-    ) =>
-      h(
-        "button",
-        { type: "button", class: kind, dataset: { action }, onclick: once(onclick) },
-        text,
-        h("kbd", { "aria-hidden": "true" }, key),
-      );
-    return h(
-      "footer",
-      { class: "card-foot" },
-      h(
-        "div",
-        { class: "foot-start" },
-        this.card.input && button("edit", "Edit", "e", "quiet", () => this.openEditor()),
-        button("message", "Message", "m", "quiet", () => this.openMessage()),
-      ),
-      button("deny", "Deny", "Esc", "", () => doing.deny(this)),
-      button("allow-all", "Allow all", "Alt ⏎", "", () => doing.allowAll(this)),
-      button("allow", "Allow", "⏎", "primary", () => doing.allow(this)),
-    );
   }
 
   /** Open all that is folded; a card that came shortened is fetched. */
@@ -259,7 +228,7 @@ export class CardView {
       return;
     }
     if (!this.editor) {
-      this.editor = buildEditor(this.inputText, this.card.schema, this.card.id);
+      this.editor = buildEditor(editableText(this.card), this.card.schema, this.card.id);
       this.panels?.append(this.editor.node);
       this.setAllowText("Allow edited");
     }
@@ -342,27 +311,5 @@ export class CardView {
     this.node.dataset.status = status;
     this.node.removeAttribute("aria-busy");
     replace(this.node, drawOver(this.card, status, text));
-  }
-}
-
-/**
- * Heed a click, but not the second of a double click: the first may have put something else beneath the pointer.
- * @param {() => void} fn
- */
-function once(fn) {
-  return (/** @type {MouseEvent} */ event) => {
-    if (event.detail < 2) fn();
-  };
-}
-
-/**
- * @param {string} text
- * @param {string} plain
- */
-function isJsonOf(text, plain) {
-  try {
-    return JSON.stringify(JSON.parse(text)) === plain;
-  } catch {
-    return false;
   }
 }

@@ -193,3 +193,46 @@ export function drawMissing(card) {
     h("span", { class: "hint" }, "It goes to the server; neither the agent nor any log sees it."),
   );
 }
+
+/**
+ * The buttons: the answer that is most often right stands where the eye ends.
+ * @param {Card} card
+ * @param {Record<"edit" | "message" | "deny" | "allow-all" | "allow", () => void>} doing
+ */
+export function drawFoot(card, doing) {
+  const button = (
+    /** @type {keyof typeof doing} */ action,
+    /** @type {string} */ text,
+    /** @type {string} */ key,
+    /** @type {string} */ kind = "",
+  ) =>
+    h(
+      "button",
+      { type: "button", class: kind, dataset: { action }, onclick: single(doing[action]) },
+      text,
+      h("kbd", { "aria-hidden": "true" }, key),
+    );
+  return h(
+    "footer",
+    { class: "card-foot" },
+    h(
+      "div",
+      { class: "foot-start" },
+      card.input && button("edit", "Edit", "e", "quiet"),
+      button("message", "Message", "m", "quiet"),
+    ),
+    button("deny", "Deny", "Esc"),
+    button("allow-all", "Allow all", "Alt ⏎"),
+    button("allow", "Allow", "⏎", "primary"),
+  );
+}
+
+/**
+ * Heed a click, but not the second of a double click: the first may have put something else beneath the pointer.
+ * @param {() => void} fn
+ */
+function single(fn) {
+  return (/** @type {MouseEvent} */ event) => {
+    if (event.detail < 2) fn();
+  };
+}

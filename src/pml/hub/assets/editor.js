@@ -4,7 +4,7 @@
  * from the hub and back: a script's numbers cannot hold all that JSON's can.
  */
 
-import { h, replace } from "./dom.js";
+import { escapeHidden, h, replace } from "./dom.js";
 import { misfits } from "./schema.js";
 
 /**
@@ -13,6 +13,21 @@ import { misfits } from "./schema.js";
  * @property {() => void} focus
  * @property {() => string | null} value the edited arguments as JSON; null while they are wrong
  */
+
+/**
+ * What an edit begins with: the arguments as the hub wrote them, where they are shown.
+ * @param {import("./shapes.js").Card} card
+ */
+export function editableText(card) {
+  const shown = card.blocks.find((block) => block.kind === "arguments");
+  const text = shown ? shown.lines.join("\n") : "";
+  try {
+    if (JSON.stringify(JSON.parse(text)) === JSON.stringify(card.input)) return text;
+  } catch {
+    // what is shown are not these arguments alone
+  }
+  return escapeHidden(JSON.stringify(card.input, null, 2));
+}
 
 /**
  * @param {string} text

@@ -1,23 +1,19 @@
 // @ts-check
-/** What waits for an answer, oldest first, live. After a lost connection the list is read again and matched by id. */
+/** What waits for an answer, oldest first, live; and what the buttons and the keys of its cards do. */
 
-import { ApiError, get } from "./api.js";
+import { get } from "./api.js";
 import { decideAll } from "./batch.js";
-import { sentenceOf } from "./card_over.js";
 import { icon } from "./chrome.js";
 import { decide } from "./deciding.js";
 import { h, replace } from "./dom.js";
 import { Feed } from "./feed.js";
 import { bindKeys, showHelp } from "./keys.js";
 import { listen, onReconnect } from "./live.js";
+import { Supply } from "./supply.js";
 import { onTick } from "./time.js";
 
 /** @typedef {import("./card.js").CardView} CardView */
 
-const PAGE = 100;
-const READ_ANEW = 8; // so many new ones at once are read as a list
-const SOON_MS = 60;
-const AGAIN_MS = 2000; // after the hub did not answer, though its events may come still
 const INBOX = "M2 9h3.4l1 2h3.2l1-2H14M2 9l2-5.5h8L14 9v3.5H2z";
 
 /** @type {import("./router.js").Page} */
@@ -37,15 +33,15 @@ export async function renderWaiting(root, { signal }, id) {
   const stage = new Waiting(root, id, signal);
   bindKeys(stage, signal);
   const stops = [
-    listen(["approval.*"], (event) => stage.hear(event)),
-    onReconnect(() => stage.read()),
+    listen(["approval.*"], (event) => stage.supply.hear(event)),
+    onReconnect(() => stage.supply.read()),
     onTick(() => stage.tick()),
   ];
   signal.addEventListener("abort", () => {
     stage.feed.close();
     for (const stop of stops) stop();
   });
-  await stage.read();
+  await stage.supply.read();
 }
 
 class Waiting {
@@ -56,7 +52,6 @@ class Waiting {
    */
   constructor(root, wanted, signal) {
     this.wanted = wanted;
-    this.signal = signal;
     this.feed = new Feed({
       allow: (view) => this.press(view, () => this.allow(view)),
       deny: (view) => !this.feed.isFresh && this.deny(view),
@@ -64,12 +59,11 @@ class Waiting {
       always: (view, literal, release) => this.press(view, () => this.always(view, literal, release)),
       fetchWhole,
     });
-    /** @type {Set<string>} */
-    this.arriving = new Set();
-    this.soon = 0;
-    this.isReading = false;
-    this.readAgain = false;
-    this.hasRead = false;
+    this.supply = new Supply(this.feed, {
+      signal,
+      take: (cards) => this.take(cards),
+      changed: (arrived) => this.show(arrived),
+    });
     this.count = h("span", { class: "muted", dataset: { part: "count" } });
     this.field = h("input", {
       type: "search",
@@ -207,57 +201,6 @@ class Waiting {
     else view.node.focus({ preventScroll: true });
   }
 
-  /** Read all that waits, and have exactly that. */
-  async read() {
-    this.readAgain = this.isReading;
-    if (this.isReading) return;
-    this.isReading = true;
-    this.feed.node.setAttribute("aria-busy", "true");
-    try {
-      do {
-        this.readAgain = false;
-        await this.readOnce();
-      } while (this.readAgain);
-    } catch (error) {
-      if (!(error instanceof ApiError) || (error.status > 0 && error.status < 500)) throw error;
-      setTimeout(() => this.signal.aborted || this.read(), AGAIN_MS);
-    } finally {
-      this.isReading = false;
-      this.feed.node.setAttribute("aria-busy", "false");
-    }
-  }
-
-  async readOnce() {
-    const here = new Set(this.feed.views.keys());
-    /** @type {string | null} */
-    let after = null;
-    do {
-      const { cards, next } = await get("/api/inbox", { after, limit: PAGE });
-      for (const card of cards) here.delete(card.id);
-      this.take(cards);
-      after = next;
-    } while (after);
-    for (const id of here) await this.lookAfter(id);
-    this.hasRead = true;
-    this.show();
-  }
-
-  /**
-   * Something that was here waits no longer: see what became of it.
-   * @param {string} id
-   */
-  async lookAfter(id) {
-    const view = this.feed.views.get(id);
-    if (!view || view.state !== "waiting") return;
-    const now = await get(`/api/inbox/${id}`).catch(() => null);
-    const card = now?.card;
-    if (card?.status === "pending") return;
-    view.settle(
-      card?.status ?? "expired",
-      card ? sentenceOf(card.status, card.outcome?.by ?? null) : "It is gone",
-    );
-  }
-
   /**
    * Have these cards too; the first that waits gets the focus where nothing has it.
    * @param {import("./shapes.js").Card[]} cards
@@ -273,46 +216,24 @@ class Waiting {
     this.show();
   }
 
-  /** @param {import("./live.js").HubEvent} event */
-  hear(event) {
-    const id = event.approval_id;
-    if (!id) return;
-    if (event.type === "approval.requested") {
-      this.arriving.add(id);
-      clearTimeout(this.soon);
-      this.soon = setTimeout(() => this.fetchArrived(), SOON_MS);
-      return;
-    }
-    this.arriving.delete(id);
-    const view = this.feed.views.get(id);
-    if (!view || view.state !== "waiting") return; // what this page sends it hears of by the answer
-    const status = event.type === "approval.decided" ? event.decision : event.type.slice("approval.".length);
-    view.settle(status, sentenceOf(status, event.by ?? null));
-    this.show();
-  }
-
-  async fetchArrived() {
-    const ids = [...this.arriving].filter((id) => !this.feed.views.has(id));
-    this.arriving.clear();
-    if (ids.length > READ_ANEW) await this.read();
-    else {
-      const got = await Promise.all(ids.map((id) => get(`/api/inbox/${id}`).catch(() => null)));
-      this.take(got.flatMap((each) => each?.card.status === "pending" ? [each.card] : []));
-    }
-    if (ids.length) this.arrivals.textContent = `${ids.length} new, ${this.feed.waiting.length} wait`;
-  }
-
   tick() {
     for (const view of this.feed.views.values()) if (view.isBuilt && view.state !== "over") view.tick?.();
     if (this.feed.sweep()) this.show();
   }
 
-  /** Show how many wait, and what to do when none does. */
-  show() {
+  /**
+   * Show how many wait, and what to do when none does.
+   * @param {number} [arrived] how many are new
+   */
+  show(arrived = 0) {
     const count = this.feed.waiting.length;
     this.count.textContent = count ? String(count) : "";
+    if (arrived) this.arrivals.textContent = `${arrived} new, ${count} wait`;
     const shown = [...this.feed.views.values()].some((view) => !view.node.hidden);
-    replace(this.empty, !shown && this.hasRead && (this.feed.search ? nothingFound() : nothingWaits()));
+    replace(
+      this.empty,
+      !shown && this.supply.hasRead && (this.feed.search ? nothingFound() : nothingWaits()),
+    );
   }
 }
 
