@@ -211,6 +211,13 @@ async def test_a_question_due_for_two_reasons_is_listed_once(store: Store) -> No
     assert await store.approvals.due(now=later(TTL_S), limit=100) == [abandoned]
 
 
+async def test_the_waiting_are_counted_in_all_sessions(store: Store) -> None:
+    await ask_in_every_state(store)
+    await ask(store, make_approval(50))
+
+    assert await store.approvals.count_pending() == 2
+
+
 async def test_held_is_what_runs_and_what_is_waited_for_without_a_workflow(store: Store) -> None:
     records = await ask_in_every_state(store)
     with_workflow = await ask(store, make_approval(50))

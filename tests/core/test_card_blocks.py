@@ -20,7 +20,12 @@ from tests.promises import promise
 
 def asked(tool: str, arguments: JsonObject, *, subject: Subject = Subject.TOOL_CALL) -> Asked:
     record = make_approval(tool_name=tool, tool_input=arguments, subject=subject)
-    return Asked(record=record, cwd=WORKSPACE, read=lambda path: Present(path=path, is_missing=True))
+    return Asked(
+        record=record,
+        cwd=WORKSPACE,
+        workspace=WORKSPACE,
+        read=lambda path: Present(path=path, is_missing=True),
+    )
 
 
 def blocks(tool: str, arguments: JsonObject, *, subject: Subject = Subject.TOOL_CALL) -> tuple[Block, ...]:
@@ -52,6 +57,8 @@ def test_a_command_is_shown_in_full_with_where_it_runs_and_what_the_agent_says()
         ("shell:run", {"cmd": "ls", "cwd": "sub"}, "ls", f"{WORKSPACE}/sub"),
         ("shell", {"command": ["bash", "-lc", "a b"], "workdir": "/x"}, "bash -lc 'a b'", "/x"),
         ("shell:exec", {"command": "ls", "args": ["-l", "; rm"]}, "ls -l '; rm'", "wherever shell runs it"),
+        ("shell:exec", {"command": "ls", "cwd": "/a", "workdir": "/b"}, "ls", "wherever shell runs it"),
+        ("shell:exec", {"command": "ls", "cwd": ["/a"]}, "ls", "wherever shell runs it"),
     ],
 )
 def test_commands_of_other_tools_are_known_by_their_argument(
@@ -75,7 +82,7 @@ def test_code_and_long_texts_are_shown_as_they_are() -> None:
 def test_an_edited_call_shows_what_would_run_and_both_inputs() -> None:
     made = asked("Bash", {"command": "ls"})
     record = replace(made.record, updated_input={"command": "ls -l"}, status=State.ALLOWED)
-    shown = blocks_of(Asked(record=record, cwd=WORKSPACE))
+    shown = blocks_of(Asked(record=record, cwd=WORKSPACE, workspace=WORKSPACE))
     assert [type(block) for block in shown] == [Command, Arguments, Arguments]
     assert isinstance(shown[0], Command)
     assert shown[0].lines == (("ls -l",),)
@@ -85,7 +92,9 @@ def test_an_edited_call_shows_what_would_run_and_both_inputs() -> None:
 
 def test_code_that_makes_the_call_is_shown_whole() -> None:
     record = replace(make_approval(), run_id="run-12345678")
-    shown = blocks_of(Asked(record=record, cwd=WORKSPACE, code="a\n" * 30_000, language="python"))
+    shown = blocks_of(
+        Asked(record=record, cwd=WORKSPACE, workspace=WORKSPACE, code="a\n" * 30_000, language="python")
+    )
     assert shown[-1] == Code(
         title="the code that makes this call", language="python", lines=(("a",),) * 30_000
     )
@@ -97,14 +106,16 @@ def test_code_that_makes_the_call_is_shown_whole() -> None:
 def test_a_capability_tells_what_it_calls() -> None:
     told: JsonObject = {"capability": "a.b.c.d", "source": "registry", "calls": ["x:y"], "covers": ["x:y"]}
     rule = MatchedRule(verdict="needs", entry=canonical(told).decode())
-    shown = blocks_of(Asked(record=replace(make_approval(), rule=rule), cwd=WORKSPACE))
+    shown = blocks_of(Asked(record=replace(make_approval(), rule=rule), cwd=WORKSPACE, workspace=WORKSPACE))
     assert isinstance(shown[0], Facts)
     assert [row.name for row in shown[0].rows] == ["full name", "calls", "covers"]
 
 
 def test_a_decided_edit_does_not_look_at_the_file_any_more() -> None:
     made = asked("Write", {"file_path": "a", "content": "x"})
-    decided = Asked(record=replace(made.record, status=State.DENIED), cwd=WORKSPACE, read=made.read)
+    decided = Asked(
+        record=replace(made.record, status=State.DENIED), cwd=WORKSPACE, workspace=WORKSPACE, read=made.read
+    )
     shown = blocks_of(decided)[0]
     assert isinstance(shown, Diff)
     assert "not looked at" in (shown.note or "")
@@ -191,3 +202,67 @@ def test_arguments_as_deep_as_pml_takes_them_in_are_shown(name: str) -> None:
     for _ in range(MAX_DEPTH - 1):
         value = [value]
     assert whole(blocks("files:write", {"path": "a", name: value})) == {"path": "a", name: value}
+
+
+@promise("card:command-whole")
+@pytest.mark.parametrize(
+    "besides", [{"cwd": "/tmp/scratch"}, {"args": ["--dry-run"]}, {"cmd": "ls"}, {"directory": "/tmp"}]
+)
+def test_of_the_clients_bash_only_what_it_heeds_is_believed(besides: dict[str, Json]) -> None:
+    shown = blocks("Bash", {"command": "git push", **besides})
+    assert [block for block in shown if isinstance(block, Command)] == [
+        Command(lines=(("git push",),), cwd=WORKSPACE)
+    ]
+
+
+@promise("card:command-whole")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"command": "git push", "cmd": "ls"},
+        {"command": "git push", "args": [{"a": 1}, None]},
+        {"command": "git push", "args": "--dry-run"},
+        {"command": ["git", "push"], "args": ["--dry-run"]},
+        {"command": ["git", 7]},
+        {"command": [["git"]]},
+        {"command": {"git": "push"}},
+    ],
+)
+def test_a_command_that_could_be_read_in_two_ways_is_drawn_in_none(arguments: JsonObject) -> None:
+    shown = blocks("shell:run", arguments)
+    assert [block for block in shown if isinstance(block, Command)] == []
+    assert [block.title for block in shown if isinstance(block, Code)] == [
+        name for name, value in arguments.items() if isinstance(value, str) and name != "args"
+    ]
+
+
+@promise("card:path-and-folder")
+def test_a_call_that_is_not_made_in_the_workspace_tells_where() -> None:
+    record = make_approval(tool_name="Grep", tool_input={"pattern": "x"})
+    for cwd, is_alarming in ((f"{WORKSPACE}/sub", False), ("/outside\u202e", True)):
+        first = blocks_of(Asked(record=record, cwd=cwd, workspace=WORKSPACE))[0]
+        folder = cwd.replace("\u202e", "\\u{202e}")
+        assert first == Facts(rows=(Fact(name="made in", value=folder, alarming=is_alarming),))
+    elsewhere = make_approval(tool_name="notes:add", tool_input={})
+    shown = blocks_of(Asked(record=elsewhere, cwd="/outside", workspace=WORKSPACE))
+    assert [type(block) for block in shown] == [Arguments]
+
+
+def test_a_thousand_texts_are_not_a_thousand_parts() -> None:
+    arguments: JsonObject = {f"text{number}": "a\nb" for number in range(1000)}
+    shown = blocks("notes:add", arguments)
+    assert len(shown) == 13
+    assert whole(shown) == arguments
+
+
+def test_headings_are_bounded_even_in_a_whole_card() -> None:
+    long = "d" * 900_000
+    command = blocks("Bash", {"command": "ls", "description": long})[0]
+    assert isinstance(command, Command)
+    assert command.says == "d" * 299 + "…"
+    code = blocks("notes:add", {long: "a\nb"})[0]
+    assert isinstance(code, Code)
+    assert code.title == "d" * 299 + "…"
+    diff = blocks("Write", {"file_path": long, "content": "x"})[0]
+    assert isinstance(diff, Diff)
+    assert len(diff.title) == 300

@@ -16,7 +16,12 @@ NOTES = "one\ntwo\nthree\ntwo\n"
 
 
 def diff(
-    tool: str, arguments: JsonObject, *, text: str | None = NOTES, present: Present | None = None
+    tool: str,
+    arguments: JsonObject,
+    *,
+    text: str | None = NOTES,
+    present: Present | None = None,
+    cwd: str = CWD,
 ) -> Diff:
     """Return the diff of a call on a file with this text; None: there is none."""
 
@@ -25,7 +30,7 @@ def diff(
 
     change = change_of(parse_tool(tool), arguments)
     assert change is not None
-    return diff_of(change, cwd=CWD, read=read)
+    return diff_of(change, cwd=cwd, workspace=CWD, read=read)
 
 
 def edit(old: str, new: str, **more: Json) -> JsonObject:
@@ -100,6 +105,12 @@ def test_what_could_mean_something_else_is_not_taken_for_a_change_of_a_file(
         ("Edit", {**edit("one", "two"), "edits": [{"old_string": "a", "new_string": "b"}]}),
         ("Edit", {**edit("one", "two"), "path": ["elsewhere"]}),
         ("Edit", edit("one", "two", oldText=7)),
+        ("Edit", edit("one", "two", replace_all="true")),
+        ("Edit", edit("one", "two", replace_all=False, replaceAll=True)),
+        ("NotebookEdit", {"notebook_path": "n.ipynb", "new_source": "y"}),
+        ("NotebookEdit", {"notebook_path": "n.ipynb", "cell_number": 3, "new_source": "y"}),
+        ("NotebookEdit", {"notebook_path": "n.ipynb", "edit_mode": "delete"}),
+        ("NotebookEdit", {"notebook_path": "n", "cell_id": "b", "new_source": "y", "edit_mode": "append"}),
         ("MultiEdit", {"file_path": "a", "edits": [{"old_string": "a", "new_string": "b", "from": 7}]}),
         ("fs:delete_file", {"path": "a", "oldText": "a", "newText": "a"}),
         ("fs:write_file", {"path": "a", "content": "cm0gLXJm", "encoding": "base64"}),
@@ -157,6 +168,31 @@ def test_a_path_that_leads_elsewhere_tells_where() -> None:
     present = Present(path="/etc/passwd", text=NOTES)
     shown = diff("Write", {"file_path": "notes.txt", "content": NOTES}, present=present)
     assert (shown.note, shown.lines) == ("leads to /etc/passwd; nothing changes", ())
+    assert shown.title == f"{CWD}/notes.txt"
+
+
+@promise("card:path-and-folder")
+@pytest.mark.parametrize(
+    ("path", "cwd", "title"),
+    [
+        ("notes.txt", f"{CWD}/sub", "sub/notes.txt"),
+        ("notes.txt", "/outside", "/outside/notes.txt"),
+        ("/home/ana/.bashrc", "/home/ana", "/home/ana/.bashrc"),
+        ("etc/passwd", "/", "/etc/passwd"),
+        ("../notes.txt", CWD, f"{CWD}/../notes.txt"),
+    ],
+)
+def test_a_file_outside_of_the_workspace_is_never_titled_as_if_it_lay_within(
+    path: str, cwd: str, title: str
+) -> None:
+    assert diff("Write", {"file_path": path, "content": "x"}, cwd=cwd).title == title
+
+
+def test_emptying_a_file_that_cannot_be_shown_is_not_called_no_change() -> None:
+    present = Present(path=f"{CWD}/notes.txt", problem="the file is not text")
+    shown = diff("Write", {"file_path": "notes.txt", "content": ""}, present=present)
+    assert shown.note == "the file is not text: what is written is shown without it"
+    assert diff("Write", {"file_path": "notes.txt", "content": ""}, text=None).note == "new, empty file"
 
 
 def test_a_lost_line_break_at_the_end_is_told() -> None:
@@ -173,7 +209,7 @@ def test_an_edit_of_a_file_with_other_line_ends_is_still_found() -> None:
 def test_without_a_look_at_the_file_only_what_was_asked_is_shown() -> None:
     change = change_of(parse_tool("Edit"), edit("one", "1"))
     assert change is not None
-    shown = diff_of(change, cwd=CWD, read=None)
+    shown = diff_of(change, cwd=CWD, workspace=CWD, read=None)
     assert drawn(shown.lines) == ["-one", "+1"]
     assert "not looked at" in (shown.note or "")
 
@@ -190,6 +226,9 @@ def test_which_file_a_tilde_means_is_not_guessed() -> None:
         ({"cell_id": "z", "new_source": "y"}, ["+y"], "no such cell is in the notebook"),
         ({"cell_id": "b", "new_source": "y", "edit_mode": "insert"}, ["+y"], "a new cell"),
         ({"cell_id": "b", "new_source": "", "edit_mode": "delete"}, ["-x = 1"], "the cell goes"),
+        ({"cell_id": "z", "edit_mode": "delete"}, [], "no such cell is in the notebook"),
+        ({"cell_id": "b", "new_source": ""}, ["-x = 1"], None),
+        ({"new_source": "", "edit_mode": "insert"}, [], "a new cell"),
     ],
 )
 def test_a_cell_of_a_notebook_is_compared_with_what_it_holds(

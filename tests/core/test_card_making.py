@@ -1,20 +1,22 @@
 """A card tells all that an answer would do; a short one tells that it is short."""
 
+import dataclasses
 from datetime import timedelta
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from pml.core.approvals import Approval, MatchedRule, Scope, State, Subject, advance
 from pml.core.card_blocks import Asked
-from pml.core.card_cutting import SHORT_CHARS, SHORT_LINES
+from pml.core.card_cutting import SHORT_CHARS, SHORT_LINES, shortened
 from pml.core.card_files import Present
 from pml.core.card_making import Around, make_card
-from pml.core.cards import Always, Arguments, Card, Code, Command, Diff, Facts
+from pml.core.cards import Always, Ancestor, Arguments, Card, Code, Command, Diff, Facts
 from pml.core.memory import always_entry, is_rememberable
 from pml.core.text import has_hidden
 from pml.core.values import Json, JsonObject
-from tests.builders import NOW, PATH, PERSON, WORKSPACE, allow, deny, make_approval, make_session
+from tests.builders import NOW, PATH, PERSON, SESSION, WORKSPACE, allow, deny, make_approval, make_session
 from tests.promises import promise
 
 DEFINITION: JsonObject = {"name": "create_issue", "inputSchema": {"type": "object"}}
@@ -32,7 +34,7 @@ def made(
     if record.status is State.PENDING and is_rememberable(record.tool_name):
         always = always_entry(record.tool_name, record.call_input)
     around = Around(
-        asked=Asked(record=record, cwd=WORKSPACE, definition=definition),
+        asked=Asked(record=record, cwd=WORKSPACE, workspace=WORKSPACE, definition=definition),
         session=make_session(),
         lineage=(),
         always=always,
@@ -87,8 +89,11 @@ def test_a_card_has_all_that_is_known_of_the_question() -> None:
 def test_what_runs_code_is_remembered_only_as_it_is() -> None:
     card = made(bash("ls"))
     assert card.remember == (
-        "calls of Bash in this session with exactly these arguments, however it is described"
+        "calls of Bash in this session with exactly these arguments,"
+        " in whatever folder, however it is described"
     )
+    served = made(make_approval(tool_name="db:query", tool_input={"sql": "SELECT 1"}))
+    assert served.remember == "calls of db:query in this session with exactly these arguments"
     assert card.always_exactly is None
     assert card.always is not None
     assert card.always.entry == {"tool": "Bash", "args": {"command": {"is": "ls"}}, "exact": True}
@@ -200,7 +205,7 @@ def test_facts_that_are_too_long_are_cut_too() -> None:
     asked: JsonObject = {"path": "p" * 100_000, "digest": "d"}
     record = make_approval(tool_name="pml:trust", subject=Subject.WORKSPACE_TRUST, tool_input=asked)
     around = Around(
-        asked=Asked(record=record, cwd=WORKSPACE),
+        asked=Asked(record=record, cwd=WORKSPACE, workspace=WORKSPACE),
         session=make_session(),
         lineage=(),
         always=None,
@@ -209,10 +214,114 @@ def test_facts_that_are_too_long_are_cut_too() -> None:
     )
     short = make_card(around, read=lambda path: Present(path=path), whole=False)
     assert isinstance(short.blocks[0], Facts)
-    assert (short.blocks[0].rows[0].value, short.cut) == ("p" * SHORT_CHARS, True)
+    assert (short.blocks[0].rows[0].value, short.cut) == ("p" * (SHORT_CHARS - 1) + "…", True)
 
 
 def test_what_even_a_whole_card_cannot_lay_out_is_told() -> None:
     card = made(bash("x\n" * 20_007))
     assert card.warnings == ("7 lines are too many to be laid out: they stand only in the arguments",)
     assert not card.cut
+
+
+def test_a_question_whose_asker_is_gone_says_so_while_it_waits() -> None:
+    record = replace(make_approval(), abandoned_at=NOW)
+    gone = "whoever asked is gone; it is withdrawn unless they come back"
+    assert made(record).warnings == (gone,)
+    assert made(replace(record, status=State.CANCELLED, resolved_at=NOW)).warnings == ()
+
+
+LONG = "l" * 300_000
+LONG_LINES = "\u202e\n" * 30_000
+
+
+@promise("card:cut-is-told")
+@pytest.mark.parametrize(
+    ("tool", "arguments", "subject"),
+    [
+        ("Bash", {"command": LONG, "description": LONG}, Subject.TOOL_CALL),
+        ("Bash", {"command": LONG_LINES, "code": LONG, LONG: LONG}, Subject.TOOL_CALL),
+        ("shell:run", {"command": "ls", "cwd": LONG}, Subject.TOOL_CALL),
+        ("Write", {"file_path": LONG, "content": LONG_LINES}, Subject.TOOL_CALL),
+        ("NotebookEdit", {"notebook_path": "n", "cell_id": LONG, "new_source": "x"}, Subject.TOOL_CALL),
+        ("notes:add", {f"k{n}{LONG[:900]}": LONG_LINES[:900] for n in range(300)}, Subject.TOOL_CALL),
+        ("WebFetch", {"url": f"https://{LONG}\u0430/"}, Subject.TOOL_CALL),
+        ("pml:trust", {"path": LONG, "allows": [LONG] * 3, "launches": [LONG]}, Subject.WORKSPACE_TRUST),
+        ("notes:add", {"server": LONG, "missing": [LONG] * 3}, Subject.API_KEY_REQUIRED),
+        ("notes:add", {"server": "m@1", "missing": [f"K{n}" for n in range(9000)]}, Subject.API_KEY_REQUIRED),
+        ("notes:add", {"server": LONG, "changed": [LONG] * 3}, Subject.INTEGRITY_CHANGED),
+        ("notes:add", {"diff": [LONG] * 3}, Subject.TOOL_CHANGED),
+        ("notes:add", {"dependency": {"name": LONG, "version": LONG}}, Subject.DEPENDENCY_INSTALL),
+    ],
+)
+def test_whatever_is_long_a_short_card_is_short(tool: str, arguments: JsonObject, subject: Subject) -> None:
+    record = make_approval(tool_name=tool, tool_input=arguments, subject=subject)
+    rule = MatchedRule(verdict="ask", entry=LONG, file=LONG, line=1)
+    around = Around(
+        asked=Asked(
+            record=replace(record, rule=rule),
+            cwd=f"/{LONG}",
+            workspace=WORKSPACE,
+            code=LONG_LINES,
+            language="sql",
+        ),
+        session=make_session(name=LONG, workspace=LONG),
+        lineage=tuple(Ancestor(id=SESSION, name=LONG, is_agent=True, has_ended=False) for _ in range(16)),
+        always={"tool": LONG},
+        rules_file=LONG,
+        is_trusted=False,
+        broken=(LONG,) * 3,
+    )
+    short = make_card(around, read=lambda path: Present(path=path, problem=LONG), whole=False)
+    assert short.cut
+    assert len(msgspec.json.encode(short)) < 300_000  # what is hidden takes several characters each
+    denied = replace(
+        record, status=State.DENIED, resolved_at=NOW, response_message=LONG, reason=LONG, decided_by=PERSON
+    )
+    told = make_card(
+        dataclasses.replace(around, asked=Asked(record=denied, cwd=WORKSPACE, workspace=WORKSPACE)),
+        read=lambda path: Present(path=path),
+        whole=False,
+    )
+    assert len(msgspec.json.encode(told)) < 300_000
+
+
+@pytest.mark.parametrize("subject", [Subject.API_KEY_REQUIRED, Subject.DEPENDENCY_INSTALL])
+def test_the_headings_of_a_whole_card_are_bounded(subject: Subject) -> None:
+    asked: JsonObject = {"missing": [LONG], "server": LONG, "dependency": {"name": LONG, "version": "1"}}
+    card = made(make_approval(subject=subject, tool_input=asked), broken=(LONG,))
+    assert max(len(text) for text in (card.title, card.sentence, card.session_name, *card.warnings)) < 400
+
+
+@promise("card:cut-is-told")
+@pytest.mark.parametrize("field", ["title", "sentence", "why", "session_name", "workspace", "warnings"])
+def test_every_text_around_the_parts_is_cut_and_that_is_told(field: str) -> None:
+    full = replace(made(bash("ls")), **{field: (LONG,) if field == "warnings" else LONG})
+    short = shortened(full)
+    assert len(msgspec.json.encode(short)) < 10_000
+    assert short.cut
+
+
+@promise("card:cut-is-told")
+@pytest.mark.parametrize(
+    "block",
+    [
+        Command(lines=(), cwd=LONG),
+        Command(lines=(), cwd="/", says=LONG),
+        Code(title=LONG, language=None, lines=()),
+        Diff(title=LONG, lines=()),
+        Diff(title="a", note=LONG, lines=()),
+    ],
+)
+def test_every_text_of_a_part_is_cut_and_that_is_told(block: Command | Code | Diff) -> None:
+    short = shortened(replace(made(bash("ls")), blocks=(block,)))
+    assert len(msgspec.json.encode(short)) < 10_000
+    assert short.cut
+
+
+@promise("card:cut-is-told")
+def test_many_parts_share_the_room_of_a_short_card() -> None:
+    parts = tuple(Code(title=f"{n}", language=None, lines=(("x" * SHORT_CHARS,),)) for n in range(12))
+    short = shortened(replace(made(bash("ls")), blocks=parts))
+    left = [each.more for each in short.blocks if isinstance(each, Code)]
+    assert (left, short.cut) == ([0] * 4 + [1] * 8, True)
+    assert len(msgspec.json.encode(short)) < 5 * SHORT_CHARS

@@ -6,10 +6,11 @@ from msgspec.structs import replace
 from pml.core.approvals import MatchedRule, Subject
 from pml.core.card_blocks import Asked
 from pml.core.card_files import Present
-from pml.core.card_words import host_of, sentence_of, warnings_of
+from pml.core.card_words import glimpse_of, host_of, sentence_of, warnings_of
 from pml.core.text import has_hidden
 from pml.core.values import Json, JsonObject, canonical
 from tests.builders import WORKSPACE, make_approval
+from tests.promises import promise
 
 
 def asked(
@@ -19,10 +20,12 @@ def asked(
     subject: Subject = Subject.TOOL_CALL,
     description: Json = None,
     is_missing: bool = False,
+    cwd: str = WORKSPACE,
 ) -> Asked:
     return Asked(
         record=make_approval(tool_name=tool, tool_input=arguments, subject=subject),
-        cwd=WORKSPACE,
+        cwd=cwd,
+        workspace=WORKSPACE,
         definition=None if description is None else {"name": "x", "description": description},
         read=lambda path: Present(path=path, text="", is_missing=is_missing),
     )
@@ -41,7 +44,15 @@ def asked(
         ("Read", {"file_path": f"{WORKSPACE}/../a.py"}, f"Read {WORKSPACE}/../a.py"),
         ("Grep", {"pattern": "to\ndo"}, "Search files for `to do`"),
         ("WebFetch", {"url": "https://user@example.com:8443/x"}, "Fetch a page from example.com"),
-        ("fetch:fetch", {"url": "http://[::1]/x"}, "Fetch a page from [::1]"),
+        ("fetch:fetch", {"url": "http://[::1]/x", "max_length": 9}, "Fetch a page from [::1]"),
+        ("LS", {"path": "."}, f"List {WORKSPACE}"),
+        ("Read", {"file_path": f"{WORKSPACE}/~/a"}, f"Read {WORKSPACE}/~/a"),
+        ("NotebookEdit", {"notebook_path": "a", "cell_id": "b", "new_source": ""}, "Edit a cell of a"),
+        (
+            "NotebookEdit",
+            {"notebook_path": "a", "cell_id": "b", "edit_mode": "delete"},
+            "Take a cell out of a",
+        ),
         ("WebFetch", {"url": "nonsense"}, "Fetch `nonsense`"),
         ("Task", {"prompt": "mend\nit"}, "Start an agent: mend it"),
         ("pml:session_launch", {"prompt": "x" * 500}, f"Start an agent: {'x' * 99}…"),
@@ -83,7 +94,7 @@ def test_a_capability_is_told_in_the_words_of_its_registry() -> None:
     entry = canonical({"capability": "a.b.c", "description": "Sums up."}).decode()
     made = asked("notes:sum", {})
     record = replace(made.record, rule=MatchedRule(verdict="needs", entry=entry))
-    assert sentence_of(Asked(record=record, cwd=WORKSPACE)) == ("Sums up.", True)
+    assert sentence_of(Asked(record=record, cwd=WORKSPACE, workspace=WORKSPACE)) == ("Sums up.", True)
 
 
 @pytest.mark.parametrize(
@@ -172,3 +183,70 @@ def test_what_alarms_in_an_install_is_warned_of() -> None:
 )
 def test_the_host_is_the_one_that_is_reached(url: Json, host: str | None) -> None:
     assert host_of(url) == host
+
+
+@promise("card:own-words")
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("x:open_url_and_pay", {"url": "https://docs.example/"}),
+        ("x:open_url", {"url": "https://docs.example/", "amount": 100}),
+        ("fs:prefetch_delete", {"url": "https://docs.example/", "path": "/"}),
+    ],
+)
+def test_what_only_sounds_like_fetching_is_told_in_the_servers_words(
+    tool: str, arguments: JsonObject
+) -> None:
+    assert sentence_of(asked(tool, arguments, description="Pays.")) == ("Pays.", True)
+
+
+def test_a_tool_of_the_client_that_only_sounds_like_fetching_is_told_by_its_name() -> None:
+    told = sentence_of(asked("mcp__x__open_url_and_pay", {"url": "https://docs.example/"}))
+    assert told == ("Call open_url_and_pay of the client's own server x", False)
+
+
+@promise("card:path-and-folder")
+@pytest.mark.parametrize(
+    ("tool", "path", "cwd", "words"),
+    [
+        ("Read", "a.py", f"{WORKSPACE}/src", "Read src/a.py"),
+        ("Read", "src/a.py", "/outside", "Read /outside/src/a.py"),
+        ("Read", "/home/ana/.bashrc", "/home/ana", "Read /home/ana/.bashrc"),
+        ("Read", "/etc/passwd", "/", "Read /etc/passwd"),
+        ("Read", f"{WORKSPACE}ping/a.py", WORKSPACE, f"Read {WORKSPACE}ping/a.py"),
+        ("Write", "src/a.py", "/outside", "Write 1 line to /outside/src/a.py"),
+    ],
+)
+def test_a_path_is_short_only_in_the_workspace(tool: str, path: str, cwd: str, words: str) -> None:
+    arguments: JsonObject = {"file_path": path, **({"content": "x"} if tool == "Write" else {})}
+    assert sentence_of(asked(tool, arguments, cwd=cwd)) == (words, False)
+
+
+@promise("card:path-and-folder")
+@pytest.mark.parametrize("cwd", ["/outside", f"{WORKSPACE}/..", f"{WORKSPACE}ping"])
+def test_a_call_made_outside_of_the_workspace_is_warned_of(cwd: str) -> None:
+    (warning,) = warnings_of(asked("Bash", {"command": "ls"}, cwd=cwd), hidden=0)
+    assert warning == f"it would be made in {cwd}, outside of the workspace"
+    assert warnings_of(asked("Bash", {"command": "ls"}, cwd=f"{WORKSPACE}/sub"), hidden=0) == ()
+    assert warnings_of(asked("notes:add", {}, cwd=cwd), hidden=0) == ()
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "glimpse"),
+    [
+        ("Bash", {"command": "rm -rf *\nls \u202e"}, "rm -rf *\\nls \\u{202e} in /etc"),
+        ("Bash", {"command": "x" * 200}, "x" * 79 + "… in /etc"),
+        ("Read", {"file_path": "a"}, '{"file_path": "a"} in /etc'),
+        ("notes:add", {"text": "\u202e"}, '{"text": "\\u202e"}'),
+        ("shell:run", {"cmd": "ls"}, "ls in wherever shell runs it"),
+    ],
+)
+def test_a_glimpse_tells_how_the_input_begins_and_where(
+    tool: str, arguments: JsonObject, glimpse: str
+) -> None:
+    assert glimpse_of(asked(tool, arguments, cwd="/etc")) == glimpse
+
+
+def test_a_glimpse_is_bounded() -> None:
+    made = asked("Bash", {"command": "\u202e" * 100_000}, cwd="/x" * 100_000)
+    assert len(glimpse_of(made)) <= 125

@@ -90,3 +90,16 @@ def test_long_texts_of_the_same_line_and_of_shuffled_lines_are_compared_soon() -
 def test_of_a_diff_that_nobody_could_read_the_rest_is_counted() -> None:
     lines, more = diff_lines("", "x\n" * (MAX_LINES + 5))
     assert (len(lines), more) == (MAX_LINES, 5)
+
+
+def test_a_single_line_is_shown_rather_than_told_to_be_left_out() -> None:
+    old = [f"{n}" for n in range(1, 17)]
+    lines, more = diff_lines("\n".join(old), "\n".join("x" if n in ("5", "12") else n for n in old))
+    assert drawn(lines) == [
+        *(" 1", " 2", " 3", " 4", "-5", "+x"),
+        *(" 6", " 7", " 8", " 9", " 10", " 11", "-12", "+x"),
+        *(" 13", " 14", " 15", " 16"),
+    ]
+    assert (more, lines[0].old) == (0, 1)
+    wider = "\n".join(["0", *old])
+    assert drawn(diff_lines(wider, wider.replace("\n5\n", "\nx\n"))[0])[0] == "…2 lines more, the same"

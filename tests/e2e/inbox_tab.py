@@ -14,8 +14,9 @@ from playwright.sync_api import BrowserContext, ConsoleMessage, Locator, Page, e
 
 from tests.e2e.inbox_rig import Asked, Inbox
 
-WAIT_MS: Final = 6_000  # only ever reached by what never happens
+WAIT_MS: Final = 20_000  # only ever reached by what never happens
 GRACE_MS: Final = 600  # a card or a dialog that has just come takes no key for half a second
+FEW: Final = 10  # cards that are waited for one by one; hundreds would take too long
 _STATUS: Final = re.compile(r"responded with a status of (\d+)")
 _LOST: Final = re.compile(r"net::ERR_(CONNECTION|INCOMPLETE|EMPTY|NETWORK|SOCKET)\w*")
 _LISTEN: Final = """
@@ -96,6 +97,8 @@ class Tab:
     def shows(self, ids: Sequence[str]) -> None:
         """Wait until exactly these wait, in this order."""
         expect(self.cards).to_have_count(len(ids))
+        for place, approval_id in enumerate(ids[:FEW]):
+            expect(self.cards.nth(place)).to_have_attribute("data-card", approval_id)
         assert self.cards.evaluate_all("found => found.map(each => each.dataset.card)") == list(ids)
 
     def focus(self, approval_id: str) -> None:

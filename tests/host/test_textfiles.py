@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from pml.host.textfiles import MAX_BYTES, read_text
 from tests.promises import promise
 
 BOUND_S = 5.0
+MADE_UP = "what the system itself shows as a file is not read"
 
 
 async def read(path: str | Path, forbidden: Path) -> Present:
@@ -59,14 +61,37 @@ async def test_what_is_no_regular_file_is_not_opened(path: str, home: Path) -> N
 
 
 @promise("card:reads-only-files")
-async def test_a_device_is_told_by_its_name_without_being_opened(
-    home: Path, monkeypatch: pytest.MonkeyPatch
+async def test_what_is_no_regular_file_is_known_before_it_is_opened(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
     def refuse(*_: object) -> int:
         raise AssertionError("it was opened")
 
     monkeypatch.setattr(os, "open", refuse)
-    assert read_text("/dev/zero", forbidden=str(home)).problem == "it is not a regular file"
+    assert read_text(str(tmp_path / "pipe"), forbidden=str(home)).problem == "it is not a regular file"
+    assert (await read("/dev/zero", home)).problem == MADE_UP
+
+
+@promise("card:reads-only-files")
+@pytest.mark.parametrize("path", ["/proc/self/maps", "/proc/self/cwd/x", "/proc/x/../self/environ", "/sys/x"])
+async def test_what_the_system_makes_up_for_its_reader_is_not_read(path: str, home: Path) -> None:
+    shown = await read(path, home)
+    assert (shown.text, shown.problem, shown.is_missing) == (None, MADE_UP, False)
+
+
+@promise("card:reads-only-files")
+async def test_no_link_leads_to_what_the_system_makes_up(tmp_path: Path, home: Path) -> None:
+    (tmp_path / "link").symlink_to("/proc/self/status")
+    assert (await read(tmp_path / "link", home)).problem == MADE_UP
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="only Linux shows open sockets as files")
+async def test_an_open_socket_is_not_called_a_new_file(home: Path) -> None:
+    with socket.socket() as opened:
+        shown = await read(f"/proc/self/fd/{opened.fileno()}", home)
+    assert (shown.problem, shown.is_missing) == (MADE_UP, False)
 
 
 @promise("card:reads-only-files")

@@ -13,7 +13,7 @@ import pytest
 
 from pml.core.approvals import Role
 from pml.core.config import FileKind
-from pml.core.errors import Unavailable
+from pml.core.errors import Invalid, Unavailable
 from pml.hub.origins import allowed_names
 from pml.hub.webhook import AT_ONCE, Pace, Webhook
 from pml.hub.webhook_post import SECRET, Target, check_webhook, shown_url
@@ -553,6 +553,12 @@ async def test_nothing_is_sent_unencrypted_to_other_machines(hub: Hub, url: str)
     await webhook.follow()
     assert webhook.counts.failed == 0
     assert ["plain http" in line for line in hub.said] == [True]
+
+
+@pytest.mark.parametrize("url", ["https://\u2603.net/x", "https://a..b\u00e9/", f"https://a/{'x' * 70_000}"])
+def test_an_address_that_no_request_can_be_made_for_is_refused(url: str) -> None:
+    with pytest.raises(Invalid, match="nothing is sent to the webhook"):
+        check_webhook(url)
 
 
 @pytest.mark.parametrize("url", ["https://hooks.example/x?y=z", "http://127.0.0.1:9/x", "http://[::1]/"])

@@ -11,7 +11,7 @@ import pytest
 
 from pml.core.approvals import Approval, SessionId, Subject
 from pml.core.card_files import Present
-from pml.core.cards import Ancestor, Arguments, Card, Code, Command, Covered, Diff
+from pml.core.cards import Ancestor, Arguments, Card, Code, Command, Covered, Diff, Fact, Facts
 from pml.core.config import FileKind
 from pml.core.manifests import Manifest, definition_digest, definition_of
 from pml.core.ports import Pin
@@ -106,7 +106,11 @@ async def test_relative_paths_begin_where_the_agent_was_launched(office: Office)
     (sub / "notes.txt").write_text("old\n")
     order = msgspec.structs.replace(make_order(), cwd=str(sub))
     await office.desk.store.runs.add(make_run(session.id, order=order))
-    assert drawn((await shown_diff(office, "notes.txt")).lines) == ["-old", "+new"]
+    record = await office.ask("Write", {"file_path": "notes.txt", "content": "new\n"})
+    told, diff = (await whole(office, record)).blocks[:2]
+    assert told == Facts(rows=(Fact(name="made in", value=str(sub)),))
+    assert isinstance(diff, Diff)
+    assert (diff.title, drawn(diff.lines)) == ("sub/notes.txt", ["-old", "+new"])
     command = (await whole(office, await office.ask("Bash", {"command": "ls"}))).blocks[0]
     assert isinstance(command, Command)
     assert command.cwd == str(sub)
@@ -117,6 +121,39 @@ async def test_relative_paths_begin_where_the_call_says_that_it_is_made(office: 
     command = (await whole(office, record)).blocks[0]
     assert isinstance(command, Command)
     assert command.cwd == "/elsewhere"
+
+
+@promise("card:path-and-folder")
+async def test_a_folder_that_leads_out_of_the_workspace_is_told_as_the_one_it_is(
+    office: Office, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (office.workspace / "link").symlink_to(outside)
+    asked = await office.ask("Write", {"file_path": "a", "content": "new\n"})
+    shown = await whole(office, msgspec.structs.replace(asked, cwd=str(office.workspace / "link")))
+    assert shown.sentence == f"Write 1 line to new file {outside}/a"
+    assert shown.warnings == (f"it would be made in {outside}, outside of the workspace",)
+    inside = tmp_path / "inside"
+    inside.symlink_to(office.workspace)
+    shown = await whole(office, msgspec.structs.replace(asked, cwd=str(inside)))
+    assert (shown.sentence, shown.warnings) == ("Write 1 line to new file a", ())
+
+
+@promise("card:path-and-folder")
+async def test_a_file_that_a_link_leads_out_of_the_workspace_is_shown_with_its_whole_path(
+    office: Office, tmp_path: Path
+) -> None:
+    (office.workspace / "link").symlink_to(tmp_path)
+    shown = await shown_diff(office, "link/a")
+    assert shown.title == f"{office.workspace}/link/a"
+    assert shown.note == f"leads to {tmp_path}/a; new file"
+
+
+async def test_a_name_of_a_session_is_bounded(office: Office) -> None:
+    long = await office.session(SessionId("l" * 5000))
+    shown = await whole(office, await office.ask(session=long))
+    assert shown.lineage[0].name == shown.session_name == "l" * 299 + "…"
 
 
 async def test_the_lineage_goes_from_whom_nobody_started_to_whoever_asks(office: Office) -> None:
@@ -185,7 +222,12 @@ async def test_what_always_would_let_run_too_is_told_on_a_whole_card_only(office
     one, other = await office.ask(arguments={"n": 1}), await office.ask(arguments={"n": 2})
     shown = await whole(office, one)
     assert shown.covers == (
-        Covered(id=other.id, tool="github:create_issue", sentence="Call create_issue of github"),
+        Covered(
+            id=other.id,
+            tool="github:create_issue",
+            sentence="Call create_issue of github",
+            glimpse='{"n": 2}',
+        ),
     )
     assert (await card(office.desk, one, whole=False)).covers == ()
 

@@ -4,6 +4,7 @@ What is shown depends on the shape of the arguments as much as on the tool's nam
 names of its own. Nothing is cut here but what is too long to be drawn, and that stands in the arguments too.
 """
 
+import posixpath
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from typing import Final
 
 from pml.core.approvals import Approval, State, Subject
 from pml.core.arguments import is_list, names_code, names_location
-from pml.core.card_files import Change, Read, change_of, diff_of, place_of
+from pml.core.card_cutting import brief
+from pml.core.card_files import MAX_HEADING, Change, Read, change_of, diff_of, is_within, place_of
 from pml.core.cards import (
     Arguments,
     Block,
@@ -50,18 +52,23 @@ _LANGUAGES: Final[Mapping[str, str]] = {
 }
 _MARKS: Final = {" ": Mark.SAME, "-": Mark.REMOVED, "+": Mark.ADDED}
 _SHORT_TEXT: Final = 100  # what has one line of this length is as readable among the arguments
+_MAX_TEXTS: Final = 12  # laid out by themselves; who reads so many reads the arguments
+_MAX_PATH: Final = 4096  # no folder that exists has a longer name
+_BASH: Final = "Bash"  # of the client, whose arguments are known
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
     """A question with what is known around it.
 
-    Relative paths begin at `cwd`. `definition` is the tool as its server describes it. `code` makes the call.
+    Relative paths begin at `cwd`, and are shown short if they lie in `workspace`. `definition` is the tool as
+    its server describes it. `code` makes the call.
     Without `read`, files are not looked at. `is_plain`: no change is compared, only its texts are shown.
     """
 
     record: Approval
     cwd: str
+    workspace: str
     definition: JsonObject | None = None
     code: str | None = None
     language: str | None = None
@@ -73,10 +80,25 @@ class Asked:
         return parse_tool(self.record.tool_name)
 
     @property
+    def folder(self) -> str:
+        """Where the call would be made; visible."""
+        return shown_folder(self.cwd)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Tell whether it would be made outside of the workspace; a server works wherever it was started."""
+        is_own = self.record.subject is Subject.TOOL_CALL and self.tool.namespace is None
+        return is_own and not is_within(posixpath.normpath(self.cwd), self.workspace)
+
+    @property
     def change(self) -> Change | None:
         """What the call would do to a file."""
         is_call = self.record.subject is Subject.TOOL_CALL
         return change_of(self.tool, self.record.run_input) if is_call and not self.is_plain else None
+
+
+def shown_folder(path: str) -> str:
+    return visible(brief(path, _MAX_PATH))
 
 
 def blocks_of(asked: Asked) -> tuple[Block, ...]:
@@ -120,15 +142,18 @@ def _is_alarming(record: Approval, name: str, value: str) -> bool:
 
 def _call_blocks(asked: Asked) -> tuple[Block, ...]:
     record = asked.record
-    found: list[Block] = []
-    if rows := caller_facts(record):
-        found.append(Facts(rows=tuple(Fact(name=name, value=value) for name, value in rows)))
+    shown: list[Block] = []
     change = asked.change
     if change is not None:
         read = asked.read if record.status is State.PENDING else None
-        found.append(diff_of(change, cwd=asked.cwd, read=read))
+        shown.append(diff_of(change, cwd=asked.cwd, workspace=asked.workspace, read=read))
     else:
-        found += _texts(asked)
+        shown += _texts(asked)
+    rows = [Fact(name=name, value=value) for name, value in caller_facts(record)]
+    tells_folder = any(isinstance(block, Command) for block in shown)
+    if asked.tool.namespace is None and asked.cwd != asked.workspace and not tells_folder:
+        rows.append(Fact(name="made in", value=asked.folder, alarming=asked.is_elsewhere))
+    found: list[Block] = [Facts(rows=tuple(rows)), *shown] if rows else shown
     found.append(_arguments("arguments", record.tool_input))
     if record.updated_input is not None:
         found.append(_arguments("arguments as they were edited", record.updated_input))
@@ -140,43 +165,71 @@ def _call_blocks(asked: Asked) -> tuple[Block, ...]:
 
 def _texts(asked: Asked) -> list[Block]:
     """Return the commands among the arguments, then code and other long texts."""
+    line = command_of(asked)
+    found: list[Block] = [] if line is None else [_command(asked, line)]
+    for name, value in asked.record.run_input.items():
+        is_drawn = line is not None and name.lower() in _COMMANDS
+        if isinstance(value, str) and not is_drawn and _is_worth_a_block(name, value):
+            title = visible(brief(name, MAX_HEADING))
+            found.append(_code(title, value, _language(asked, name)))
+        if len(found) == _MAX_TEXTS:
+            break
+    return found
+
+
+def command_of(asked: Asked) -> str | None:
+    """Return the command that would run, None if there is none or no telling which it is.
+
+    Words of a list are quoted as a shell would need it.
+    """
     arguments = asked.record.run_input
-    commands: list[Block] = []
-    others: list[Block] = []
-    for name, value in arguments.items():
-        line = _command_line(name, value, arguments)
-        if line is not None:
-            commands.append(_command(asked, line))
-        elif isinstance(value, str) and _is_worth_a_block(name, value):
-            others.append(_code(visible(name), value, _language(asked, name)))
-    return commands + others
-
-
-def _command_line(name: str, value: Json, arguments: JsonObject) -> str | None:
-    """Return the command that the argument holds; words of a list are quoted as a shell would need it."""
-    if name.lower() not in _COMMANDS:
+    if asked.record.tool_name == _BASH:
+        return _string(arguments.get("command"))
+    given = [value for name, value in arguments.items() if name.lower() in _COMMANDS]
+    if len(given) != 1:
         return None
-    if isinstance(value, str):
-        rest = arguments.get("args")
-        return value if not is_list(rest) else " ".join([value, *(shlex.quote(str(word)) for word in rest)])
-    return shlex.join(map(str, value)) if is_list(value) else None
+    words = [_string(word) for word in given[0]] if is_list(given[0]) else None
+    if words is not None and "args" not in arguments:
+        return shlex.join(word for word in words if word is not None) if None not in words else None
+    line, rest = _string(given[0]), arguments.get("args", ())
+    if line is None or not is_list(rest) or any(not isinstance(word, str) for word in rest):
+        return None
+    return " ".join([line, *(shlex.quote(str(word)) for word in rest)])
+
+
+def folder_of(asked: Asked) -> str:
+    """Return where a command would run, as far as its arguments tell; visible."""
+    tool, arguments = asked.tool, asked.record.run_input
+    if asked.record.tool_name == _BASH:
+        return asked.folder
+    match [arguments[name] for name in _FOLDERS if name in arguments]:
+        case []:
+            return asked.folder if tool.namespace is None else f"wherever {tool.namespace} runs it"
+        case [str() as given]:
+            return shown_folder(place_of(given, asked.cwd))
+        case _:
+            return f"wherever {tool.namespace or tool.action} runs it"
 
 
 def _command(asked: Asked, line: str) -> Command:
-    arguments, tool = asked.record.run_input, asked.tool
-    given = next((value for name in _FOLDERS if isinstance(value := arguments.get(name), str)), None)
-    if given is not None:
-        cwd = visible(place_of(given, asked.cwd))
-    else:
-        cwd = visible(asked.cwd) if tool.namespace is None else f"wherever {tool.namespace} runs it"
-    says = arguments.get("description")
+    says = asked.record.run_input.get("description")
     lines, more = _lines(line)
-    return Command(lines=lines, cwd=cwd, says=visible(says) if isinstance(says, str) else None, more=more)
+    return Command(
+        lines=lines,
+        cwd=folder_of(asked),
+        says=visible(brief(says, MAX_HEADING)) if isinstance(says, str) else None,
+        more=more,
+    )
+
+
+def _string(value: Json) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _is_worth_a_block(name: str, value: str) -> bool:
     is_long_code = names_code(name) and not names_location(name) and len(value) > _SHORT_TEXT
-    return "\n" in value.rstrip("\n") or is_long_code or name.lower() in _CODES
+    is_code = name.lower() in _CODES or name.lower() in _COMMANDS
+    return "\n" in value.rstrip("\n") or is_long_code or is_code
 
 
 def _language(asked: Asked, name: str) -> str | None:

@@ -1,21 +1,45 @@
-"""A card shortened for a page of many: the first lines of each part, and how many more there are."""
+"""A card shortened for a page of many: the first lines of each part, and how many more there are.
 
-from collections.abc import Sequence
+Every text of a shortened card is bounded, whoever wrote it; so is their number.
+"""
+
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
 
-from pml.core.cards import Arguments, Block, Card, Code, Command, Diff, Facts, Line
+from pml.core.approvals import MatchedRule
+from pml.core.cards import Arguments, Block, Card, Code, Command, Diff, Fact, Facts, Line, Outcome
 
 SHORT_LINES: Final = 200
-SHORT_CHARS: Final = 16 * 1024
+SHORT_CHARS: Final = 16 * 1024  # of one part
+SHORT_PARTS: Final = 4 * SHORT_CHARS  # of all parts
+SHORT_TEXT: Final = 1024  # of what stands around the parts
+SHORT_COUNT: Final = 20  # warnings, variables, facts and parts
+
+
+def brief(text: str, limit: int) -> str:
+    """Return the text in at most `limit` characters, the last an ellipsis where it is cut."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def shortened(full: Card) -> Card:
     """Return the card with as much of each part as a page has room for, `cut` where anything is left out."""
     short = msgspec.structs.replace(
         full,
-        blocks=tuple(map(_short, full.blocks)),
+        title=brief(full.title, SHORT_TEXT),
+        sentence=brief(full.sentence, SHORT_TEXT),
+        warnings=_short_texts(full.warnings),
+        blocks=tuple(_short_blocks(full.blocks)),
+        why=brief(full.why, SHORT_TEXT),
+        rule=full.rule and _short_rule(full.rule),
+        session_name=brief(full.session_name, SHORT_TEXT),
+        lineage=tuple(
+            msgspec.structs.replace(each, name=brief(each.name, SHORT_TEXT)) for each in full.lineage
+        ),
+        workspace=brief(full.workspace, SHORT_TEXT),
+        missing=_short_texts(full.missing),
+        outcome=full.outcome and _short_outcome(full.outcome),
         input=full.input if _is_small(full.input) else None,
         schema=full.schema if _is_small(full.schema) else None,
         always=full.always if _is_small(full.always) else None,
@@ -28,46 +52,105 @@ def _is_small(value: object) -> bool:
     return value is None or len(msgspec.json.encode(value)) <= SHORT_CHARS
 
 
-def _short(block: Block) -> Block:
+def _short_texts(texts: Sequence[str]) -> tuple[str, ...]:
+    return tuple(brief(text, SHORT_TEXT) for text in texts[:SHORT_COUNT])
+
+
+def _short_rule(rule: MatchedRule) -> MatchedRule:
+    file = rule.file and brief(rule.file, SHORT_TEXT)
+    return msgspec.structs.replace(rule, entry=brief(rule.entry, SHORT_TEXT), file=file)
+
+
+def _short_outcome(outcome: Outcome) -> Outcome:
+    return msgspec.structs.replace(
+        outcome,
+        text=brief(outcome.text, SHORT_TEXT),
+        message=outcome.message and brief(outcome.message, SHORT_TEXT),
+        reason=outcome.reason and brief(outcome.reason, SHORT_TEXT),
+    )
+
+
+def _short_blocks(blocks: Sequence[Block]) -> Iterator[Block]:
+    room = SHORT_PARTS
+    for block in blocks[:SHORT_COUNT]:
+        short = _short(block, min(room, SHORT_CHARS))
+        room -= _size(short)
+        yield short
+
+
+def _size(block: Block) -> int:
     match block:
         case Facts():
-            return _short_facts(block)
+            return sum(len(row.value) for row in block.rows)
         case Diff():
-            kept, more = _fit([each.line for each in block.lines])
+            return sum(_line_size(each.line) for each in block.lines)
+        case Arguments():
+            return sum(map(len, block.lines))
+        case Command() | Code():
+            return sum(map(_line_size, block.lines))
+
+
+def _short(block: Block, room: int) -> Block:
+    match block:
+        case Facts():
+            return _short_facts(block, room)
+        case Diff():
+            kept, more = _fit([each.line for each in block.lines], room)
             lines = tuple(
                 msgspec.structs.replace(each, line=line)
                 for each, line in zip(block.lines[: len(kept)], kept, strict=True)
             )
-            return msgspec.structs.replace(block, lines=lines, more=block.more + more)
+            return msgspec.structs.replace(
+                block,
+                title=brief(block.title, SHORT_TEXT),
+                note=block.note and brief(block.note, SHORT_TEXT),
+                lines=lines,
+                more=block.more + more,
+            )
         case Arguments():
-            kept, more = _fit([(line,) for line in block.lines])
+            kept, more = _fit([(line,) for line in block.lines], room)
             told = tuple("".join(map(str, line)) for line in kept)
             return msgspec.structs.replace(block, lines=told, more=block.more + more)
-        case Command() | Code():
-            kept, more = _fit(block.lines)
-            return msgspec.structs.replace(block, lines=tuple(kept), more=block.more + more)
+        case Command():
+            kept, more = _fit(block.lines, room)
+            return msgspec.structs.replace(
+                block,
+                lines=tuple(kept),
+                cwd=brief(block.cwd, SHORT_TEXT),
+                says=block.says and brief(block.says, SHORT_TEXT),
+                more=block.more + more,
+            )
+        case Code():
+            kept, more = _fit(block.lines, room)
+            title = brief(block.title, SHORT_TEXT)
+            return msgspec.structs.replace(block, title=title, lines=tuple(kept), more=block.more + more)
 
 
-def _short_facts(block: Facts) -> Facts:
-    rows = tuple(
-        row if len(row.value) <= SHORT_CHARS else msgspec.structs.replace(row, value=row.value[:SHORT_CHARS])
-        for row in block.rows
-    )
-    return Facts(rows=rows)
+def _short_facts(block: Facts, room: int) -> Facts:
+    rows: list[Fact] = []
+    for row in block.rows[:SHORT_COUNT]:
+        value = brief(row.value, max(room, 1))
+        rows.append(msgspec.structs.replace(row, value=value))
+        room -= len(value)
+    return Facts(rows=tuple(rows))
 
 
-def _fit(lines: Sequence[Line]) -> tuple[list[Line], int]:
+def _fit(lines: Sequence[Line], room: int) -> tuple[list[Line], int]:
     """Return the lines that fit, and how many do not; of one that is too long the start is kept."""
     kept: list[Line] = []
-    whole, room = 0, SHORT_CHARS
+    whole = 0
     for line in lines[:SHORT_LINES]:
-        size = sum(len(piece) if isinstance(piece, str) else 1 for piece in line)
+        size = _line_size(line)
         if size > room:
             kept.append(_start(line, room))
             break
         kept.append(line)
         whole, room = whole + 1, room - size
     return kept, len(lines) - whole
+
+
+def _line_size(line: Line) -> int:
+    return sum(len(piece) if isinstance(piece, str) else 1 for piece in line)
 
 
 def _start(line: Line, room: int) -> Line:

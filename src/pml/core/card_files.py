@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from pml.core.arguments import is_list
+from pml.core.card_cutting import brief
 from pml.core.cards import Diff
 from pml.core.diffs import diff_lines
 from pml.core.errors import Invalid
@@ -30,6 +31,9 @@ _EDITOR_COMMANDS: Final = (None, "create", "str_replace")  # any other may be on
 _WRITES: Final = re.compile(r"write|create|save", re.IGNORECASE)
 _EDITS: Final = re.compile(r"edit|replace|update|patch|modify", re.IGNORECASE)
 _ADDS: Final = re.compile(r"append|insert|prepend", re.IGNORECASE)
+_OF_A_CELL: Final = frozenset({*_PATHS, "cell_id", "new_source", "cell_type", "edit_mode"})
+_CELL_MODES: Final = (None, "replace", "insert", "delete")
+MAX_HEADING: Final = 300  # of a text that stands whole among the arguments
 _MAX_RESULT: Final = 4 * 1024 * 1024  # characters: edits that repeat each other could fill the memory
 _MAX_WORK: Final = 256 * 1024 * 1024  # characters that all edits together may look through
 
@@ -53,7 +57,10 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """A file's new content, or its edits; `cell` is the id of the cell that a notebook's edit names."""
+    """A file's new content, or its edits.
+
+    Of a notebook, the content is that of a cell, None where it is taken out; without `cell` it is a new one.
+    """
 
     path: str
     content: str | None = None
@@ -106,12 +113,30 @@ def place_of(path: str, cwd: str) -> str:
     return posixpath.join(cwd, path)
 
 
-def shown_path(path: str, cwd: str) -> str:
-    """Return the path as a person knows it: from `cwd` where it lies within, visible."""
-    inside = f"{cwd.rstrip('/')}/"
-    if path.startswith(inside) and ".." not in path and len(path) > len(inside):
-        return visible(path[len(inside) :])
-    return visible(path)
+def is_within(path: str, folder: str) -> bool:
+    """Tell whether the path is the folder or lies in it, by its text alone."""
+    return path == folder or path.startswith(f"{folder.rstrip('/')}/")
+
+
+def shown_path(path: str, *, cwd: str, workspace: str) -> str:
+    """Return the path as a person knows it: short only where it lies in the workspace, visible."""
+    if path.startswith("~"):
+        return visible(path)
+    place = place_of(path, cwd)
+    if ".." in place:
+        return visible(place)
+    place = posixpath.normpath(place)
+    short = place[len(workspace.rstrip("/")) + 1 :] if is_within(place, workspace) else ""
+    return visible(short if short and not short.startswith("~") else place)
+
+
+def shown_file(change: Change, *, cwd: str, workspace: str, read: Read | None) -> str:
+    """Return the path of the file, whole where a link leads out of the workspace."""
+    if read is not None and not change.path.startswith("~"):
+        place = place_of(change.path, cwd)
+        if not is_within(read(place).path, workspace):
+            return visible(place)
+    return shown_path(change.path, cwd=cwd, workspace=workspace)
 
 
 def is_new(change: Change, *, cwd: str, read: Read | None) -> bool:
@@ -121,9 +146,9 @@ def is_new(change: Change, *, cwd: str, read: Read | None) -> bool:
     return read(place_of(change.path, cwd)).is_missing
 
 
-def diff_of(change: Change, *, cwd: str, read: Read | None) -> Diff:
+def diff_of(change: Change, *, cwd: str, workspace: str, read: Read | None) -> Diff:
     """Return the change against the file as it is; without `read`, only what was asked for."""
-    title = shown_path(change.path, cwd)
+    title = brief(shown_file(change, cwd=cwd, workspace=workspace, read=read), MAX_HEADING)
     if read is None:
         return _apart(title, change, ["as it was asked for; the file is not looked at any more"])
     if change.path.startswith("~"):
@@ -144,7 +169,8 @@ def diff_of(change: Change, *, cwd: str, read: Read | None) -> Diff:
     if change.content is None:
         return _edited(title, change, present, notes)
     if present.is_missing:
-        return _diff(title, "", change.content, [*notes, "new file" if change.content else "new, empty file"])
+        notes.append("new file" if change.content else "new, empty file")
+        return _drawn(title, "", change.content, notes, numbered=True)
     return _diff(title, present.text or "", change.content, notes)
 
 
@@ -181,23 +207,27 @@ def _which(edit: Edit, change: Change) -> str:
     return ": the edit will fail" if change.is_own else ": which of them is replaced, the server decides"
 
 
-def _diff(title: str, was: str, now: str, notes: Sequence[str], *, numbered: bool = True) -> Diff:
-    lines, more = diff_lines(was, now, numbered=numbered)
+def _diff(title: str, was: str, now: str, notes: Sequence[str]) -> Diff:
     told = [*notes]
+    if was == now:
+        told.append("nothing changes")
     if was and now and was.endswith("\n") != now.endswith("\n"):
         told.append(
             "it gets a line break at its end" if now.endswith("\n") else "the line break at its end goes"
         )
-    if was == now:
-        told.append("nothing changes")
-    return Diff(title=title, note="; ".join(told) or None, lines=lines, more=more)
+    return _drawn(title, was, now, told, numbered=True)
+
+
+def _drawn(title: str, was: str, now: str, notes: Sequence[str], *, numbered: bool) -> Diff:
+    lines, more = diff_lines(was, now, numbered=numbered)
+    return Diff(title=title, note="; ".join(notes) or None, lines=lines, more=more)
 
 
 def _apart(title: str, change: Change, notes: Sequence[str]) -> Diff:
     """Return what is asked for by itself, since it cannot be laid against the file."""
     was = "\n".join(edit.old for edit in change.edits)
     now = "\n".join(edit.new for edit in change.edits) if change.content is None else change.content
-    return _diff(title, was, now, notes, numbered=change.content is not None)
+    return _drawn(title, was, now, notes, numbered=change.content is not None)
 
 
 def _item(given: Json) -> Edit | None:
@@ -210,29 +240,39 @@ def _edit(given: Json) -> Edit | None:
     if not isinstance(given, Mapping):
         return None
     old, new = _text(given, _OLD), _text(given, _NEW)
-    if old is None or new is None:
+    is_all = [given[name] for name in _ALL if name in given] or [False]
+    if old is None or new is None or len(is_all) > 1 or not isinstance(is_all[0], bool):
         return None
-    return Edit(old=old, new=new, is_all=any(given.get(name) is True for name in _ALL))
+    return Edit(old=old, new=new, is_all=is_all[0])
 
 
 def _notebook(path: str, arguments: JsonObject) -> Change | None:
     source, cell = _text(arguments, ("new_source",)), _text(arguments, ("cell_id",))
     mode = arguments.get("edit_mode")
-    if mode == "delete":
-        source = ""
-    if source is None:
+    if not _OF_A_CELL.issuperset(arguments) or mode not in _CELL_MODES:
         return None
-    return Change(path=path, content=source, cell=None if mode == "insert" else cell, is_notebook=True)
+    if mode == "delete":
+        source = None
+    elif source is None:
+        return None
+    if mode == "insert":
+        cell = None
+    elif cell is None:  # of which cell it is, the tool decides
+        return None
+    return Change(path=path, content=source, cell=cell, is_notebook=True)
 
 
 def _cell_diff(title: str, change: Change, present: Present, notes: list[str]) -> Diff:
-    title = title if change.cell is None else f"{title}, cell {visible(change.cell)}"
+    if change.cell is not None:
+        title = f"{title}, cell {brief(visible(change.cell), MAX_HEADING)}"
     if change.cell is None:
-        return _diff(title, "", change.content or "", [*notes, "a new cell"])
+        return _drawn(title, "", change.content or "", [*notes, "a new cell"], numbered=True)
     was = _cell_source(present.text or "", change.cell)
     if was is None:
         return _apart(title, change, [*notes, "no such cell is in the notebook"])
-    return _diff(title, was, change.content or "", notes if change.content else [*notes, "the cell goes"])
+    if change.content is None:
+        return _drawn(title, was, "", [*notes, "the cell goes"], numbered=True)
+    return _diff(title, was, change.content, notes)
 
 
 def _cell_source(notebook: str, cell: str) -> str | None:

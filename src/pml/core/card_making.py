@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from pml.core.approvals import Approval, MatchedRule, State, Subject, told
-from pml.core.card_blocks import Asked, blocks_of
-from pml.core.card_cutting import shortened
-from pml.core.card_files import Read
+from pml.core.card_blocks import Asked, blocks_of, shown_folder
+from pml.core.card_cutting import brief, shortened
+from pml.core.card_files import MAX_HEADING, Read
 from pml.core.card_words import sentence_of, warnings_of
 from pml.core.cards import Always, Ancestor, Block, Card, Covered, Facts, Outcome
 from pml.core.dependency import missing_variables
@@ -47,6 +47,8 @@ def make_card(around: Around, *, read: Read, whole: bool) -> Card:
     can_edit = waits and record.subject is Subject.TOOL_CALL
     blocks = blocks_of(asked)
     warnings = [*map(_broken, around.broken)] if waits else []
+    if waits and record.abandoned_at is not None:
+        warnings.append("whoever asked is gone; it is withdrawn unless they come back")
     if asked.is_plain:
         warnings.append("it could not be laid out in time: what it would do stands in the arguments only")
     full = Card(
@@ -55,17 +57,17 @@ def make_card(around: Around, *, read: Read, whole: bool) -> Card:
         status=record.status,
         subject=record.subject,
         tool=visible(record.tool_name),
-        title=title(record),
-        sentence=sentence,
+        title=brief(title(record), MAX_HEADING),
+        sentence=brief(sentence, MAX_HEADING),
         quoted=quoted,
         warnings=(*warnings, *warnings_of(asked, hidden=hidden), *_left_out(blocks)),
         blocks=blocks,
         why=why_asked(record),
         rule=None if record.rule is None else _shown_rule(record.rule),
         session=record.session_id,
-        session_name=visible(around.session.name),
+        session_name=visible(brief(around.session.name, MAX_HEADING)),
         lineage=around.lineage,
-        workspace=visible(around.session.workspace),
+        workspace=shown_folder(around.session.workspace),
         created_at=record.created_at,
         expires_at=record.expires_at,
         hidden=hidden,
@@ -93,7 +95,7 @@ def _left_out(blocks: Sequence[Block]) -> Iterator[str]:
 
 
 def _broken(error: str) -> str:
-    return f"{visible(error)}: until it is mended its denies are unknown"
+    return f"{visible(brief(error, MAX_HEADING))}: until it is mended its denies are unknown"
 
 
 def _shown_rule(rule: MatchedRule) -> MatchedRule:

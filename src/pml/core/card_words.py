@@ -12,22 +12,27 @@ from typing import Final
 
 from pml.core.approvals import Subject
 from pml.core.arguments import is_list, names_location
-from pml.core.card_blocks import Asked, facts_of
-from pml.core.card_files import is_new, shown_path
+from pml.core.card_blocks import Asked, command_of, facts_of, folder_of
+from pml.core.card_cutting import brief
+from pml.core.card_files import is_new, shown_file, shown_path
 from pml.core.cards import Facts
 from pml.core.dependency import dependency_title, server_name, variable_names
 from pml.core.diffs import split_lines
 from pml.core.telling import needs_of
-from pml.core.text import visible
+from pml.core.text import visible, visible_json
 from pml.core.values import Json, JsonObject
 
 _MAX_SENTENCE: Final = 160
 _MAX_NAME: Final = 100
+_MAX_WARNING: Final = 300
+_MAX_GLIMPSE: Final = 80
+_MAX_FOLDER: Final = 40  # beside a glimpse
 _MAX_ALIKE: Final = 5  # a person who does not heed these heeds no more
 _LOOKED_AT: Final = 4096  # no path and no host is longer
 _SENTENCE: Final = re.compile(r".+?[.!?](?=\s+[^a-z\s]|$)")  # not at `e.g. this`
 _PARAGRAPH: Final = re.compile(r"\n[ \t\r]*\n")
-_FETCHES: Final = re.compile(r"fetch|navigate|open_url", re.IGNORECASE)
+_FETCHES: Final = frozenset({"fetch", "fetch_url", "navigate", "browser_navigate", "open_url"})
+_OF_A_FETCH: Final = frozenset({"url", "prompt", "max_length", "start_index", "raw", "timeout"})
 _HOST: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#@\\]*@)?(\[[^\]/]*\]|[^/?#:\\]*)")
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _CONFUSABLE: Final = frozenset({"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "FULLWIDTH", "MATHEMATICAL"})
@@ -55,8 +60,8 @@ def sentence_of(asked: Asked) -> tuple[str, bool]:
 def _call_sentence(asked: Asked) -> tuple[str, bool]:
     tool, arguments = asked.tool, asked.record.run_input
     host = host_of(arguments.get("url"))
-    if host is not None and _FETCHES.search(tool.action):
-        return f"Fetch a page from {_brief(host)}", False
+    if host is not None and _only_fetches(asked):
+        return f"Fetch a page from {brief(host, _MAX_NAME)}", False
     if tool.namespace is None:
         return _own_sentence(asked), False
     if tool.namespace == "pml" and tool.action in _OF_PML:
@@ -68,12 +73,19 @@ def _call_sentence(asked: Asked) -> tuple[str, bool]:
     return _changed(asked) or f"Call {tool.action} of {tool.namespace}", False
 
 
+def _only_fetches(asked: Asked) -> bool:
+    """Tell whether a page is all that is asked for: a server may do more by a name that sounds like it."""
+    if asked.tool.namespace is None:
+        return asked.tool.action == "WebFetch"
+    return asked.tool.action.lower() in _FETCHES and _OF_A_FETCH.issuperset(asked.record.run_input)
+
+
 def _own_sentence(asked: Asked) -> str:
-    tool, arguments = asked.tool, asked.record.run_input
+    tool = asked.tool
     if (changed := _changed(asked)) is not None:
         return changed
     if tool.action in _OF_CLIENT:
-        return _OF_CLIENT[tool.action](arguments, asked.cwd)
+        return _OF_CLIENT[tool.action](asked)
     match tool.action.split("__"):
         case ["mcp", server, *rest] if rest:
             return f"Call {'__'.join(rest)} of the client's own server {server}"
@@ -86,9 +98,10 @@ def _changed(asked: Asked) -> str | None:
     change = asked.change
     if change is None:
         return None
-    name = _brief_path(change.path, asked.cwd)
+    file = shown_file(change, cwd=asked.cwd, workspace=asked.workspace, read=asked.read)
+    name = brief(file, _MAX_NAME)
     if change.is_notebook:
-        return f"Edit a cell of {name}" if change.content else f"Take a cell out of {name}"
+        return f"Take a cell out of {name}" if change.content is None else f"Edit a cell of {name}"
     if change.content is None:
         return f"Edit {name}" if len(change.edits) == 1 else f"Edit {name} in {len(change.edits)} places"
     lines = _count(len(split_lines(change.content)) if change.content else 0, "line")
@@ -96,27 +109,32 @@ def _changed(asked: Asked) -> str | None:
     return f"Write {lines} to {new_file}{name}"
 
 
-def _bash(arguments: JsonObject, _: str) -> str:
-    return "Run a command" + (" in the background" if arguments.get("run_in_background") is True else "")
+def _bash(asked: Asked) -> str:
+    is_behind = asked.record.run_input.get("run_in_background") is True
+    return "Run a command" + (" in the background" if is_behind else "")
 
 
-def _agent(arguments: JsonObject, _: str = "") -> str:
+def _agent(arguments: JsonObject) -> str:
     prompt = arguments.get("prompt", arguments.get("description"))
-    return f"Start an agent: {_brief(_one_line(prompt))}"
+    return f"Start an agent: {brief(_one_line(prompt), _MAX_NAME)}"
 
 
-def _with_path(verb: str, key: str) -> Callable[[JsonObject, str], str]:
-    return lambda arguments, cwd: f"{verb} {_brief_path(str(arguments.get(key, '.')), cwd)}"
+def _with_path(verb: str, key: str) -> Callable[[Asked], str]:
+    def tell(asked: Asked) -> str:
+        path = str(asked.record.run_input.get(key, "."))
+        return f"{verb} {brief(shown_path(path, cwd=asked.cwd, workspace=asked.workspace), _MAX_NAME)}"
+
+    return tell
 
 
-def _with_text(verb: str, key: str) -> Callable[[JsonObject, str], str]:
-    return lambda arguments, _: f"{verb} `{_brief(_one_line(arguments.get(key)))}`"
+def _with_text(verb: str, key: str) -> Callable[[Asked], str]:
+    return lambda asked: f"{verb} `{brief(_one_line(asked.record.run_input.get(key)), _MAX_NAME)}`"
 
 
-_OF_CLIENT: Final[Mapping[str, Callable[[JsonObject, str], str]]] = {
+_OF_CLIENT: Final[Mapping[str, Callable[[Asked], str]]] = {
     "Bash": _bash,
-    "Task": _agent,
-    "Agent": _agent,
+    "Task": lambda asked: _agent(asked.record.run_input),
+    "Agent": lambda asked: _agent(asked.record.run_input),
     "Read": _with_path("Read", "file_path"),
     "NotebookRead": _with_path("Read", "notebook_path"),
     "Edit": _with_path("Edit", "file_path"),
@@ -130,14 +148,14 @@ _OF_CLIENT: Final[Mapping[str, Callable[[JsonObject, str], str]]] = {
     "WebFetch": _with_text("Fetch", "url"),
     "Skill": _with_text("Use the skill", "skill"),
     "SlashCommand": _with_text("Run the client's command", "command"),
-    "KillShell": lambda _, __: "End a command that runs in the background",
-    "BashOutput": lambda _, __: "Read what a command in the background has printed",
-    "TodoWrite": lambda _, __: "Write down what is to be done",
-    "ExitPlanMode": lambda _, __: "End planning and begin the work",
+    "KillShell": lambda _: "End a command that runs in the background",
+    "BashOutput": lambda _: "Read what a command in the background has printed",
+    "TodoWrite": lambda _: "Write down what is to be done",
+    "ExitPlanMode": lambda _: "End planning and begin the work",
 }
 _OF_PML: Final[Mapping[str, Callable[[JsonObject], str]]] = {
     "execute": lambda _: "Run code that calls tools; each call is judged by itself",
-    "call": lambda arguments: f"Call {_brief(_one_line(arguments.get('tool')))}",
+    "call": lambda arguments: f"Call {brief(_one_line(arguments.get('tool')), _MAX_NAME)}",
     "discover": lambda _: "Look for tools",
     "session_launch": _agent,
     "session_stop": lambda _: "End an agent that this session launched",
@@ -159,6 +177,18 @@ def _trust_sentence(asked: JsonObject) -> str:
     return f"Trust this workspace's .pml.json: {rules} to allow, {commands} to start"
 
 
+def glimpse_of(asked: Asked) -> str:
+    """Return the start of the command or of the arguments, and the folder where that matters; visible."""
+    command = command_of(asked)
+    if command is None:
+        start = brief(visible_json(asked.record.run_input, indent=None), _MAX_GLIMPSE)
+        folder = asked.folder if asked.tool.namespace is None else None
+    else:
+        start = brief(visible(command[:_LOOKED_AT]), _MAX_GLIMPSE)
+        folder = folder_of(asked)
+    return start if folder is None else f"{start} in {brief(folder, _MAX_FOLDER)}"
+
+
 def warnings_of(asked: Asked, *, hidden: int) -> tuple[str, ...]:
     """Return what a person must not overlook."""
     record = asked.record
@@ -170,6 +200,8 @@ def warnings_of(asked: Asked, *, hidden: int) -> tuple[str, ...]:
     if record.subject is Subject.DEPENDENCY_INSTALL:
         found += _alarms(facts_of(record))
     if record.subject is Subject.TOOL_CALL:
+        if asked.is_elsewhere:
+            found.append(f"it would be made in {brief(asked.folder, _MAX_WARNING)}, outside of the workspace")
         found += islice(dict.fromkeys(_look_alikes(record.run_input)), _MAX_ALIKE)
         if record.run_input.get("dangerouslyDisableSandbox") is True:
             found.append("it would run outside of the client's sandbox")
@@ -177,7 +209,8 @@ def warnings_of(asked: Asked, *, hidden: int) -> tuple[str, ...]:
 
 
 def _alarms(facts: Facts) -> Iterator[str]:
-    return (f"{row.name}: {row.value.partition(chr(10))[0]}" for row in facts.rows if row.alarming)
+    alarming = (row for row in facts.rows if row.alarming)
+    return (f"{row.name}: {brief(row.value.partition(chr(10))[0], _MAX_WARNING)}" for row in alarming)
 
 
 def _look_alikes(arguments: JsonObject) -> Iterator[str]:
@@ -187,10 +220,11 @@ def _look_alikes(arguments: JsonObject) -> Iterator[str]:
             continue
         host = host_of(value)
         if host is not None and not host.isascii():
-            yield f"the host {_brief(host)} has letters that are not those of plain English"
+            yield f"the host {brief(host, _MAX_NAME)} has letters that are not those of plain English"
         for word in _WORD.findall(value[:_LOOKED_AT]):
             if is_mixed(word):
-                yield f"{_brief(visible(word))} in `{visible(name)}` mixes alphabets that look alike"
+                where = brief(visible(name), _MAX_NAME)
+                yield f"{brief(visible(word), _MAX_NAME)} in `{where}` mixes alphabets that look alike"
 
 
 def is_mixed(word: str) -> bool:
@@ -211,20 +245,12 @@ def _first_sentence(description: Json) -> str | None:
         return None
     text = _one_line(_PARAGRAPH.split(description[:_LOOKED_AT].strip(), maxsplit=1)[0])
     found = _SENTENCE.match(text)
-    return _brief(found[0] if found else text, limit=_MAX_SENTENCE)
+    return brief(found[0] if found else text, _MAX_SENTENCE)
 
 
 def _one_line(text: Json) -> str:
     """Return the start of a text in one line, visible."""
     return visible(" ".join(text[:_LOOKED_AT].split())) if isinstance(text, str) else "?"
-
-
-def _brief_path(path: str, cwd: str) -> str:
-    return _brief(shown_path(path, cwd))
-
-
-def _brief(text: str, *, limit: int = _MAX_NAME) -> str:
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def _count(number: int, noun: str) -> str:

@@ -56,7 +56,7 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="dif
     title: str
     note: str | None = None
     lines: tuple[DiffLine, ...]
-    more: int = 0  # lines that were left out of this shortened card
+    more: int = 0  # lines that were left out of this card
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="command"):
@@ -118,11 +118,12 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Covered(msgspec.Struct, frozen=True, kw_only=True):
-    """Another waiting call that "always" would let run too."""
+    """Another waiting call that "always" would let run too; `glimpse`: how its input begins, and where."""
 
     id: ApprovalId
     tool: str
     sentence: str
+    glimpse: str
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
@@ -131,7 +132,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     `sentence` says in plain words what would happen; `quoted`: they are those of the server, in `sentence`.
     `remember` says what "for this session" would cover, None where nothing can be remembered.
     `missing` are the variables that a server wants set. `hidden` counts hidden characters in the input.
-    `cut`: the card was shortened, and is not whole until it is fetched by itself.
+    `cut`: the card was shortened, and is not whole until it is fetched by itself. Headings, names and what
+    the agent says of a call are bounded in every card; its arguments or facts have them whole.
     """
 
     id: ApprovalId

@@ -59,14 +59,19 @@ def _runs(was: Sequence[str], now: Sequence[str]) -> Iterator[_Run]:
         after = min(done + _CONTEXT, hunk.a) if number else 0
         before = max(after, hunk.a - _CONTEXT)
         yield _Run(Mark.SAME, done, done + shift, after - done)
-        yield _Run(Mark.GAP, after, after + shift, before - after)
+        yield _gap(after, after + shift, before - after)
         yield _Run(Mark.SAME, before, before + shift, hunk.a - before)
         yield _Run(Mark.REMOVED, hunk.a, hunk.c, hunk.b - hunk.a)
         yield _Run(Mark.ADDED, hunk.b, hunk.c, hunk.d - hunk.c)
         done, shift = hunk.b, hunk.d - hunk.b
     after = min(done + _CONTEXT, len(was))
     yield _Run(Mark.SAME, done, done + shift, after - done)
-    yield _Run(Mark.GAP, after, after + shift, len(was) - after)
+    yield _gap(after, after + shift, len(was) - after)
+
+
+def _gap(old: int, new: int, size: int) -> _Run:
+    """Return a gap, or the line itself where it would be the only one left out."""
+    return _Run(Mark.GAP if size > 1 else Mark.SAME, old, new, size)
 
 
 def _drawn(
@@ -74,8 +79,7 @@ def _drawn(
 ) -> Iterator[DiffLine]:
     for run in runs:
         if run.mark is Mark.GAP:
-            told = f"{run.size:,} line{'' if run.size == 1 else 's'} more, the same"
-            yield DiffLine(mark=Mark.GAP, line=(told,))
+            yield DiffLine(mark=Mark.GAP, line=(f"{run.size:,} lines more, the same",))
             continue
         for at in range(run.size):
             old = None if run.mark is Mark.ADDED else run.old + at

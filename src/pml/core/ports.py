@@ -218,6 +218,10 @@ class Approvals(Protocol):
         """Return pending and allowed approvals whose time is over at `now`."""
         ...
 
+    async def count_pending(self) -> int:
+        """Return how many questions wait, in all sessions."""
+        ...
+
     async def held(self) -> list[Held]:
         """Return live approvals that depend on their owner: executing, or waited for without a workflow."""
         ...

@@ -40,8 +40,9 @@ def session_memory(tool: str, arguments: JsonObject) -> str:
     """Return what an allow that is remembered for the session covers."""
     if not runs_code(tool, arguments):
         return f"every call of {visible(tool)} in this session, whatever its arguments"
+    folder = "" if ":" in tool else ", in whatever folder"  # where a server works does not depend on the call
     besides = ", however it is described" if tool == "Bash" else ""
-    return f"calls of {visible(tool)} in this session with exactly these arguments{besides}"
+    return f"calls of {visible(tool)} in this session with exactly these arguments{folder}{besides}"
 
 
 def asked_facts(record: Approval) -> list[tuple[str, str]]:

@@ -1,17 +1,19 @@
 """The text of a file that somebody else named, for showing it: never waits, never raises, never reads much.
 
 Only regular files are opened: opening a pipe or a device can wait for ever or do something. What lies in a
-forbidden folder is not read, by whatever links the name leads there.
+forbidden folder is not read, by whatever links the name leads there; nor is what the system makes up for
+whoever reads it: it would tell of PML itself, not of what whoever named it would find.
 """
 
 import os
 import stat
 from typing import Final
 
-from pml.core.card_files import Present
+from pml.core.card_files import Present, is_within
 from pml.core.dependency import bytes_text
 
 MAX_BYTES: Final = 1 << 20
+_MADE_UP: Final = ("/proc", "/sys", "/dev")
 _FLAGS: Final = (
     os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 )
@@ -23,8 +25,11 @@ def read_text(path: str, *, forbidden: str) -> Present:
         real, closed = os.path.realpath(path), os.path.realpath(forbidden)
     except (OSError, ValueError):
         return Present(path=path, problem="the file cannot be read (its name cannot be used)")
-    if _is_within(real, closed):
+    if is_within(real, closed):
         return Present(path=real, problem="PML's own files are not shown")
+    named = os.path.normpath(path)  # `/proc/self/cwd` leads away, by where PML stands
+    if any(is_within(each, folder) for each in (named, real) for folder in _MADE_UP):
+        return Present(path=real, problem="what the system itself shows as a file is not read")
     try:
         return _read(real)
     except FileNotFoundError:
@@ -32,6 +37,14 @@ def read_text(path: str, *, forbidden: str) -> Present:
     except (OSError, ValueError) as exc:
         why = exc.strerror if isinstance(exc, OSError) and exc.strerror else "its name cannot be used"
         return Present(path=real, problem=f"the file cannot be read ({why.lower()})")
+
+
+def real_path(path: str) -> str:
+    """Return where the path leads, or the path itself if that cannot be told."""
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):
+        return path
 
 
 def _read(real: str) -> Present:
@@ -64,7 +77,3 @@ def _read_all(descriptor: int) -> bytes:
     while len(body) <= MAX_BYTES and (part := os.read(descriptor, MAX_BYTES + 1 - len(body))):
         body += part
     return bytes(body)
-
-
-def _is_within(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")

@@ -9,7 +9,7 @@ from pml.core.approvals import Approval, ApprovalId, instant
 from pml.core.errors import NotFound
 from pml.core.values import Json
 from pml.hub.visits import PERSON, Route, Visit, read_approval_id
-from pml.service.approvals import all_pending, pending
+from pml.service.approvals import pending
 from pml.service.cards import card, cards
 
 
@@ -24,7 +24,7 @@ async def list_cards(visit: Visit) -> Mapping[str, Json]:
         "cards": msgspec.to_builtins(await cards(visit.desk, found)),
         "next": found[-1].id if len(found) == limit else None,
         "now": instant(visit.desk.clock.now()),
-        "waiting": len(found) if is_all else await _count(visit),
+        "waiting": len(found) if is_all else await visit.desk.store.approvals.count_pending(),
     }
 
 
@@ -33,10 +33,6 @@ async def show_card(visit: Visit) -> Mapping[str, Json]:
     record = await _find(visit, visit.approval_id())
     shown = await card(visit.desk, record, whole=True)
     return {"card": msgspec.to_builtins(shown), "now": instant(visit.desk.clock.now())}
-
-
-async def _count(visit: Visit) -> int:
-    return sum([1 async for _ in all_pending(visit.desk)])
 
 
 async def _find(visit: Visit, approval_id: ApprovalId) -> Approval:

@@ -13,8 +13,7 @@ from datetime import datetime
 from typing import Final
 
 from pml import __version__
-from pml.core.approvals import State
-from pml.core.ports import ApprovalQuery, AuditQuery
+from pml.core.ports import AuditQuery
 from pml.hub.webhook import Deliveries
 from pml.service.desk import Desk
 
@@ -52,11 +51,12 @@ class Metrics:
         store = self._desk.store
         sessions = Counter(_key(session.role) for session in await store.sessions.live())
         runs = Counter(_key(run.state) for run in await store.runs.live())
+        pending = await store.approvals.count_pending()
         now = self._desk.clock.now()
         deliveries = self._gauges.deliveries()
         families = [
             _family("pml_info", "gauge", "the version", ("version",), {(__version__,): 1}),
-            _gauge("pml_approvals_pending", "questions that wait", await self._pending()),
+            _gauge("pml_approvals_pending", "questions that wait", pending),
             _family(
                 "pml_decisions_total",
                 "counter",
@@ -86,16 +86,6 @@ class Metrics:
             _gauge("process_resident_memory_bytes", "memory of the hub", _resident_bytes()),
         ]
         return "".join(families)
-
-    async def _pending(self) -> int:
-        count, after = 0, None
-        while True:
-            query = ApprovalQuery(states=frozenset({State.PENDING}), after=after, limit=_PAGE)
-            page = await self._desk.store.approvals.page(query)
-            count += len(page)
-            if len(page) < _PAGE:
-                return count
-            after = (page[-1].created_at, page[-1].id)
 
     async def _count_decisions(self) -> None:
         async with self._reading:  # two readers at once would count the same entries

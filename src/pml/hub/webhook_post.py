@@ -44,7 +44,16 @@ class Answered:
 
 def check_webhook(url: str) -> None:
     """Raise Invalid for a URL that nothing is sent to."""
+    import httpx2
+
     parts = split_url(url, whose="the webhook")
+    try:
+        httpx2.URL(url)
+    except (httpx2.InvalidURL, ValueError):
+        raise Invalid(
+            f"nothing is sent to the webhook: {_shown(parts)} cannot be reached by that name",
+            hint="mend `notify.webhook`",
+        ) from None
     host = parts.hostname or ""
     # Names beneath `localhost` may be asked of a name server, which may say anything.
     is_here = is_loopback(host) and not host.rstrip(".").endswith(".localhost")
@@ -81,8 +90,8 @@ async def post(
         "pml-signature": sign(body, key=target.key, at_s=at_s),
         "user-agent": AGENT,
     }
-    request = client.build_request("POST", target.url, content=body, headers=headers)
     try:
+        request = client.build_request("POST", target.url, content=body, headers=headers)
         async with asyncio.timeout(timeout_s):
             response = await client.send(request, stream=True, auth=None)
             await response.aclose()  # unread, which closes the connection: it may have no end

@@ -11,7 +11,7 @@ from pml.core.approvals import Approval, ApprovalId, SessionId, State, Subject
 from pml.core.ports import Session
 from pml.core.text import visible, visible_json
 from pml.core.values import JsonObject
-from pml.core.wire import headline
+from pml.core.wire import title
 from pml.service.approvals import all_pending
 from pml.service.desk import Desk
 
@@ -50,7 +50,7 @@ def make_entry(record: Approval, session: Session | None) -> Entry:
     text = visible_json(record.tool_input, indent=None)
     glimpse = _glimpse(record.tool_input, text)
     if record.subject is not Subject.TOOL_CALL:
-        glimpse = visible(headline(record))
+        glimpse = visible(title(record))
     return Entry(
         record=record,
         session_name=name,

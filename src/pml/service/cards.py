@@ -15,16 +15,17 @@ from typing import Final
 
 from pml.core.approvals import Approval, Channel, Decider, DeciderKind, SessionId, Subject
 from pml.core.card_blocks import Asked
-from pml.core.card_files import Present
+from pml.core.card_cutting import brief
+from pml.core.card_files import MAX_HEADING, Present
 from pml.core.card_making import Around, make_card
-from pml.core.card_words import sentence_of
+from pml.core.card_words import glimpse_of, sentence_of
 from pml.core.cards import Ancestor, Card, Covered
 from pml.core.manifests import definition_digest
 from pml.core.names import parse_tool
 from pml.core.ports import Session
 from pml.core.text import visible
 from pml.core.values import JsonObject
-from pml.host.textfiles import read_text
+from pml.host.textfiles import read_text, real_path
 from pml.service.desk import Desk
 from pml.service.policy import Policy, current_policy
 from pml.service.previews import always_of, preview
@@ -75,9 +76,16 @@ def _draw(around: Around, home: str, *, whole: bool, plain: bool) -> Card:
 
     if not plain:
         with contextlib.suppress(Exception):
-            return make_card(around, read=read, whole=whole)
+            return make_card(_resolved(around), read=read, whole=whole)
     plainly = replace(around, asked=replace(around.asked, is_plain=True))
     return make_card(plainly, read=_unread, whole=whole)
+
+
+def _resolved(around: Around) -> Around:
+    """Return it with the folders that are meant: a link may lead out of the workspace, or into it."""
+    asked = around.asked
+    cwd, workspace = real_path(asked.cwd), real_path(asked.workspace)
+    return replace(around, asked=replace(asked, cwd=cwd, workspace=workspace))
 
 
 def _unread(path: str) -> Present:
@@ -101,6 +109,7 @@ class _Lookups:
         asked = Asked(
             record=record,
             cwd=record.cwd or cwd,
+            workspace=session.workspace,
             definition=await self._definition(record),
             code=None if run is None else run.code,
             language=None if run is None else run.language,
@@ -136,7 +145,7 @@ class _Lookups:
         return tuple(
             Ancestor(
                 id=each.id,
-                name=visible(each.name),
+                name=visible(brief(each.name, MAX_HEADING)),
                 is_agent=each.is_agent,
                 has_ended=each.ended_at is not None,
             )
@@ -153,10 +162,16 @@ class _Lookups:
         shown = await preview(self._desk, record, by=_PERSON)
         found: list[Covered] = []
         for other in shown.covered:
-            _, cwd, _ = await self._session(other.session_id)
-            asked = Asked(record=other, cwd=other.cwd or cwd, definition=await self._definition(other))
+            session, cwd, _ = await self._session(other.session_id)
+            asked = Asked(
+                record=other,
+                cwd=other.cwd or cwd,
+                workspace=session.workspace,
+                definition=await self._definition(other),
+            )
             words, _ = sentence_of(asked)
-            found.append(Covered(id=other.id, tool=visible(other.tool_name), sentence=words))
+            told = visible(other.tool_name)
+            found.append(Covered(id=other.id, tool=told, sentence=words, glimpse=glimpse_of(asked)))
         return tuple(found)
 
 

@@ -153,6 +153,9 @@ class MemoryApprovals:
         )
         return [_own_approval(row) for row in _first(found, limit)]
 
+    async def count_pending(self) -> int:
+        return sum(row.status is State.PENDING for row in self._by_age())
+
     async def held(self) -> list[Held]:
         return [
             Held(

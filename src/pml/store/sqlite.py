@@ -150,6 +150,9 @@ class _Approvals(Part):
         gone = now - timedelta(seconds=RECONNECT_S)
         return approvals_of(self._read.run("due_approvals", (micros(now), micros(gone), limit)))
 
+    async def count_pending(self) -> int:
+        return self._read.run("count_waiting")[0][0]
+
     async def held(self) -> list[Held]:
         return [held_of(row) for row in self._read.run("held_approvals")]
 

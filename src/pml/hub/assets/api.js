@@ -4,6 +4,8 @@
  * no page: whoever wants to hear that the token no longer counts says so with `onLogout`.
  */
 
+import { keep, recall } from "./storage.js";
+
 const TOKEN = "pml.token";
 const WITHIN_MS = 30_000; // the hub answers at once or not at all: nothing here waits for a person
 
@@ -25,23 +27,22 @@ export class ApiError extends Error {
 
 let offsetMs = 0; // what must be added to the browser's clock to have the hub's
 let isExact = false; // whether it was told by a `now`, not by a header of whole seconds
-/** @type {Set<() => void>} */
+/** @type {Set<(isRefused: boolean) => void>} */
 const leaving = new Set();
 
 /** @returns {string | null} */
 export function token() {
-  return localStorage.getItem(TOKEN);
+  return recall(TOKEN);
 }
 
 /** @param {string | null} value */
 export function keepToken(value) {
-  if (value === null) localStorage.removeItem(TOKEN);
-  else localStorage.setItem(TOKEN, value);
+  keep(TOKEN, value);
 }
 
 /**
- * Call `fn` when the hub no longer takes the token.
- * @param {() => void} fn
+ * Call `fn` when the token is forgotten; `isRefused`: because the hub no longer takes it.
+ * @param {(isRefused: boolean) => void} fn
  */
 export function onLogout(fn) {
   leaving.add(fn);
@@ -49,9 +50,9 @@ export function onLogout(fn) {
 }
 
 /** Forget the token, and tell those who want to know. */
-export function loggedOut() {
+export function loggedOut(isRefused = false) {
   keepToken(null);
-  for (const fn of leaving) fn();
+  for (const fn of leaving) fn(isRefused);
 }
 
 /** The time by the hub's clock, in milliseconds. */
@@ -99,8 +100,9 @@ export function del(path) {
  * @param {{body?: unknown, once?: string, bearer?: string, raw?: Record<string, string>}} [how]
  */
 async function send(method, path, { body, once, bearer, raw = {} } = {}) {
+  const kept = token();
   /** @type {Record<string, string>} */
-  const headers = { authorization: `Bearer ${bearer ?? token() ?? ""}` };
+  const headers = { authorization: `Bearer ${bearer ?? kept ?? ""}` };
   if (body !== undefined) headers["content-type"] = "application/json";
   if (once) headers["idempotency-key"] = once;
   const sentAt = Date.now();
@@ -125,7 +127,7 @@ async function send(method, path, { body, once, bearer, raw = {} } = {}) {
   }
   setClock(told?.now, answer.headers.get("date"), sentAt);
   if (answer.ok) return told;
-  if (answer.status === 401 && bearer === undefined) loggedOut();
+  if (answer.status === 401 && bearer === undefined && token() === kept) loggedOut(true);
   const { code = "invalid", message = `the hub answered ${answer.status}`, hint = null } = told?.error ?? {};
   throw new ApiError(answer.status, code, message, hint);
 }

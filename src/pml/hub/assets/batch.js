@@ -12,6 +12,16 @@ import { h, shownLine } from "./dom.js";
 /** @typedef {import("./card.js").CardView} CardView */
 
 const AT_ONCE = 500; // the hub takes no more in one batch
+/** @type {Record<string, string>} */
+const KINDS = { // what is no call like any other
+  workspace_trust: "trust",
+  dependency_install: "install",
+  tool_changed: "changed tool",
+  integrity_changed: "changed files",
+  api_key_required: "wants a key",
+};
+const GIST_LINES = 4;
+const GIST_CHARS = 320;
 const GRACE_MS = 500; // the key that opened the dialog must not answer it
 
 /**
@@ -21,10 +31,13 @@ const GRACE_MS = 500; // the key that opened the dialog must not answer it
  * @param {string} search
  */
 export async function decideAll(views, allow, search) {
-  const waiting = views.filter((view) => view.state === "waiting");
-  if (!waiting.length) return toast("Nothing waits.", "info");
-  if (!await confirmAll(waiting, allow, search)) return;
-  const covered = waiting.filter((view) => view.state === "waiting");
+  const answerable = views.filter((view) => view.takesAnswer);
+  const waiting = answerable.filter((view) => !allow || !view.panels.editor);
+  const edited = answerable.length - waiting.length;
+  if (!answerable.length) return toast("Nothing waits.", "info");
+  if (!waiting.length) return toast("Only what you are editing waits: allow it by itself.", "info");
+  if (!await confirmAll(waiting, { allow, search, edited })) return;
+  const covered = waiting.filter((view) => view.takesAnswer);
   for (const view of covered) view.setSending(true);
   let done = 0;
   for (let from = 0; from < covered.length; from += AT_ONCE) {
@@ -63,7 +76,7 @@ async function sendSome(views, allow) {
     if (result.error) await tellRefusal(view, result.error);
     else {
       done += 1;
-      view.settle(result.status, `You ${allow ? "allowed" : "denied"} it`);
+      view.settle(result.status, `You ${allow ? "allowed" : "denied"} it`, { isMine: true });
     }
   }
   return done;
@@ -71,10 +84,9 @@ async function sendSome(views, allow) {
 
 /**
  * @param {CardView[]} views
- * @param {boolean} allow
- * @param {string} search
+ * @param {{allow: boolean, search: string, edited: number}} how `edited`: so many are left out, being edited
  */
-async function confirmAll(views, allow, search) {
+async function confirmAll(views, { allow, search, edited }) {
   const openedAt = performance.now();
   const count = views.length === 1 ? "1 request" : `${views.length} requests`;
   const unseen = views.filter((view) => !view.isSeen).length;
@@ -86,7 +98,17 @@ async function confirmAll(views, allow, search) {
       search && h("p", { class: "hint" }, `Those that match the search “${search}”.`),
       allow && unseen > 0 &&
       h("div", { class: "notice warn" }, `${unseen} of them you have not seen whole.`),
-      h("ol", { class: "covered" }, views.map(coveredItem)),
+      edited > 0 &&
+      h(
+        "div",
+        { class: "notice warn" },
+        `${edited} that you are editing is not among them: allow it by itself.`,
+      ),
+      h(
+        "ol",
+        { class: "covered", tabindex: 0, "aria-label": "What this answers" },
+        unseenFirst(views).map(coveredItem),
+      ),
       h("p", { class: "hint" }, "Exactly these. What arrives from now on is not among them."),
       h(
         "div",
@@ -108,10 +130,17 @@ async function confirmAll(views, allow, search) {
   return done === true;
 }
 
+/** @param {CardView[]} views */
+function unseenFirst(views) {
+  return [...views.filter((view) => !view.isSeen), ...views.filter((view) => view.isSeen)];
+}
+
 /** @param {CardView} view */
 function coveredItem(view) {
   const { card } = view;
+  const kind = KINDS[card.subject];
   const marks = [
+    ...kind ? [h("span", { class: "chip" }, kind)] : [],
     ...card.warnings.length ? [h("span", { class: "chip bad" }, "warning")] : [],
     ...view.isSeen ? [] : [h("span", { class: "chip warn" }, "not seen whole")],
   ];
@@ -120,23 +149,61 @@ function coveredItem(view) {
     { dataset: { covers: card.id } },
     h("div", { class: "covered-what" }, card.sentence),
     gist(card),
-    h("div", { class: "row hint" }, h("code", null, card.tool), h("span", null, card.session_name), marks),
+    h(
+      "div",
+      { class: "covered-who hint" },
+      marks,
+      h("code", null, card.tool),
+      h("span", null, card.session_name),
+    ),
   );
 }
 
 /**
- * What tells the call from others like it, in a line.
+ * What tells the question from others like it, in a few lines; it says how much there is besides.
  * @param {import("./shapes.js").Card} card
  */
 function gist(card) {
   const block = card.blocks[0];
-  if (block?.kind === "command") {
-    return h("div", { class: "gist mono" }, block.lines.slice(0, 3).flatMap(shownLine));
+  if (!block) return null;
+  if (block.kind === "facts") {
+    const alarms = block.rows.filter((row) => row.alarming).map((row) => `${row.name}: ${row.value}`);
+    return alarms.length ? h("div", { class: "gist mono bad" }, alarms.join(" · ")) : null;
   }
-  if (block?.kind !== "arguments") return null;
-  return h(
-    "div",
-    { class: "gist mono" },
-    block.lines.slice(1, -1).map((line) => line.trim()).join(" ").slice(0, 300),
-  );
+  /** @type {import("./dom.js").Line[]} */
+  const lines = block.kind === "arguments"
+    ? [[block.lines.map((line) => line.trim()).join(" ")]]
+    : block.kind === "diff"
+    ? block.lines.filter((each) => each.mark === "added" || each.mark === "removed").map((each) => [
+      each.mark === "added" ? "+ " : "− ",
+      ...each.line,
+    ])
+    : block.lines;
+  return h("div", { class: "gist mono" }, glimpse(lines, block.more));
+}
+
+/**
+ * @param {import("./dom.js").Line[]} lines
+ * @param {number} more lines that are not here
+ */
+function glimpse(lines, more) {
+  let room = GIST_CHARS;
+  /** @type {HTMLElement[]} */
+  const shown = [];
+  for (const line of lines.slice(0, GIST_LINES)) {
+    if (room <= 0) break;
+    const start = line.map((piece) => typeof piece === "string" ? piece.slice(0, room) : piece);
+    room -= line.reduce(
+      (sum, piece) => sum + (typeof piece === "string" ? piece.length : 1),
+      /** @type {number} */ (0),
+    );
+    shown.push(h("div", null, shownLine(start), room < 0 && "…"));
+  }
+  const rest = lines.length + more - shown.length;
+  const told = rest > 0
+    ? `${rest} more ${rest === 1 ? "line" : "lines"}`
+    : room < 0
+    ? "there is more of it"
+    : "";
+  return [shown, told && h("div", { class: "rest" }, told)];
 }

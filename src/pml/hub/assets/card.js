@@ -14,9 +14,11 @@ import {
   drawRemember,
   drawWarnings,
   drawWhy,
+  showEditing,
 } from "./card_parts.js";
+import { Panels } from "./card_panels.js";
+import { hubNow } from "./api.js";
 import { h, replace } from "./dom.js";
-import { buildEditor, editableText } from "./editor.js";
 import { drawOver } from "./card_over.js";
 
 const SLACK_PX = 24; // the padding at its edges
@@ -30,6 +32,8 @@ const SLACK_PX = 24; // the padding at its edges
  * @property {(view: CardView, literal: boolean, release: boolean) => void} always
  * @property {(view: CardView) => Promise<void>} fetchWhole
  * @property {() => void} grew that there is something new to be seen
+ * @property {() => void} hush that a field went away which may be typed into still
+ * @property {(view: CardView) => void} disturbed that what is below may have moved
  */
 
 export class CardView {
@@ -47,27 +51,34 @@ export class CardView {
     this.seenTo = 0; // so far from its top it was in view, with nothing skipped
     this.wasSeen = false;
     this.overAt = 0;
+    this.movedAt = -Infinity;
+    this.isMine = false; // it was answered here
+    this.isLasting = false; // what became of it is to be read
+    /** @type {{status: string, text: string} | null} */
+    this.heard = null;
     /** @type {import("./card_blocks.js").Fold[]} */
     this.folds = [];
-    /** @type {import("./editor.js").Editor | null} */
-    this.editor = null;
+    this.panels = new Panels(card.id);
     this.remember = h("input", { type: "checkbox", dataset: { action: "remember" } });
-    this.message = h("textarea", {
-      rows: 2,
-      placeholder: "What should it do instead?",
-      "aria-label": "Message to the agent, with a denial",
-      dataset: { field: "message" },
-    });
     this.body = h("div", { class: "card-body" });
     this.told = h("div", { class: "told", role: "status" });
     this.node = h("article", {
       class: "card",
       tabindex: 0,
       "aria-labelledby": `s-${card.id}`,
-      "aria-describedby": `d-${card.id}`,
+      "aria-describedby": `w-${card.id} d-${card.id}`,
       dataset: { card: card.id, state: "waiting" },
     });
     this.drawHead();
+  }
+
+  /** Whether its time has run out, though nobody has said so. */
+  get isOverdue() {
+    return this.state === "waiting" && Date.parse(this.card.expires_at) <= hubNow();
+  }
+
+  get takesAnswer() {
+    return this.state === "waiting" && !this.isOverdue;
   }
 
   /** Whether all of it is there to be seen. */
@@ -81,8 +92,7 @@ export class CardView {
   }
 
   /**
-   * See what of it is between these edges of the window. What was jumped over does not count as seen, unless it was
-   * jumped over while the card had the focus: on the way to another card its end passes by.
+   * See what of it is between these edges of the window. What was jumped over does not count as seen.
    * @param {number} top
    * @param {number} bottom
    */
@@ -90,8 +100,7 @@ export class CardView {
     if (!this.isBuilt || this.state === "over") return;
     const box = this.node.getBoundingClientRect();
     const skipped = top - box.top > this.seenTo + SLACK_PX;
-    const isRead = this.seenTo > 0 && this.node.contains(document.activeElement);
-    if (!skipped || isRead) this.seenTo = Math.max(this.seenTo, bottom - box.top);
+    if (!skipped) this.seenTo = Math.max(this.seenTo, bottom - box.top);
     if (this.isWhole && this.seenTo >= box.height - SLACK_PX) this.wasSeen = true;
     this.node.dataset.seen = String(this.isSeen);
   }
@@ -125,14 +134,13 @@ export class CardView {
     const { card } = this;
     this.folds = [];
     const blocks = card.blocks.map((block) => drawBlock(block, this.folds));
-    this.panels = h("div", { class: "panels" });
     replace(
       this.body,
       drawWarnings(card),
       blocks,
       drawMissing(card),
       drawWhy(card),
-      this.panels,
+      this.panels.node,
       drawRemember(card, this.remember),
       this.drawAlways(),
       this.told,
@@ -144,6 +152,7 @@ export class CardView {
         allow: () => this.doing.allow(this),
       }),
     );
+    showEditing(this.body, card, this.panels.editor !== null);
     for (const button of this.body.querySelectorAll("[data-action=unfold]")) {
       button.addEventListener("click", () => this.unfold());
     }
@@ -186,27 +195,23 @@ export class CardView {
    * @param {Card} card
    */
   setCard(card) {
+    if (this.state === "over") return;
     const isOther = card.digest !== this.card.digest;
     const wasWhole = this.isWhole;
     if (isOther) this.unsee(null);
     else if (this.card.cut) this.unsee(this.body.querySelector("[data-action=unfold]"));
     this.card = card;
     this.isFetched = true;
-    if (isOther) this.editor = null;
+    if (isOther && this.panels.forget()) this.doing.hush();
     const refocus = this.keepFocus();
     this.drawHead();
-    if (this.isBuilt) this.rebuild();
+    if (this.isBuilt) {
+      this.isBuilt = false;
+      this.build();
+    }
     if (wasWhole && !isOther) this.openFolds();
     refocus();
-  }
-
-  /** Draw the body anew, with what is open over it. */
-  rebuild() {
-    const hasMessage = this.message.isConnected;
-    this.isBuilt = false;
-    this.build();
-    if (this.editor) this.panels?.append(this.editor.node);
-    if (hasMessage) this.showMessage();
+    this.doing.disturbed(this);
   }
 
   /** Returns what gives the focus back to where it is now, though that be drawn anew. */
@@ -227,58 +232,22 @@ export class CardView {
       this.doing.fetchWhole(this).then(() => !this.card.cut && this.openEditor());
       return;
     }
-    if (!this.editor) {
-      this.editor = buildEditor(editableText(this.card), this.card.schema, this.card.id);
-      this.panels?.append(this.editor.node);
-      this.setAllowText("Allow edited");
-    }
-    this.editor.focus();
+    this.panels.openEditor(this.card);
+    showEditing(this.body, this.card, true);
   }
 
   openMessage() {
-    if (this.state !== "waiting") return;
-    this.showMessage();
-    this.message.focus();
+    if (this.state === "waiting") this.panels.openMessage();
   }
 
-  showMessage() {
-    if (this.message.isConnected) return;
-    this.panels?.append(
-      h(
-        "div",
-        { class: "message field" },
-        h("label", null, "Message to the agent, with a denial"),
-        this.message,
-        h(
-          "div",
-          { class: "hint" },
-          h("kbd", null, "Ctrl ⏎"),
-          " denies with it · ",
-          h("kbd", null, "Esc"),
-          " closes",
-        ),
-      ),
-    );
-  }
-
-  /** Close what is open over the card: the editor, the message, the disclosure. Returns whether anything was. */
+  /** Close what is open over the card: the message, the editor, the disclosure. Returns whether anything was. */
   closeOpen() {
     const always = this.body.querySelector("details.always[open]");
-    if (this.message.isConnected) this.message.closest(".message")?.remove();
-    else if (this.editor) {
-      this.editor.node.remove();
-      this.editor = null;
-      this.setAllowText("Allow");
-    } else if (always) always.removeAttribute("open");
+    if (this.panels.close()) showEditing(this.body, this.card, this.panels.editor !== null);
+    else if (always) always.removeAttribute("open");
     else return false;
     this.node.focus({ preventScroll: true });
     return true;
-  }
-
-  /** @param {string} text */
-  setAllowText(text) {
-    const node = this.body.querySelector("[data-action=allow]")?.firstChild;
-    if (node) node.textContent = text;
   }
 
   /**
@@ -296,20 +265,45 @@ export class CardView {
     this.state = isSending ? "sending" : "waiting";
     this.node.dataset.state = this.state;
     this.node.setAttribute("aria-busy", String(isSending));
+    if (!isSending && this.heard) this.settle(this.heard.status, this.heard.text);
   }
 
   /**
-   * It is over: a line is left of it.
+   * Somebody's answer was told of. While an answer is sent from here, its own answer says more, if that arrives.
    * @param {string} status
    * @param {string} text
    */
-  settle(status, text) {
+  hear(status, text) {
+    if (this.state === "sending") this.heard = { status, text };
+    else this.settle(status, text);
+  }
+
+  /**
+   * It is over: a line is left of it, in the place that it had, so that nothing comes beneath a pointer by itself. A
+   * field that is typed into stays: the letters that follow would be keys.
+   * @param {string} status
+   * @param {import("./dom.js").Child} text
+   * @param {{isMine?: boolean}} [how] `isMine`: it was answered here, so the place may close
+   */
+  settle(status, text, { isMine = false } = {}) {
     if (this.state === "over") return;
+    const height = this.node.offsetHeight;
+    const hadFocus = this.node.contains(document.activeElement);
     this.state = "over";
+    this.isMine = isMine;
     this.overAt = performance.now();
     this.node.dataset.state = "over";
     this.node.dataset.status = status;
     this.node.removeAttribute("aria-busy");
-    replace(this.node, drawOver(this.card, status, text));
+    const line = drawOver(this.card, status, text);
+    if (!isMine && this.panels.isTyped) {
+      this.node.firstElementChild?.replaceWith(line);
+      for (const part of [...this.body.children]) if (part !== this.panels.node) part.remove();
+      this.panels.freeze();
+    } else {
+      replace(this.node, line);
+      if (hadFocus) this.node.focus({ preventScroll: true });
+    }
+    if (!isMine) this.node.style.minHeight = `${height}px`;
   }
 }

@@ -12,7 +12,7 @@ const CROSS = "M4 4l8 8M12 4l-8 8";
 /**
  * @param {import("./shapes.js").Card} card
  * @param {string} status
- * @param {string} text
+ * @param {import("./dom.js").Child} text
  */
 export function drawOver(card, status, text) {
   const isGood = GOOD.has(status);

@@ -2,13 +2,15 @@
 /** The parts of a card around the question itself: who asks, why, how long still, and what an answer would do. */
 
 import { icon } from "./chrome.js";
-import { h, jsonLine } from "./dom.js";
+import { h, jsonLine, shortPath } from "./dom.js";
 import { hubNow } from "./api.js";
 import { tickingTime } from "./time.js";
 
 /** @typedef {import("./shapes.js").Card} Card */
 
 const URGENT_S = 30;
+const FOLDER = "M2 4.5h4l1.5 1.5H14v7H2z";
+const TRIANGLE = "M8 2.2 14.4 13.4H1.6zM8 6.6v3M8 11.4v.1";
 
 /**
  * The tool, and the sessions from the one that nobody started down to the one that asks.
@@ -29,6 +31,13 @@ export function drawOrigin(card) {
     { class: "origin" },
     h("span", { class: "tool", dataset: { tool: card.tool } }, card.tool),
     h("span", { class: "lineage" }, h("span", { class: "sr-only" }, "asked by "), line),
+    h(
+      "span",
+      { class: "workspace", dataset: { part: "workspace" } },
+      h("span", { class: "sr-only" }, "in "),
+      icon(FOLDER),
+      shortPath(card.workspace),
+    ),
   );
 }
 
@@ -80,13 +89,13 @@ export function drawClock(card) {
  */
 export function drawWhy(card) {
   const { rule } = card;
-  const href = rule?.entry && `#/rules?search=${encodeURIComponent(rule.entry)}`;
+  const query = rule?.entry && new URLSearchParams({ search: rule.entry, workspace: card.workspace });
   return h(
     "p",
     { class: "why" },
     h("span", { class: "label" }, "Why"),
     h("span", { class: "reason" }, card.why),
-    rule?.file && href && h("a", { href, title: rule.file }, "Show the rule"),
+    rule?.file && query && h("a", { href: `#/rules?${query}`, title: rule.file }, "Show the rule"),
   );
 }
 
@@ -95,8 +104,10 @@ export function drawWarnings(card) {
   if (!card.warnings.length) return null;
   return h(
     "ul",
-    { class: "warnings" },
-    card.warnings.map((text) => h("li", null, icon("M8 2.2 14.4 13.4H1.6zM8 6.6v3M8 11.4v.1"), text)),
+    { class: "warnings", id: `w-${card.id}`, "aria-label": "Warnings" },
+    card.warnings.map((text) =>
+      h("li", null, icon(TRIANGLE), h("span", null, h("span", { class: "sr-only" }, "Warning: "), text))
+    ),
   );
 }
 
@@ -123,9 +134,9 @@ export function drawAlways(card, doing) {
         "label",
         { class: "check" },
         release,
-        ` Also let go on what waits and would be covered (${card.covers.length})`,
+        `Also let go on what waits and would be covered (${card.covers.length})`,
       ),
-      h("ul", null, card.covers.map((each) => h("li", null, h("code", null, each.tool), " ", each.sentence))),
+      h("ul", null, card.covers.map(drawCovered)),
     );
   return h(
     "details",
@@ -138,8 +149,46 @@ export function drawAlways(card, doing) {
       card.always_exactly &&
         drawEntry(card.always_exactly, button("always-exactly", "Always, with these arguments only", true)),
       covered,
+      h(
+        "p",
+        { class: "notice warn", hidden: true, dataset: { part: "no-always" } },
+        "An edit is open. “Always” runs the call as it was asked: allow the edit, or close it first.",
+      ),
     ),
   );
+}
+
+/** @param {import("./shapes.js").Covered} covered */
+function drawCovered({ tool, sentence, glimpse }) {
+  return h(
+    "li",
+    null,
+    h("code", null, tool),
+    " ",
+    sentence,
+    glimpse && h("div", { class: "gist mono" }, glimpse),
+  );
+}
+
+/**
+ * Say what Allow sends while an edit is open, and keep Always from sending what was not edited.
+ * @param {HTMLElement} body the card's
+ * @param {Card} card
+ * @param {boolean} isEditing
+ */
+export function showEditing(body, card, isEditing) {
+  const allow = body.querySelector("[data-action=allow]")?.firstChild;
+  if (allow) allow.textContent = isEditing ? "Allow edited" : allowText(card);
+  const buttons = /** @type {NodeListOf<HTMLButtonElement>} */ (
+    body.querySelectorAll("[data-action^=always]")
+  );
+  for (const button of buttons) button.disabled = isEditing;
+  body.querySelector("[data-part=no-always]")?.toggleAttribute("hidden", !isEditing);
+}
+
+/** @param {Card} card */
+function allowText(card) {
+  return card.missing.length ? "Go on without" : "Allow";
 }
 
 /**
@@ -177,20 +226,21 @@ export function drawRemember(card, box) {
 }
 
 /**
- * The way to the page that takes a key, for a server that wants one.
+ * What becomes of a key that a server wants.
  * @param {Card} card
  */
 export function drawMissing(card) {
   if (!card.missing.length) return null;
+  return h("p", { class: "hint" }, "A key goes to the server only: neither the agent nor any log sees it.");
+}
+
+/** @param {Card} card */
+function drawSetKey(card) {
   return h(
-    "p",
-    { class: "row" },
-    h(
-      "a",
-      { class: "button primary", href: `#/secrets/${card.id}`, dataset: { action: "set-secret" } },
-      `Set ${card.missing.join(", ")}`,
-    ),
-    h("span", { class: "hint" }, "It goes to the server; neither the agent nor any log sees it."),
+    "a",
+    { class: "button primary", href: `#/secrets/${card.id}`, dataset: { action: "set-secret" } },
+    `Set ${card.missing.join(", ")}`,
+    h("kbd", { "aria-hidden": "true" }, "⏎"),
   );
 }
 
@@ -210,8 +260,9 @@ export function drawFoot(card, doing) {
       "button",
       { type: "button", class: kind, dataset: { action }, onclick: single(doing[action]) },
       text,
-      h("kbd", { "aria-hidden": "true" }, key),
+      key && h("kbd", { "aria-hidden": "true" }, key),
     );
+  const wantsKey = card.missing.length > 0;
   return h(
     "footer",
     { class: "card-foot" },
@@ -223,7 +274,8 @@ export function drawFoot(card, doing) {
     ),
     button("deny", "Deny", "Esc"),
     button("allow-all", "Allow all", "Alt ⏎"),
-    button("allow", "Allow", "⏎", "primary"),
+    wantsKey ? button("allow", allowText(card), "") : button("allow", allowText(card), "⏎", "primary"),
+    wantsKey && drawSetKey(card),
   );
 }
 

@@ -4,6 +4,7 @@
 import { h, replace } from "./dom.js";
 import { onState } from "./live.js";
 import { askToNotify, canNotify, isNotifying, stopNotifying } from "./notify.js";
+import { keep, recall } from "./storage.js";
 import { toast } from "./dialog.js";
 
 const THEME = "pml.theme";
@@ -98,7 +99,7 @@ class Banners {
 
 /** Show the theme that was chosen in this browser. */
 export function applyTheme() {
-  const theme = localStorage.getItem(THEME);
+  const theme = recall(THEME);
   if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
   else delete document.documentElement.dataset.theme;
 }
@@ -151,15 +152,15 @@ function notifyButton() {
 function themeButton() {
   const button = h("button", { type: "button", class: "quiet", dataset: { action: "theme" } });
   const show = () => {
-    const theme = localStorage.getItem(THEME) ?? "auto";
+    const theme = recall(THEME) ?? "auto";
     button.title = `Theme: ${theme}`;
     button.setAttribute("aria-label", `Theme: ${theme}`);
     replace(button, icon("M8 2a6 6 0 1 0 0 12zM8 2a6 6 0 0 1 0 12"));
   };
   button.addEventListener("click", () => {
-    const next = THEMES[(THEMES.indexOf(localStorage.getItem(THEME) ?? "auto") + 1) % THEMES.length] ??
+    const next = THEMES[(THEMES.indexOf(recall(THEME) ?? "auto") + 1) % THEMES.length] ??
       "auto";
-    localStorage.setItem(THEME, next);
+    keep(THEME, next);
     applyTheme();
     show();
     toast(`Theme: ${next}`);

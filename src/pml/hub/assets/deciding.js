@@ -7,6 +7,7 @@
 import { get, post } from "./api.js";
 import { outcomeText } from "./card_over.js";
 import { toast } from "./dialog.js";
+import { h } from "./dom.js";
 
 /** @typedef {import("./card.js").CardView} CardView */
 /** @typedef {import("./shapes.js").Answer} Answer */
@@ -31,8 +32,9 @@ export async function decide(view, answer) {
   view.tell(null);
   try {
     const done = await send().catch((error) => error.status === 0 ? send() : Promise.reject(error));
-    view.settle(done.status, `You ${answer.allow ? "allowed" : "denied"} it${suffix(answer)}`);
-    tellMemory(done.remembered, done.released.length);
+    view.isLasting = done.remembered !== null && !done.remembered.counts;
+    view.settle(done.status, whatWasDone(view.card, answer, done.remembered), { isMine: true });
+    if (done.released.length) toast(`${done.released.length} more went on with it.`, "good");
     return true;
   } catch (error) {
     view.setSending(false);
@@ -74,22 +76,26 @@ function keyFor(sent) {
   return key;
 }
 
-/** @param {Omit<Answer, "digest">} answer */
-function suffix(answer) {
-  if (answer.updated_input) return ", edited";
-  if (answer.scope === "session") return " for this session";
-  return answer.scope === "always" ? " always" : "";
-}
-
 /**
- * @param {{scope: string, entry: unknown, counts: boolean, problem: string | null} | null} memory
- * @param {number} released
+ * What an answer did, as the line that is left of its card says it.
+ * @param {import("./shapes.js").Card} card
+ * @param {Omit<Answer, "digest">} answer
+ * @param {{scope: string, counts: boolean, problem: string | null} | null} memory
+ * @returns {import("./dom.js").Child}
  */
-function tellMemory(memory, released) {
-  const others = released ? ` ${released} more went on with it.` : "";
-  if (!memory) return;
-  if (memory.problem) toast(`It was allowed once, but not remembered: ${memory.problem}`, "bad");
-  else if (!memory.counts) toast("It was written, but does not count here: another rule is stronger.", "bad");
-  else if (memory.scope === "always") toast(`From now on this is always allowed.${others}`, "good");
-  else if (others) toast(others.trim(), "good");
+function whatWasDone(card, answer, memory) {
+  if (!answer.allow) return "You denied it";
+  if (answer.updated_input) return "You allowed it, edited";
+  if (!memory) return "You allowed it";
+  const isAlways = memory.scope === "always";
+  if (memory.problem) {
+    const rest = isAlways ? "the entry is not in the file yet" : "it is not remembered";
+    return `You allowed it once; ${rest}: ${memory.problem}`;
+  }
+  if (memory.counts) return isAlways ? "You allowed it always" : "You allowed it for this session";
+  const query = new URLSearchParams({ workspace: card.workspace });
+  return [
+    "You allowed it; always counts only once the file is trusted. ",
+    h("a", { href: `#/trust?${query}` }, "See what it would loosen"),
+  ];
 }

@@ -187,3 +187,13 @@ function append(node, children) {
     else node.append(typeof child === "number" ? String(child) : child);
   }
 }
+
+/**
+ * The end of a path, with all of it on hovering.
+ * @param {string} path
+ */
+export function shortPath(path) {
+  const parts = path.split(/[\\/]/).filter(Boolean);
+  const shown = parts.length > 2 ? `…/${parts.slice(-2).join("/")}` : path;
+  return h("span", { class: "path", title: path }, shownText(shown));
+}

@@ -12,6 +12,7 @@ import { misfits } from "./schema.js";
  * @property {HTMLElement} node
  * @property {() => void} focus
  * @property {() => string | null} value the edited arguments as JSON; null while they are wrong
+ * @property {() => string | null} changed what was typed; null where that is what it began with
  */
 
 /**
@@ -30,14 +31,15 @@ export function editableText(card) {
 }
 
 /**
- * @param {string} text
+ * @param {string} text the arguments as they are
+ * @param {string | null} draft what was made of them before
  * @param {any} schema
  * @param {string} id
  * @returns {Editor}
  */
-export function buildEditor(text, schema, id) {
+export function buildEditor(text, draft, schema, id) {
   const numbers = h("div", { class: "numbers", "aria-hidden": "true" });
-  const problems = h("ul", { class: "problems", id: `${id}-problems`, role: "status" });
+  const problems = h("ul", { class: "misfits", id: `${id}-problems` });
   const area = h("textarea", {
     class: "mono",
     rows: Math.min(24, text.split("\n").length + 1),
@@ -47,8 +49,22 @@ export function buildEditor(text, schema, id) {
     "aria-label": "Arguments as JSON",
     "aria-describedby": `${id}-problems`,
     dataset: { field: "edit" },
-    value: text,
+    value: draft ?? text,
   });
+  const restore = h(
+    "button",
+    {
+      type: "button",
+      class: "link",
+      dataset: { action: "restore" },
+      onclick: () => {
+        area.value = text;
+        check();
+        area.focus();
+      },
+    },
+    "As it was asked",
+  );
   const check = () => {
     const count = area.value.split("\n").length;
     if (numbers.childElementCount !== count) {
@@ -56,6 +72,7 @@ export function buildEditor(text, schema, id) {
     }
     const wrong = whatIsWrong(area.value, schema);
     area.setAttribute("aria-invalid", String(wrong.length > 0));
+    restore.hidden = area.value === text;
     replace(
       problems,
       wrong.length ? wrong.map((each) => h("li", null, each)) : h("li", { class: "fine" }, "Fits."),
@@ -66,9 +83,15 @@ export function buildEditor(text, schema, id) {
   area.addEventListener("scroll", () => numbers.scrollTop = area.scrollTop);
   check();
   return {
-    node: h("div", { class: "editor" }, h("div", { class: "editor-in" }, numbers, area), problems),
+    node: h(
+      "div",
+      { class: "editor" },
+      h("div", { class: "editor-in" }, numbers, area),
+      h("div", { class: "editor-foot" }, h("div", { role: "status" }, problems), restore),
+    ),
     focus: () => area.focus(),
     value: () => check() ? area.value : null,
+    changed: () => area.value === text ? null : area.value,
   };
 }
 

@@ -10,13 +10,20 @@ import { h } from "./dom.js";
 /** @typedef {import("./shapes.js").Card} Card */
 
 const GRACE_MS = 500; // a card that got the focus by itself, or moved, takes no answer so soon: nobody has seen it
+const PAUSE_MS = 1000; // whoever types on does not pause so long
 const STUB_MS = 6000;
+const LASTING_MS = 60_000; // what must be read
 const NEAR = "1200px 0px"; // bodies are built this far from what is in view
 
 export class Feed {
-  /** @param {Omit<import("./card.js").Doing, "grew">} doing */
+  /** @param {Omit<import("./card.js").Doing, "grew" | "hush" | "disturbed">} doing */
   constructor(doing) {
-    this.doing = { ...doing, grew: () => this.lookSoon() };
+    this.doing = {
+      ...doing,
+      grew: () => this.lookSoon(),
+      hush: () => this.hush(),
+      disturbed: (/** @type {CardView} */ view) => this.disturbBelow(view),
+    };
     /** @type {Map<string, CardView>} */
     this.views = new Map();
     /** @type {WeakMap<Element, CardView>} */
@@ -25,6 +32,9 @@ export class Feed {
     this.nearby = new Set();
     this.search = "";
     this.graceEnd = 0;
+    this.hushEnd = 0;
+    this.actedAt = 0; // when the person last moved on
+    this.pressedAt = 0;
     this.node = h("div", {
       class: "feed",
       role: "feed",
@@ -34,13 +44,22 @@ export class Feed {
     this.near = new IntersectionObserver((seen) => this.comeNear(seen), { rootMargin: NEAR });
     this.looking = new AbortController();
     this.isLooking = false;
-    for (const type of ["scroll", "resize", "visibilitychange", "focusin"]) {
-      addEventListener(type, () => this.lookSoon(), {
-        signal: this.looking.signal,
-        passive: true,
-        capture: true,
-      });
-    }
+    this.heed(["close"], () => this.beginGrace()); // a dialog
+    this.bar = new ResizeObserver(() => this.beginGrace()); // a banner moves all of it
+    const bar = document.querySelector(".top");
+    if (bar) this.bar.observe(bar);
+    this.heed(["wheel", "touchmove"], () => this.actedAt = performance.now());
+    this.heed(["keydown"], () => this.pressedAt = performance.now());
+    this.heed(["scroll", "resize", "visibilitychange", "focusin"], () => this.lookSoon());
+  }
+
+  /**
+   * @param {string[]} types
+   * @param {() => void} fn
+   */
+  heed(types, fn) {
+    const { signal } = this.looking;
+    for (const type of types) addEventListener(type, fn, { signal, passive: true, capture: true });
   }
 
   /** Those that wait, and match the search, in their order. */
@@ -55,6 +74,35 @@ export class Feed {
   /** From now on for a moment no answer counts: things have moved. */
   beginGrace() {
     this.graceEnd = performance.now() + GRACE_MS;
+  }
+
+  /** A field that may be typed into still has gone: heed no key until there was a pause. */
+  hush() {
+    this.hushEnd = performance.now() + PAUSE_MS;
+  }
+
+  /** Whether a key that was pressed now is meant for the cards. */
+  heedsKey() {
+    const isMeant = performance.now() >= this.hushEnd;
+    if (!isMeant) this.hush();
+    return isMeant;
+  }
+
+  /**
+   * What is below has moved, though nobody wanted it to.
+   * @param {CardView} view
+   */
+  disturbBelow(view) {
+    const now = performance.now();
+    for (let node = view.node.nextElementSibling; node; node = node.nextElementSibling) {
+      const below = this.of.get(node);
+      if (below) below.movedAt = now;
+    }
+  }
+
+  /** @param {CardView} view */
+  hasMoved(view) {
+    return performance.now() - view.movedAt < GRACE_MS;
   }
 
   /** The card that has the focus. */
@@ -74,6 +122,7 @@ export class Feed {
       this.of.set(view.node, view);
       view.node.hidden = !this.matches(view);
       this.place(view);
+      this.disturbBelow(view);
       this.near.observe(view.node);
     }
     this.number();
@@ -97,6 +146,7 @@ export class Feed {
   remove(view) {
     const hadFocus = view.node.contains(document.activeElement);
     const next = hadFocus ? this.neighbour(view) : null;
+    this.disturbBelow(view);
     this.near.unobserve(view.node);
     this.nearby.delete(view);
     this.views.delete(view.card.id);
@@ -105,13 +155,26 @@ export class Feed {
     this.number();
   }
 
-  /** Take away what was over for some seconds. Returns whether anything went. */
+  /** Take away what was over for some seconds and is in nobody's way. Returns whether anything went. */
   sweep() {
-    const old = [...this.views.values()].filter((view) =>
-      view.state === "over" && performance.now() - view.overAt > STUB_MS
-    );
+    const old = [...this.views.values()].filter((view) => view.state === "over" && this.mayGo(view));
     for (const view of old) this.remove(view);
     return old.length > 0;
+  }
+
+  /**
+   * Whether a card that is over may go: not while its field is typed into, nor while what would move up is looked at
+   * by somebody who has not moved on since.
+   * @param {CardView} view
+   */
+  mayGo(view) {
+    const since = performance.now() - (view.isLasting ? LASTING_MS - STUB_MS : 0);
+    if (since - view.overAt < STUB_MS || view.panels.isTyped) return false;
+    if (view.node.contains(document.activeElement) && since - this.pressedAt < STUB_MS) return false;
+    const { top, bottom } = screen();
+    const box = view.node.getBoundingClientRect();
+    const isInView = box.bottom > top && box.top < bottom;
+    return view.isMine || !isInView || this.actedAt > view.overAt || !this.neighbour(view);
   }
 
   /**
@@ -135,6 +198,7 @@ export class Feed {
     const at = from ? shown.indexOf(from.node) : step > 0 ? -1 : shown.length;
     const next = shown[Math.max(0, Math.min(shown.length - 1, at + step))];
     if (!next) return;
+    this.actedAt = performance.now();
     /** @type {HTMLElement} */ (next).focus({ preventScroll: true });
     next.scrollIntoView({ block: "nearest" });
     this.showWhole(/** @type {CardView} */ (this.of.get(next)));
@@ -239,6 +303,7 @@ export class Feed {
 
   close() {
     this.near.disconnect();
+    this.bar.disconnect();
     this.looking.abort();
   }
 }

@@ -12,8 +12,10 @@ import { h } from "./dom.js";
  * @typedef {object} Stage
  * @property {() => CardView | null} focused
  * @property {() => boolean} isFresh
+ * @property {() => boolean} heedsKey
+ * @property {() => void} beginGrace
  * @property {(step: 1 | -1) => void} move
- * @property {(view: CardView) => void} allow
+ * @property {(view: CardView) => void} go does what the primary button of a card does
  * @property {(view: CardView) => void} deny
  * @property {(allow: boolean) => void} all
  * @property {(view: CardView) => void} showMore
@@ -56,6 +58,10 @@ function onKey(event, stage) {
     return;
   }
   if (event.isComposing || document.querySelector("dialog[open]")) return;
+  if (!target.matches(TYPED) && !stage.heedsKey()) {
+    if (decides || event.key === " ") event.preventDefault();
+    return;
+  }
   const took = decides ? onDeciding(event, target, stage) : !target.matches(TYPED) && onOther(event, stage);
   if (took) event.preventDefault();
 }
@@ -78,16 +84,19 @@ function onDeciding(event, target, stage) {
   if (!view) return leaveSearch(event, target);
   const withCommand = event.ctrlKey || event.metaKey;
   if (!isReturn) {
-    if (view.closeOpen()) return true;
+    if (view.closeOpen()) {
+      stage.beginGrace(); // who leaves a field presses Escape twice
+      return true;
+    }
     if (!withCommand) answer(stage, view, () => stage.deny(view));
     return true;
   }
-  if (target === view.message) {
+  if (target === view.panels.message) {
     if (withCommand) answer(stage, view, () => stage.deny(view));
     return withCommand;
   }
   if (!withCommand && target.matches(OWN_RETURN)) return false;
-  answer(stage, view, () => stage.allow(view));
+  answer(stage, view, () => stage.go(view));
   return true;
 }
 
@@ -109,7 +118,7 @@ function leaveSearch(event, target) {
  * @param {() => void} decide
  */
 function answer(stage, view, decide) {
-  if (view.state !== "waiting" || stage.isFresh()) return;
+  if (!view.takesAnswer || stage.isFresh()) return;
   if (view.isSeen) decide();
   else stage.showMore(view);
 }

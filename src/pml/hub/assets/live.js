@@ -94,7 +94,7 @@ async function follow(stopped) {
     const headers = { authorization: `Bearer ${token()}`, accept: "text/event-stream" };
     if (lastId) headers["last-event-id"] = lastId;
     const answer = await fetch("/events", { headers, signal, cache: "no-store", credentials: "omit" });
-    if (answer.status === 401) loggedOut();
+    if (answer.status === 401) loggedOut(true);
     if (!answer.ok || !answer.body) return false;
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";

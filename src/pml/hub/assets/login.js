@@ -6,8 +6,10 @@
 
 import { ApiError, get, keepToken, post } from "./api.js";
 import { h, replace } from "./dom.js";
+import { isKeeping, ofTab } from "./storage.js";
 
 const LINK = "#login=";
+const REFUSED = "pml.refused"; // in this tab: the hub has refused the token that was here
 const TOKEN = /^pml_[0-9A-Za-z]+_[0-9A-Za-z_-]+$/;
 
 /** Take the login token out of the address, if there is one. */
@@ -18,11 +20,45 @@ export function takeLoginToken() {
   return given;
 }
 
+/** Begin anew when a link is opened in a tab that shows the page already. */
+export function heedLinks() {
+  addEventListener("hashchange", (event) => {
+    if (!location.hash.startsWith(LINK)) return;
+    event.stopImmediatePropagation();
+    location.reload();
+  });
+}
+
+/**
+ * Begin anew without a token, which the hub has refused or the person has given up.
+ * @param {boolean} isRefused
+ */
+export function startOver(isRefused) {
+  if (isRefused) ofTab(REFUSED, "yes");
+  location.reload();
+}
+
+/** Why this tab has to log in again, if it has to. */
+export function takeRefusal() {
+  const wasRefused = ofTab(REFUSED) !== null;
+  ofTab(REFUSED, null);
+  if (!wasRefused) return null;
+  return new ApiError(0, "refused", "the login of this browser is over, or was revoked", null);
+}
+
 /**
  * Make this browser's own token of a login token.
  * @param {string} given
  */
 export async function logIn(given) {
+  if (!isKeeping()) {
+    throw new ApiError(
+      0,
+      "storage",
+      "this browser keeps nothing for this page (its storage is blocked or full), so it cannot log in",
+      "let it keep data for this address, then open the link again",
+    );
+  }
   const answer = await post("/api/login", {}, { bearer: given });
   keepToken(answer.token);
 }

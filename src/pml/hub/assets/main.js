@@ -5,7 +5,7 @@ import { ApiError, get, loggedOut, onLogout, post, token } from "./api.js";
 import { applyTheme, buildFrame } from "./chrome.js";
 import { h, replace } from "./dom.js";
 import { listen, onReconnect, startLive, stopLive } from "./live.js";
-import { logIn, showLogin, takeLoginToken } from "./login.js";
+import { heedLinks, logIn, showLogin, startOver, takeLoginToken, takeRefusal } from "./login.js";
 import { notify, showBadge } from "./notify.js";
 import { page as audit } from "./page_audit.js";
 import { page as card } from "./page_card.js";
@@ -36,16 +36,20 @@ const PAGES = [
 const COUNT_AFTER_MS = 150; // many things happen at once: they are counted once
 const ASSETS = new URL("./", import.meta.url).pathname.split("/").at(-2); // the hash that this page came with
 
+const linked = takeLoginToken(); // before all else: nothing that fails may leave it in the address
 applyTheme();
 startTicking();
-await comeIn();
+heedLinks();
+await comeIn(linked);
 run();
 
-/** Have a token that may count, by the link in the address or by asking. */
-async function comeIn() {
-  const given = takeLoginToken();
+/**
+ * Have a token that may count, by the link in the address or by asking.
+ * @param {string | null} given the link's
+ */
+async function comeIn(given) {
   /** @type {ApiError | null} */
-  let problem = null;
+  let problem = takeRefusal();
   if (given !== null) {
     try {
       return await logIn(given);
@@ -97,7 +101,7 @@ function run() {
     recount();
     checkHub(frame);
   });
-  onLogout(() => location.reload());
+  onLogout(startOver);
   show();
   startLive();
 }

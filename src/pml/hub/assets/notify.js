@@ -4,6 +4,8 @@
  * notification names the tool and the session, never arguments: it is drawn by others, over other windows.
  */
 
+import { keep, recall } from "./storage.js";
+
 const WANTED = "pml.notify";
 const SIZE = 32;
 /** @type {HTMLImageElement | null} */
@@ -27,18 +29,18 @@ export function canNotify() {
 }
 
 export function isNotifying() {
-  return canNotify() && Notification.permission === "granted" && localStorage.getItem(WANTED) === "yes";
+  return canNotify() && Notification.permission === "granted" && recall(WANTED) === "yes";
 }
 
 /** Ask the browser for permission; only ever after a click. Returns whether there will be notifications. */
 export async function askToNotify() {
   const granted = canNotify() && (await Notification.requestPermission()) === "granted";
-  localStorage.setItem(WANTED, granted ? "yes" : "no");
+  keep(WANTED, granted ? "yes" : "no");
   return granted;
 }
 
 export function stopNotifying() {
-  localStorage.setItem(WANTED, "no");
+  keep(WANTED, "no");
 }
 
 /**

@@ -24,6 +24,8 @@ export const page = {
 function drawOverCard(card) {
   /** @type {import("./card_blocks.js").Fold[]} */
   const folds = [];
+  const blocks = card.blocks.map((block) => drawBlock(block, folds));
+  for (const fold of folds) fold.open();
   return h(
     "article",
     { class: "card", dataset: { card: card.id, state: "over" } },
@@ -41,9 +43,14 @@ function drawOverCard(card) {
     h(
       "div",
       { class: "card-body" },
-      h("div", { class: "notice" }, h("strong", null, outcomeText(card)), card.outcome?.message),
+      h(
+        "div",
+        { class: "notice" },
+        h("strong", null, outcomeText(card)),
+        card.outcome?.message && `: ${card.outcome.message}`,
+      ),
       drawWarnings(card),
-      card.blocks.map((block) => drawBlock(block, folds)),
+      blocks,
       drawWhy(card),
     ),
   );

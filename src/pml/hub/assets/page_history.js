@@ -2,8 +2,8 @@
 /** All that was ever asked, newest first: found by words, by what became of it, by session and workspace. */
 
 import { get } from "./api.js";
-import { h, replace, shownText } from "./dom.js";
-import { emptyState, keepFresh, pageHead, redraw, shortPath, spaced, whoText } from "./page_parts.js";
+import { h, replace, shortPath, shownText } from "./dom.js";
+import { emptyState, keepFresh, pageHead, redraw, spaced, whoText } from "./page_parts.js";
 import { go } from "./router.js";
 import { tickingTime } from "./time.js";
 
@@ -11,6 +11,7 @@ const PAGE = 50;
 const TYPING_MS = 250;
 const SHOWN_CHARS = 240; // of the input, in one line
 const CLOCK = "M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11M8 5v3.2l2 1.3";
+const MAIN = ["command", "file_path", "notebook_path", "url"]; // of the tools that clients have themselves
 /** @type {[string, string, string][]} */
 const FILTERS = [
   ["", "All", ""],
@@ -127,7 +128,8 @@ export const page = {
 /** @param {any} each an approval */
 function row(each) {
   const [word, kind] = WORDS[each.status] ?? [each.status, ""];
-  const input = spaced(each.input);
+  const isCall = each.subject === "tool_call";
+  const given = isCall ? glimpse(each) : each.tool;
   return h(
     "li",
     { class: "item history", dataset: { id: each.id, status: each.status } },
@@ -136,13 +138,13 @@ function row(each) {
       { class: "item-main" },
       h(
         "a",
-        { class: "cover mono", href: `#/card/${each.id}`, dataset: { key: each.id } },
-        shownText(each.subject === "tool_call" ? each.tool : each.title),
+        { class: isCall ? "cover mono" : "cover", href: `#/card/${each.id}`, dataset: { key: each.id } },
+        shownText(isCall ? each.tool : each.title),
       ),
       h(
         "div",
         { class: "clip mono muted" },
-        shownText(input.length > SHOWN_CHARS ? `${input.slice(0, SHOWN_CHARS)}…` : input),
+        inOneLine(given.length > SHOWN_CHARS ? `${given.slice(0, SHOWN_CHARS)}…` : given),
       ),
     ),
     h("div", { class: "item-state" }, h("span", { class: `chip ${kind}` }, word)),
@@ -162,6 +164,28 @@ function row(each) {
       ),
     ),
   );
+}
+
+/**
+ * What tells a call from others of its tool: of a client's own tools its main argument, else all as JSON.
+ * @param {any} each an approval
+ * @returns {string}
+ */
+function glimpse(each) {
+  const input = each.updated_input ?? each.input;
+  const main = each.tool.includes(":") ? undefined : MAIN.map((name) => input[name]).find(Boolean);
+  return typeof main === "string" ? main : spaced(input);
+}
+
+/**
+ * A text in one line, its line breaks as quiet marks.
+ * @param {string} text
+ */
+function inOneLine(text) {
+  return text.split("\n").map((line, index) => [
+    index > 0 && h("span", { class: "break", title: "line break" }, "⏎"),
+    shownText(line),
+  ]);
 }
 
 /** @param {boolean} isFiltered */

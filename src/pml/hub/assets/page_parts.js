@@ -8,6 +8,7 @@ import { ApiError, get } from "./api.js";
 import { icon } from "./chrome.js";
 import { h, replace, shownText } from "./dom.js";
 import { listen, onReconnect } from "./live.js";
+import { ofTab } from "./storage.js";
 
 /** @typedef {import("./dom.js").Child} Child */
 
@@ -138,14 +139,14 @@ export async function workspaceChooser(given, onChange) {
   /** @type {string[]} */
   const all = me.workspaces;
   if (given !== null && !all.includes(given)) all.push(given);
-  const kept = given ?? sessionStorage.getItem(WORKSPACE);
+  const kept = given ?? ofTab(WORKSPACE);
   const chosen = kept !== null && all.includes(kept) ? kept : me.workspace;
   const select = h(
     "select",
     {
       id: "workspace",
       onchange: () => {
-        sessionStorage.setItem(WORKSPACE, select.value);
+        ofTab(WORKSPACE, select.value);
         onChange(select.value);
       },
     },
@@ -181,16 +182,6 @@ export function spaced(value) {
     }}`;
   }
   return JSON.stringify(value);
-}
-
-/**
- * The end of a path, with all of it on hovering.
- * @param {string} path
- */
-export function shortPath(path) {
-  const parts = path.split(/[\\/]/).filter(Boolean);
-  const shown = parts.length > 2 ? `…/${parts.slice(-2).join("/")}` : path;
-  return h("span", { class: "path", title: path }, shownText(shown));
 }
 
 /**

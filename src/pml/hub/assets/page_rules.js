@@ -2,17 +2,9 @@
 /** The rules of both files in the order they are tried: whether each counts, adding, switching, removing. */
 
 import { get, post } from "./api.js";
-import { h, replace, shownText } from "./dom.js";
+import { h, replace, shortPath, shownText } from "./dom.js";
 import { confirmDialog, toast } from "./dialog.js";
-import {
-  emptyState,
-  keepFresh,
-  pageHead,
-  problemNote,
-  redraw,
-  shortPath,
-  workspaceChooser,
-} from "./page_parts.js";
+import { emptyState, keepFresh, pageHead, problemNote, redraw, workspaceChooser } from "./page_parts.js";
 import { addRule } from "./rule_form.js";
 import { tryPanel } from "./rule_try.js";
 

@@ -2,14 +2,13 @@
 /** The servers of a workspace: how each stands, what holds it, what it offers, and what it wrote. */
 
 import { get } from "./api.js";
-import { h, replace, shownText } from "./dom.js";
+import { h, replace, shortPath, shownText } from "./dom.js";
 import {
   emptyState,
   keepFresh,
   pageHead,
   problemNote,
   redraw,
-  shortPath,
   spaced,
   workspaceChooser,
 } from "./page_parts.js";

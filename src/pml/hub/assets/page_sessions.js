@@ -2,9 +2,9 @@
 /** Who works here: sessions as the tree of who started whom, with what each does, says and waits for. */
 
 import { get, post } from "./api.js";
-import { h, replace, shownText } from "./dom.js";
+import { h, replace, shortPath, shownText } from "./dom.js";
 import { confirmDialog, toast } from "./dialog.js";
-import { emptyState, keepFresh, pageHead, problemNote, redraw, shortPath } from "./page_parts.js";
+import { emptyState, keepFresh, pageHead, problemNote, redraw } from "./page_parts.js";
 import { clockTime, tickingTime } from "./time.js";
 
 const LIMIT = 300;
@@ -171,7 +171,8 @@ function row(session, depth, bodies) {
 
 /** @param {Session} session */
 function about(session) {
-  const kind = session.is_agent ? "a client" : "a terminal";
+  const isHub = session.is_agent && session.name === "hub" && session.parent === null;
+  const kind = isHub ? "what serves this page" : session.is_agent ? "a client" : "a terminal";
   const pid = session.pid === null ? "" : `, process ${session.pid}`;
   return kind + pid;
 }

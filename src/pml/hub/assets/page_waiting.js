@@ -1,15 +1,18 @@
 // @ts-check
 /** What waits for an answer, oldest first, live; and what the buttons and the keys of its cards do. */
 
-import { get } from "./api.js";
+import { ApiError, get } from "./api.js";
 import { decideAll } from "./batch.js";
 import { icon } from "./chrome.js";
+import { outcomeText } from "./card_over.js";
 import { decide } from "./deciding.js";
+import { toast } from "./dialog.js";
 import { h, replace } from "./dom.js";
 import { Feed } from "./feed.js";
 import { bindKeys, showHelp } from "./keys.js";
 import { listen, onReconnect } from "./live.js";
 import { Supply } from "./supply.js";
+import { go } from "./router.js";
 import { onTick } from "./time.js";
 
 /** @typedef {import("./card.js").CardView} CardView */
@@ -54,7 +57,7 @@ class Waiting {
     this.wanted = wanted;
     this.feed = new Feed({
       allow: (view) => this.press(view, () => this.allow(view)),
-      deny: (view) => !this.feed.isFresh && this.deny(view),
+      deny: (view) => this.isMeant(view) && this.deny(view),
       allowAll: () => this.all(true),
       always: (view, literal, release) => this.press(view, () => this.always(view, literal, release)),
       fetchWhole,
@@ -117,6 +120,14 @@ class Waiting {
     return this.feed.isFresh;
   }
 
+  heedsKey() {
+    return this.feed.heedsKey();
+  }
+
+  beginGrace() {
+    this.feed.beginGrace();
+  }
+
   /** @param {1 | -1} step */
   move(step) {
     this.feed.move(step);
@@ -133,27 +144,46 @@ class Waiting {
   }
 
   /**
+   * Whether a click is for this card: not if the card has only just come beneath the pointer.
+   * @param {CardView} view
+   */
+  isMeant(view) {
+    if (this.feed.hasMoved(view)) toast("It had only just moved there: click again.");
+    return !this.feed.isFresh && !this.feed.hasMoved(view);
+  }
+
+  /**
    * Allow by a button, which is at the end of its card: what is folded must be open all the same.
    * @param {CardView} view
    * @param {() => void} answer
    */
   press(view, answer) {
-    if (this.feed.isFresh || view.state !== "waiting") return;
+    if (!this.isMeant(view) || !view.takesAnswer) return;
     if (view.isSeen) answer();
     else this.showMore(view);
   }
 
+  /**
+   * Do what is most often right: where a key is wanted, nothing can go on without one.
+   * @param {CardView} view
+   */
+  go(view) {
+    if (view.card.missing.length) go(`/secrets/${view.card.id}`);
+    else this.allow(view);
+  }
+
   /** @param {CardView} view */
   allow(view) {
-    const edited = view.editor?.value();
-    if (view.editor && !edited) return view.editor.focus();
+    const { editor } = view.panels;
+    const edited = editor?.value();
+    if (editor && !edited) return editor.focus();
     const scope = view.remember.checked ? "session" : "once";
     this.send(view, { allow: true, scope, ...(edited ? { updated_input: edited } : {}) });
   }
 
   /** @param {CardView} view */
   deny(view) {
-    const message = view.message.isConnected ? view.message.value.trim() : "";
+    const message = view.panels.words;
     this.send(view, { allow: false, ...(message ? { message } : {}) });
   }
 
@@ -180,7 +210,7 @@ class Waiting {
    * @param {Omit<import("./shapes.js").Answer, "digest">} answer
    */
   async send(view, answer) {
-    if (view.state !== "waiting") return;
+    if (!view.takesAnswer) return;
     const hadFocus = view.node.contains(document.activeElement);
     await decide(view, answer);
     this.feed.beginGrace();
@@ -217,7 +247,10 @@ class Waiting {
   }
 
   tick() {
-    for (const view of this.feed.views.values()) if (view.isBuilt && view.state !== "over") view.tick?.();
+    const views = [...this.feed.views.values()];
+    for (const view of views) if (view.isBuilt && view.state !== "over") view.tick?.();
+    const overdue = views.filter((view) => view.isOverdue);
+    if (overdue.length) this.supply.runOut(overdue);
     if (this.feed.sweep()) this.show();
   }
 
@@ -239,9 +272,14 @@ class Waiting {
 
 /** @param {CardView} view */
 async function fetchWhole(view) {
-  const now = await get(`/api/inbox/${view.card.id}`).catch(() => null);
-  if (now) view.setCard(now.card);
-  else view.tell("The rest of it could not be read: the hub does not answer.", "bad");
+  try {
+    const { card } = await get(`/api/inbox/${view.card.id}`);
+    if (card.status === "pending") view.setCard(card);
+    else view.settle(card.status, outcomeText(card));
+  } catch (error) {
+    const why = error instanceof ApiError ? error.message : String(error);
+    view.tell(`The rest of it could not be read: ${why}.`, "bad");
+  }
 }
 
 function nothingWaits() {

@@ -2,8 +2,8 @@
 /** What the rules make of a call, tried without asking anybody. */
 
 import { post } from "./api.js";
-import { h, replace, shownText } from "./dom.js";
-import { entryText, field, problemNote, shortPath } from "./page_parts.js";
+import { h, replace, shortPath, shownText } from "./dom.js";
+import { entryText, field, problemNote } from "./page_parts.js";
 
 /** @type {Record<string, [string, string]>} */
 const VERDICTS = {

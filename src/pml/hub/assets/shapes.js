@@ -11,6 +11,7 @@
 /** @typedef {Facts | Diff | Command | Code | Arguments} Block */
 /** @typedef {{id: string, name: string, is_agent: boolean, has_ended: boolean}} Ancestor */
 /** @typedef {{entry: unknown, text: string, file: string, note: string | null}} Always */
+/** @typedef {{id: string, tool: string, sentence: string, glimpse?: string}} Covered another that "always" would let run */
 /** @typedef {{kind: string, id: string, channel: string}} Decider */
 /**
  * @typedef {object} Outcome
@@ -47,7 +48,7 @@
  * @property {string | null} remember
  * @property {Always | null} always
  * @property {Always | null} always_exactly
- * @property {{id: string, tool: string, sentence: string}[]} covers
+ * @property {Covered[]} covers
  * @property {string[]} missing
  * @property {string[]} may_allow
  * @property {string | null} run_id

@@ -26,6 +26,7 @@ export class Supply {
     this.hasRead = false;
     this.isReading = false;
     this.readAgain = false;
+    this.isTiming = false;
     this.soon = 0;
     /** @type {Set<string>} */
     this.arriving = new Set();
@@ -86,6 +87,19 @@ export class Supply {
     }
   }
 
+  /**
+   * The time of these has run out, as the page counts it: the hub is asked what time it is, if it can be.
+   * @param {import("./card.js").CardView[]} overdue
+   */
+  async runOut(overdue) {
+    if (this.isTiming) return;
+    this.isTiming = true;
+    await get("/api/inbox", { limit: 1 }).catch(() => null);
+    this.isTiming = false;
+    for (const view of overdue) if (view.isOverdue) view.settle("expired", sentenceOf("expired", null));
+    this.to.changed(0);
+  }
+
   /** @param {Card[]} cards */
   take(cards) {
     this.to.take(cards.filter((card) => card.status === "pending" && !this.over.has(card.id)));
@@ -104,9 +118,9 @@ export class Supply {
     this.over.add(id);
     this.arriving.delete(id);
     const view = this.feed.views.get(id);
-    if (!view || view.state !== "waiting") return; // what this page sends it hears of by the answer
+    if (!view) return;
     const status = event.type === "approval.decided" ? event.decision : event.type.slice("approval.".length);
-    view.settle(status, sentenceOf(status, event.by ?? null));
+    view.hear(status, sentenceOf(status, event.by ?? null));
     this.to.changed(0);
   }
 

@@ -20,6 +20,9 @@ WHERE session_id = ? AND tool_use_id = ? AND subject = ? AND digest = ? AND coal
 -- name: count_pending
 SELECT count(*) FROM approvals WHERE session_id = ? AND status = 'pending'
 
+-- name: count_waiting
+SELECT count(*) FROM approvals WHERE status = 'pending'
+
 -- name: find_approvals
 SELECT * FROM approvals WHERE id >= ? AND id < ? ORDER BY id LIMIT ?
 
