@@ -250,3 +250,8 @@ def test_a_glimpse_tells_how_the_input_begins_and_where(
 def test_a_glimpse_is_bounded() -> None:
     made = asked("Bash", {"command": "\u202e" * 100_000}, cwd="/x" * 100_000)
     assert len(glimpse_of(made)) <= 125
+
+
+def test_letters_that_run_from_right_to_left_are_told_of() -> None:
+    told = warnings_of(asked("Bash", {"command": "mv \u05d0 \u05d1"}), hidden=0)
+    assert told == ("it has letters that are written from right to left: mind in which order they run",)

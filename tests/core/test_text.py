@@ -202,3 +202,12 @@ def _read_back(shown: str) -> str:
         else:
             text, rest = text + {"n": "\n", "t": "\t", "r": "\r", "\\": "\\"}[rest[1]], rest[2:]
     return text
+
+
+def test_marks_piled_on_a_letter_are_seen_as_marks_and_not_drawn_over_others() -> None:
+    piled = "e" + "\u0301" * 5 + "cho"
+    assert pieces(piled) == ("e\u0301\u0301\u0301", 0x301, 0x301, "cho")
+    assert visible(piled) == "e\u0301\u0301\u0301" + r"\u{301}\u{301}cho"
+    assert visible_json(piled) == '"e\u0301\u0301\u0301' + r'\u0301\u0301cho"'
+    assert (has_hidden(piled), count_hidden(piled)) == (True, 2)
+    assert not has_hidden("e\u0323\u0302 \u05e9\u05bc\u05c1\u05b8")

@@ -19,7 +19,7 @@ from pml.core.cards import Facts
 from pml.core.dependency import dependency_title, server_name, variable_names
 from pml.core.diffs import split_lines
 from pml.core.telling import needs_of
-from pml.core.text import visible, visible_json
+from pml.core.text import has_rtl, visible, visible_json
 from pml.core.values import Json, JsonObject
 
 _MAX_SENTENCE: Final = 160
@@ -202,6 +202,8 @@ def warnings_of(asked: Asked, *, hidden: int) -> tuple[str, ...]:
     if record.subject is Subject.TOOL_CALL:
         if asked.is_elsewhere:
             found.append(f"it would be made in {brief(asked.folder, _MAX_WARNING)}, outside of the workspace")
+        if has_rtl(record.tool_input) or has_rtl(record.updated_input):
+            found.append("it has letters that are written from right to left: mind in which order they run")
         found += islice(dict.fromkeys(_look_alikes(record.run_input)), _MAX_ALIKE)
         if record.run_input.get("dangerouslyDisableSandbox") is True:
             found.append("it would run outside of the client's sandbox")

@@ -2,7 +2,8 @@
 
 `visible` makes one line of any text; `visible_json` makes pretty JSON of any value; `pieces` leaves it to
 others how a hidden character is drawn. A character is hidden when it draws nothing, draws a blank other than
-the ASCII space, or moves the cursor or the reading direction.
+the ASCII space, or moves the cursor or the reading direction; and a mark when it is piled on three others, so
+that it is drawn over its neighbours.
 This module does not know what the text is for, and does not judge look-alike letters.
 """
 
@@ -33,16 +34,22 @@ _BLANK: Final = frozenset(
     for code in codes
 )
 _SHORT: Final = {"\t": r"\t", "\n": r"\n", "\r": r"\r", "\\": r"\\"}
-_ESCAPABLE: Final = re.compile(r"[^ -\[\]-~]")  # printable ASCII without the backslash is never escaped
 # the newlines are the layout's; those in strings are escaped
 _ESCAPABLE_IN_JSON: Final = re.compile(r"[^\n -~]+")
-_NOT_ASCII: Final = re.compile(r"[^ -~]")
 _LAYOUT: Final = frozenset("\t\n")  # every long text has them
+_RTL: Final = re.compile(
+    "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
+)
+_SEEN_MARKS: Final = 3  # on one letter: no language writes more
+_PILES: Final = re.compile(
+    "[\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u06d6-\u06ed\u0e31\u0e34-\u0e3a"
+    "\u0e47-\u0e4e\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]{4,}"
+)
 
 
 def has_hidden(text: str) -> bool:
     """Tell whether `text` has a character that a person would not see as it is."""
-    return any(_is_hidden(found[0]) for found in _NOT_ASCII.finditer(text))
+    return not _is_plain(text)
 
 
 def visible(text: str) -> str:
@@ -51,7 +58,12 @@ def visible(text: str) -> str:
     A backslash is always doubled, so an escape in the result is never a piece of the text, and different
     texts stay different.
     """
-    return _ESCAPABLE.sub(_escape, text)
+    if _is_plain(text):
+        return text.replace("\\", r"\\")
+    return "".join(
+        "".join(map(_escape, run)) if is_hidden else run.replace("\\", r"\\")
+        for is_hidden, run in _runs(text)
+    )
 
 
 def visible_json(value: Json, *, indent: int | None = 2) -> str:
@@ -79,18 +91,12 @@ def pieces(text: str) -> tuple[str | int, ...]:
 
 def count_hidden(value: Json) -> int:
     """Return how many hidden characters the texts and names in `value` have, but for tabs and line breaks."""
-    count = 0
-    todo: list[Json] = [value]
-    while todo:
-        item = todo.pop()
-        if isinstance(item, str):
-            count += _count_hidden(item)
-        elif isinstance(item, Mapping):
-            count += sum(map(_count_hidden, item))
-            todo.extend(item.values())
-        elif isinstance(item, list | tuple):
-            todo.extend(item)
-    return count
+    return sum(map(_count_hidden, _texts(value)))
+
+
+def has_rtl(value: Json) -> bool:
+    """Tell whether a text or name in `value` has letters of a script that runs from right to left."""
+    return any(_RTL.search(text) for text in _texts(value))
 
 
 def quote(text: str, *, limit: int = 80) -> str:
@@ -99,19 +105,45 @@ def quote(text: str, *, limit: int = 80) -> str:
     return f"`{visible(cut)}`"
 
 
+def _texts(value: Json) -> Iterator[str]:
+    todo: list[Json] = [value]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, Mapping):
+            yield from item
+            todo.extend(item.values())
+        elif isinstance(item, list | tuple):
+            todo.extend(item)
+
+
 def _count_hidden(text: str) -> int:
     if _is_plain(text):
         return 0
     found = Counter(text.replace("\r\n", "\n"))
-    return sum(times for char, times in found.items() if char not in _LAYOUT and _is_hidden(char))
+    piled = sum(len(pile[0]) - _SEEN_MARKS for pile in _PILES.finditer(text))
+    return piled + sum(times for char, times in found.items() if char not in _LAYOUT and _is_hidden(char))
 
 
 def _is_plain(text: str) -> bool:
-    return text.isprintable() and (text.isascii() or _BLANK.isdisjoint(text))
+    if not text.isprintable():
+        return False
+    return text.isascii() or (_BLANK.isdisjoint(text) and _PILES.search(text) is None)
 
 
 def _runs(text: str) -> Iterator[tuple[bool, str]]:
-    """Yield the longest pieces of `text` that are all hidden, or all seen."""
+    """Yield long pieces of `text` that are all hidden, or all seen."""
+    done = 0
+    for pile in _PILES.finditer(text):
+        seen = pile.start() + _SEEN_MARKS
+        yield from _groups(text[done:seen])
+        yield True, text[seen : pile.end()]
+        done = pile.end()
+    yield from _groups(text[done:])
+
+
+def _groups(text: str) -> Iterator[tuple[bool, str]]:
     return ((is_hidden, "".join(chars)) for is_hidden, chars in groupby(text, _is_hidden))
 
 
@@ -119,11 +151,8 @@ def _is_hidden(char: str) -> bool:
     return not char.isprintable() or char in _BLANK
 
 
-def _escape(found: re.Match[str]) -> str:
-    char = found[0]
-    if char in _SHORT:
-        return _SHORT[char]
-    return f"\\u{{{ord(char):x}}}" if _is_hidden(char) else char
+def _escape(char: str) -> str:
+    return _SHORT.get(char) or f"\\u{{{ord(char):x}}}"
 
 
 def _escape_in_json(found: re.Match[str]) -> str:

@@ -188,22 +188,19 @@ function gist(card) {
  */
 function glimpse(lines, more) {
   let room = GIST_CHARS;
-  /** @type {HTMLElement[]} */
-  const shown = [];
-  for (const line of lines.slice(0, GIST_LINES)) {
-    if (room <= 0) break;
-    const start = line.map((piece) => typeof piece === "string" ? piece.slice(0, room) : piece);
-    room -= line.reduce(
-      (sum, piece) => sum + (typeof piece === "string" ? piece.length : 1),
-      /** @type {number} */ (0),
-    );
-    shown.push(h("div", null, shownLine(start), room < 0 && "…"));
-  }
+  const cut = (/** @type {import("./dom.js").Line} */ line) =>
+    line.flatMap((piece) => {
+      const part = typeof piece === "string" ? piece.slice(0, Math.max(0, room)) : piece;
+      room -= typeof piece === "string" ? piece.length : 1;
+      return part === "" ? [] : [part];
+    });
+  const shown = lines.slice(0, GIST_LINES).flatMap((line) =>
+    room > 0 ? [h("div", null, shownLine(cut(line)))] : []
+  );
   const rest = lines.length + more - shown.length;
-  const told = rest > 0
-    ? `${rest} more ${rest === 1 ? "line" : "lines"}`
-    : room < 0
-    ? "there is more of it"
-    : "";
-  return [shown, told && h("div", { class: "rest" }, told)];
+  const told = [
+    ...room < 0 ? [`${(-room).toLocaleString("en")} more characters`] : [],
+    ...rest > 0 ? [`${rest.toLocaleString("en")} more ${rest === 1 ? "line" : "lines"}`] : [],
+  ];
+  return [shown, told.length > 0 && h("div", { class: "rest" }, `… ${told.join(", ")}`)];
 }

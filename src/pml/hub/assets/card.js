@@ -17,11 +17,10 @@ import {
   showEditing,
 } from "./card_parts.js";
 import { Panels } from "./card_panels.js";
+import { Sight } from "./card_sight.js";
 import { hubNow } from "./api.js";
 import { h, replace } from "./dom.js";
 import { drawOver } from "./card_over.js";
-
-const SLACK_PX = 24; // the padding at its edges
 
 /** @typedef {import("./shapes.js").Card} Card */
 /**
@@ -48,8 +47,6 @@ export class CardView {
     this.state = "waiting";
     this.isBuilt = false;
     this.isFetched = false; // by itself, with all that it covers
-    this.seenTo = 0; // so far from its top it was in view, with nothing skipped
-    this.wasSeen = false;
     this.overAt = 0;
     this.movedAt = -Infinity;
     this.isMine = false; // it was answered here
@@ -69,6 +66,7 @@ export class CardView {
       "aria-describedby": `w-${card.id} d-${card.id}`,
       dataset: { card: card.id, state: "waiting" },
     });
+    this.sight = new Sight(this.node);
     this.drawHead();
   }
 
@@ -88,28 +86,18 @@ export class CardView {
 
   /** Whether all of it was in view. */
   get isSeen() {
-    return this.isWhole && this.wasSeen;
+    return this.isWhole && this.sight.isWhole;
   }
 
   /**
-   * See what of it is between these edges of the window. What was jumped over does not count as seen.
+   * See what of it is between these edges of the window.
    * @param {number} top
    * @param {number} bottom
    */
   look(top, bottom) {
     if (!this.isBuilt || this.state === "over") return;
-    const box = this.node.getBoundingClientRect();
-    const skipped = top - box.top > this.seenTo + SLACK_PX;
-    if (!skipped) this.seenTo = Math.max(this.seenTo, bottom - box.top);
-    if (this.isWhole && this.seenTo >= box.height - SLACK_PX) this.wasSeen = true;
+    this.sight.look(top, bottom, this.isWhole);
     this.node.dataset.seen = String(this.isSeen);
-  }
-
-  /** Count as seen no more than what comes before `node`. */
-  unsee(/** @type {Element | null} */ node) {
-    this.wasSeen = false;
-    const start = node ? node.getBoundingClientRect().top - this.node.getBoundingClientRect().top : 0;
-    this.seenTo = Math.min(this.seenTo, start);
   }
 
   drawHead() {
@@ -178,7 +166,7 @@ export class CardView {
   async unfold() {
     if (this.card.cut) await this.doing.fetchWhole(this);
     this.build();
-    if (this.folds.length) this.unsee(this.body.querySelector("[data-action=unfold]"));
+    if (this.folds.length) this.sight.forget(this.body.querySelector("[data-action=unfold]"));
     const refocus = this.keepFocus();
     this.openFolds();
     refocus();
@@ -198,8 +186,8 @@ export class CardView {
     if (this.state === "over") return;
     const isOther = card.digest !== this.card.digest;
     const wasWhole = this.isWhole;
-    if (isOther) this.unsee(null);
-    else if (this.card.cut) this.unsee(this.body.querySelector("[data-action=unfold]"));
+    if (isOther) this.sight.forget(null);
+    else if (this.card.cut) this.sight.forget(this.body.querySelector("[data-action=unfold]"));
     this.card = card;
     this.isFetched = true;
     if (isOther && this.panels.forget()) this.doing.hush();

@@ -4,13 +4,12 @@
  * ids, never by their places, and none ever takes the focus from another.
  */
 
+import { Calm, GRACE_MS } from "./calm.js";
 import { CardView } from "./card.js";
 import { h } from "./dom.js";
 
 /** @typedef {import("./shapes.js").Card} Card */
 
-const GRACE_MS = 500; // a card that got the focus by itself, or moved, takes no answer so soon: nobody has seen it
-const PAUSE_MS = 1000; // whoever types on does not pause so long
 const STUB_MS = 6000;
 const LASTING_MS = 60_000; // what must be read
 const NEAR = "1200px 0px"; // bodies are built this far from what is in view
@@ -21,7 +20,7 @@ export class Feed {
     this.doing = {
       ...doing,
       grew: () => this.lookSoon(),
-      hush: () => this.hush(),
+      hush: () => this.calm.hush(),
       disturbed: (/** @type {CardView} */ view) => this.disturbBelow(view),
     };
     /** @type {Map<string, CardView>} */
@@ -31,8 +30,7 @@ export class Feed {
     /** @type {Set<CardView>} */
     this.nearby = new Set();
     this.search = "";
-    this.graceEnd = 0;
-    this.hushEnd = 0;
+    this.calm = new Calm();
     this.actedAt = 0; // when the person last moved on
     this.pressedAt = 0;
     this.node = h("div", {
@@ -44,8 +42,8 @@ export class Feed {
     this.near = new IntersectionObserver((seen) => this.comeNear(seen), { rootMargin: NEAR });
     this.looking = new AbortController();
     this.isLooking = false;
-    this.heed(["close"], () => this.beginGrace()); // a dialog
-    this.bar = new ResizeObserver(() => this.beginGrace()); // a banner moves all of it
+    this.heed(["close"], () => this.calm.beginGrace()); // a dialog
+    this.bar = new ResizeObserver(() => this.calm.beginGrace()); // a banner moves all of it
     const bar = document.querySelector(".top");
     if (bar) this.bar.observe(bar);
     this.heed(["wheel", "touchmove"], () => this.actedAt = performance.now());
@@ -65,27 +63,6 @@ export class Feed {
   /** Those that wait, and match the search, in their order. */
   get waiting() {
     return [...this.views.values()].filter((view) => view.state !== "over" && !view.node.hidden);
-  }
-
-  get isFresh() {
-    return performance.now() < this.graceEnd;
-  }
-
-  /** From now on for a moment no answer counts: things have moved. */
-  beginGrace() {
-    this.graceEnd = performance.now() + GRACE_MS;
-  }
-
-  /** A field that may be typed into still has gone: heed no key until there was a pause. */
-  hush() {
-    this.hushEnd = performance.now() + PAUSE_MS;
-  }
-
-  /** Whether a key that was pressed now is meant for the cards. */
-  heedsKey() {
-    const isMeant = performance.now() >= this.hushEnd;
-    if (!isMeant) this.hush();
-    return isMeant;
   }
 
   /**
@@ -209,7 +186,7 @@ export class Feed {
    * @param {CardView} view
    */
   focusByItself(view) {
-    this.beginGrace();
+    this.calm.beginGrace();
     view.node.focus({ preventScroll: true });
     view.node.scrollIntoView({ block: "nearest" });
     this.showWhole(view);
@@ -258,7 +235,7 @@ export class Feed {
    * @param {CardView} view
    */
   async showMore(view) {
-    this.beginGrace();
+    this.calm.beginGrace();
     if (!view.isWhole) {
       await view.unfold();
       return view.tell(
@@ -268,7 +245,7 @@ export class Feed {
     this.look();
     if (view.isSeen) return view.tell("It has only just come into view: press again.");
     const { top, bottom } = screen();
-    const hidden = view.node.getBoundingClientRect().top + view.seenTo;
+    const hidden = view.node.getBoundingClientRect().top + view.sight.to;
     scrollBy({ top: hidden - top < 0 || hidden > bottom ? hidden - top : (bottom - top) * 0.85 });
     view.tell("Not all of it was in view yet.");
   }

@@ -11,9 +11,7 @@ import { h } from "./dom.js";
 /**
  * @typedef {object} Stage
  * @property {() => CardView | null} focused
- * @property {() => boolean} isFresh
- * @property {() => boolean} heedsKey
- * @property {() => void} beginGrace
+ * @property {import("./calm.js").Calm} calm
  * @property {(step: 1 | -1) => void} move
  * @property {(view: CardView) => void} go does what the primary button of a card does
  * @property {(view: CardView) => void} deny
@@ -58,7 +56,7 @@ function onKey(event, stage) {
     return;
   }
   if (event.isComposing || document.querySelector("dialog[open]")) return;
-  if (!target.matches(TYPED) && !stage.heedsKey()) {
+  if (!target.matches(TYPED) && !stage.calm.heedsKey()) {
     if (decides || event.key === " ") event.preventDefault();
     return;
   }
@@ -85,7 +83,7 @@ function onDeciding(event, target, stage) {
   const withCommand = event.ctrlKey || event.metaKey;
   if (!isReturn) {
     if (view.closeOpen()) {
-      stage.beginGrace(); // who leaves a field presses Escape twice
+      stage.calm.beginGrace(); // who leaves a field presses Escape twice
       return true;
     }
     if (!withCommand) answer(stage, view, () => stage.deny(view));
@@ -118,7 +116,7 @@ function leaveSearch(event, target) {
  * @param {() => void} decide
  */
 function answer(stage, view, decide) {
-  if (!view.takesAnswer || stage.isFresh()) return;
+  if (!view.takesAnswer || stage.calm.isFresh) return;
   if (view.isSeen) decide();
   else stage.showMore(view);
 }

@@ -116,16 +116,8 @@ class Waiting {
     return this.feed.focused();
   }
 
-  isFresh() {
-    return this.feed.isFresh;
-  }
-
-  heedsKey() {
-    return this.feed.heedsKey();
-  }
-
-  beginGrace() {
-    this.feed.beginGrace();
+  get calm() {
+    return this.feed.calm;
   }
 
   /** @param {1 | -1} step */
@@ -149,7 +141,7 @@ class Waiting {
    */
   isMeant(view) {
     if (this.feed.hasMoved(view)) toast("It had only just moved there: click again.");
-    return !this.feed.isFresh && !this.feed.hasMoved(view);
+    return !this.calm.isFresh && !this.feed.hasMoved(view);
   }
 
   /**
@@ -213,7 +205,7 @@ class Waiting {
     if (!view.takesAnswer) return;
     const hadFocus = view.node.contains(document.activeElement);
     await decide(view, answer);
-    this.feed.beginGrace();
+    this.calm.beginGrace();
     if (hadFocus) this.moveOn(view);
     this.show();
   }
