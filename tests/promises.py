@@ -204,6 +204,7 @@ PROMISES: Final[dict[str, str]] = {
     "screen:first-wins": "A card that somebody else decided says who, and takes no key.",
     "screen:hostile-card": "Nothing in a card reaches the terminal as an order.",
     "screen:no-accident": "Keys too soon, too fast, held, pasted, or an arrow in parts decide nothing.",
+    "screen:no-locals": "A mistake of ours ends the screen with a line, and shows no value that was typed.",
     "screen:seen-whole": "A key decides only a card of which all that is asked was in view.",
     "secret:url-mode": "That a link for a key was opened decides nothing, and no client gets the key.",
     "secrets:concurrent-writes-lose-nothing": "Secrets that several processes store at once are all kept.",

@@ -48,14 +48,23 @@ class Seat:
         """Press keys with a second between them, as somebody who reads."""
         for key in keys:
             self.ticks.at += 1.0
-            await self.pilot.press(key)
+            await self.burst(key)
         self.ticks.at += 1.0
 
     async def burst(self, *keys: str) -> None:
         """Press keys all at once, as a paste does that the terminal does not announce."""
         for key in keys:
             self.app.post_message(Key(key, key if len(key) == 1 else None))
-        await self.pilot.pause()
+        await self.turn()
+
+    async def press_bare_escape(self) -> None:
+        """Send the byte that is Escape, and the start of every arrow key."""
+        self.app.post_message(Key("escape", "\x1b"))
+        await self.turn()
+
+    async def turn(self) -> None:
+        """Let the screen do what it has to do; not until the processor is idle, which others keep busy."""
+        await self.pilot.pause(0)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         for _ in range(_LOOKS):
@@ -69,10 +78,10 @@ class Seat:
 
     async def settled(self) -> None:
         """Wait until the focused card is drawn, and until no key is held back any more."""
-        await self.pilot.pause()
+        await self.turn()
         await self.until(lambda: self.inbox.strokes.held is None and not self.inbox.is_deciding)
         await self.until(lambda: self.inbox.stream.focused is None or self.inbox.card is not None)
-        await self.pilot.pause()
+        await self.turn()
 
     def screen(self) -> str:
         """Return all that the terminal shows, row by row."""

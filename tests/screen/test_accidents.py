@@ -31,6 +31,26 @@ async def test_a_card_that_was_not_seen_whole_takes_no_key_but_shows_more_of_its
     assert await office.status(record) is State.ALLOWED
 
 
+@promise("screen:seen-whole")
+async def test_a_diff_that_has_changed_since_it_was_seen_must_be_seen_again(office: Office) -> None:
+    file = office.workspace / "notes.txt"
+    file.write_text("one\n")
+    record = await office.ask("Write", {"file_path": str(file), "content": "two\n"})
+    await office.ask()
+    async with seated(office) as seat:
+        assert seat.inbox.pane.is_seen
+        file.write_text("precious\n" * 50)
+        await seat.press("j")
+        await seat.settled()
+        await seat.press("k")
+        await seat.settled()
+        await seat.shows("it has changed since you read it")
+        await seat.press("enter")
+        await seat.settled()
+        assert not seat.inbox.pane.is_seen
+    assert await office.status(record) is State.PENDING
+
+
 async def test_what_was_jumped_over_was_not_seen(office: Office) -> None:
     record = await office.ask(arguments=LONG)
     async with seated(office, size=NARROW) as seat:

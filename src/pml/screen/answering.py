@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from pml.core.approvals import Scope
+from pml.core.approvals import ApprovalId, Scope
 from pml.core.cards import Card
-from pml.core.errors import PmlError
 from pml.core.text import visible, visible_json
 from pml.core.values import JsonObject
+from pml.screen.batch import batch_lines, report_lines, split
 from pml.screen.deciding import Answer, Given, answer_to, give, misfits
 from pml.screen.dialogs import Editing, Reading, Typing
 from pml.screen.live import Live, Work, program
-from pml.screen.questions import always_lines, batch_lines, report_lines
+from pml.screen.questions import always_lines
 from pml.screen.stream import Entry
-from pml.screen.words import problem
+from pml.screen.words import TOLD, problem
 
 
 class Answering(Live):
@@ -26,6 +26,7 @@ class Answering(Live):
     def __init__(self, work: Work) -> None:
         super().__init__(work)
         self.is_deciding = False
+        self._edits: dict[ApprovalId, str] = {}  # begun and left
 
     def give(self, answer: Answer) -> None:
         self.is_deciding = True
@@ -35,7 +36,7 @@ class Answering(Live):
         """Decide, show what came of it, and move on by ourselves if it was done here."""
         try:
             given = await give(self.work.desk, self.work.by, answer)
-        except PmlError as exc:
+        except TOLD as exc:
             given = Given(words=problem(exc), is_done=False)
         finally:
             self.is_deciding = False
@@ -71,6 +72,10 @@ class Answering(Live):
         if card.input is None:
             self.tell("this cannot be edited; it is allowed or denied as it is")
             return
+        if not self.pane.is_seen:
+            self.tell(self.pane.show_more())
+            return
+        whole = visible_json(card.input)
 
         async def submit(value: JsonObject, is_sure: bool) -> str | None:
             wrong = misfits(card.schema, value)
@@ -80,9 +85,14 @@ class Answering(Live):
             given = await self._given(replace(answer_to(card, allow=True, scope=scope), updated_input=value))
             return None if given.record is not None else given.words
 
-        program(self).push_screen(
-            Editing(self.work.ticks, card.tool, visible_json(card.input), submit=submit)
-        )
+        def left(text: str | None) -> None:
+            self._edits.pop(card.id, None)
+            if text is not None and text != whole:
+                self._edits[card.id] = text
+                self.tell("nothing was decided; your edit is kept, and e goes on with it")
+
+        text = self._edits.get(card.id, whole)
+        program(self).push_screen(Editing(self.work.ticks, card.tool, text, submit=submit), left)
 
     def ask_always(self, card: Card) -> None:
         if card.always is None:
@@ -106,9 +116,10 @@ class Answering(Live):
         )
 
     def ask_all(self, *, allow: bool) -> None:
-        entries = self.stream.waiting
+        waiting = self.stream.waiting
+        entries, left_out = split(waiting, is_seen=self._is_seen) if allow else (waiting, ())
         if not entries:
-            self.tell("nothing waits")
+            self.tell("none of them was seen whole: read each by itself" if left_out else "nothing waits")
             return
 
         def chosen(key: str | None) -> None:
@@ -118,7 +129,7 @@ class Answering(Live):
         verb = "allow" if allow else "deny"
         title = f"{verb} {'this one' if len(entries) == 1 else f'these {len(entries)}'}?"
         hint = f"Return {'allows' if allow else 'denies'} exactly these, once · Esc goes back"
-        lines = batch_lines(entries, is_seen=self._is_seen)
+        lines = batch_lines(entries, left_out=left_out, is_seen=self._is_seen)
         program(self).push_screen(Reading(self.work.ticks, title, hint, lines, keys=""), chosen)
 
     def _is_seen(self, entry: Entry) -> bool:
@@ -151,7 +162,7 @@ class Answering(Live):
         async def keep(value: str) -> None:
             try:
                 self.tell(f"{await store_key(name, value)}: Return lets the server start")
-            except PmlError as exc:
+            except TOLD as exc:
                 self.tell(problem(exc))
 
         def typed(value: str | None) -> None:

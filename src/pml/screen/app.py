@@ -4,14 +4,17 @@ The terminal's own colours are used, so it looks right on light and dark and ove
 the terminal: text can be marked and copied.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import ClassVar, Final
+import contextlib
+import sys
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import ClassVar, Final, TextIO
 
 from rich.segment import Segment
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.color import Color
 from textual.filter import LineFilter
+from textual.worker import WorkerFailed
 
 from pml.core.approvals import Decider
 from pml.core.text import pieces
@@ -22,6 +25,8 @@ from pml.service.desk import Desk
 
 INTERRUPTED: Final = 130
 _INSTEAD: Final = "�"
+_AS_WRITTEN: Final = "\x1b[8l"  # ECMA-48 BDSM: draw letters in the order in which they come
+_BY_DIRECTION: Final = "\x1b[8h"
 
 
 class NothingObeyed(LineFilter):
@@ -50,6 +55,7 @@ class InboxApp(App[int]):
         super().__init__()
         self.theme = "ansi-dark"
         self.inbox = Inbox(work)
+        self.crash: BaseException | None = None
 
     def on_mount(self) -> None:
         self.push_screen(self.inbox)
@@ -57,8 +63,30 @@ class InboxApp(App[int]):
     def get_line_filters(self) -> Sequence[LineFilter]:
         return [NothingObeyed(), *super().get_line_filters()]
 
+    def _handle_exception(self, error: Exception) -> None:
+        if self.crash is None:
+            self.crash = error.error if isinstance(error, WorkerFailed) else error
+        super()._handle_exception(error)
+
+    def _fatal_error(self) -> None:
+        """End without a word: what Textual would print has all locals in it, and so a key that was typed."""
+        self.panic()
+
     def action_interrupt(self) -> None:
         self.exit(INTERRUPTED)
+
+
+@contextlib.contextmanager
+def drawn_as_written(terminal: TextIO | None) -> Generator[None]:
+    """Keep a terminal that knows of it from swapping letters that are written from right to left."""
+    if terminal is None or not terminal.isatty():
+        yield
+        return
+    print(_AS_WRITTEN, end="", file=terminal, flush=True)
+    try:
+        yield
+    finally:
+        print(_BY_DIRECTION, end="", file=terminal, flush=True)
 
 
 async def run_inbox(
@@ -68,8 +96,14 @@ async def run_inbox(
     who: str,
     store_key: Callable[[str, str], Awaitable[str]] | None = None,
 ) -> int:
-    """Show the inbox on this terminal until the person leaves; return the exit code."""
+    """Show the inbox on this terminal until the person leaves; return the exit code.
+
+    Raises: whatever no part of it knew how to tell.
+    """
     know_alt_enter()
     app = InboxApp(Work(desk=desk, by=by, who=who, store_key=store_key))
-    code = await app.run_async(mouse=False)
+    with drawn_as_written(sys.__stderr__):
+        code = await app.run_async(mouse=False)
+    if app.crash is not None:
+        raise app.crash
     return INTERRUPTED if code is None else code

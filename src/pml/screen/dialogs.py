@@ -1,23 +1,24 @@
-"""Dialogs over the stream: Escape closes each of them and decides nothing.
+"""Dialogs over the stream: Escape closes each of them and decides nothing; half an arrow key does not.
 
 What is typed or pasted in the first moment after one opened does not send it: it was not meant for it.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import ClassVar, Final, TypeVar
+from typing import ClassVar, Final, TypeVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.events import Key, Resize
 from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Input, Static, TextArea
 
 from pml.core.errors import Invalid
 from pml.core.text import visible
 from pml.core.values import JsonObject, loads_object
-from pml.screen.keys import ALLOW, GRACE_S, Held, Strokes, Ticks
+from pml.screen.keys import ALLOW, GRACE_S, Escapes, Held, Strokes, Ticks
 from pml.screen.lines import Row, Styled, as_text
 from pml.screen.panes import LinesPane
 from pml.screen.styles import BOLD, DIM, HEADING, RED
@@ -30,14 +31,13 @@ _AROUND: Final = 9  # rows of the box and of what stands around it
 class Dialog(ModalScreen[T | None]):
     """A box with a title, something in it, and a line that says which keys it takes."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", show=False, priority=True)]
-
     def __init__(self, ticks: Ticks, title: str, hint: str) -> None:
         super().__init__()
         self._title = title
         self._hint = hint
         self.ticks = ticks
         self._opened_at = ticks.now()
+        self._escapes = Escapes()
 
     @property
     def is_meant(self) -> bool:
@@ -57,8 +57,42 @@ class Dialog(ModalScreen[T | None]):
     def complain(self, words: str) -> None:
         self.query_one("#dialog-problem", Static).update(as_text([(words, RED)]))
 
-    def action_close(self) -> None:
+    def takes(self, event: Key) -> bool:
+        """Take the key if it is an Escape or the rest of one; all others are for what is in the box."""
+        at = self.ticks.of(event.time)
+        match self._escapes.press(event.key, at, is_bare=event.character == "\x1b"):
+            case Held() as held:
+                self.set_timer(held.for_s, partial(self._settle_escape, held))
+            case "escape":
+                self.leave()
+            case str():
+                return False
+            case _:
+                pass
+        event.stop()
+        event.prevent_default()
+        return True
+
+    def _settle_escape(self, held: Held) -> None:
+        if self._escapes.settle(held):
+            self.leave()
+
+    def leave(self) -> None:
         self.dismiss(None)
+
+
+def _ask_dialog(widget: Widget, event: Key) -> None:
+    cast("Dialog[str]", widget.screen).takes(event)
+
+
+class _Line(Input):
+    def on_key(self, event: Key) -> None:
+        _ask_dialog(self, event)
+
+
+class _Editor(TextArea):
+    def on_key(self, event: Key) -> None:
+        _ask_dialog(self, event)
 
 
 class Typing(Dialog[str]):
@@ -72,7 +106,7 @@ class Typing(Dialog[str]):
         self._is_secret = is_secret
 
     def body(self) -> ComposeResult:
-        yield Input(value=self._value, password=self._is_secret, max_length=_MAX_MESSAGE, compact=True)
+        yield _Line(value=self._value, password=self._is_secret, max_length=_MAX_MESSAGE, compact=True)
 
     def on_mount(self) -> None:
         self.query_one(Input).focus()
@@ -84,8 +118,11 @@ class Typing(Dialog[str]):
             self.complain("too fast to be meant: press Return again")
 
 
-class Editing(Dialog[bool]):
-    """The arguments as JSON; `submit` decides with them and returns why it was refused, or None."""
+class Editing(Dialog[str]):
+    """The arguments as JSON; `submit` decides with them and returns why it was refused, or None.
+
+    It is left with the text as it then stands, or with None once it was sent.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+s", "send", show=False, priority=True)]
 
@@ -104,7 +141,7 @@ class Editing(Dialog[bool]):
         self._objected: str | None = None
 
     def body(self) -> ComposeResult:
-        yield TextArea(self._text, show_line_numbers=True, theme="css", id="editor")
+        yield _Editor(self._text, show_line_numbers=True, theme="css", id="editor")
 
     def on_mount(self) -> None:
         self.query_one(TextArea).focus()
@@ -120,10 +157,13 @@ class Editing(Dialog[bool]):
             return
         words = await self._submit(value, text == self._objected)
         if words is None:
-            self.dismiss(True)
+            self.dismiss(None)
             return
         self._objected = text
         self.complain(words)
+
+    def leave(self) -> None:
+        self.dismiss(self.query_one(TextArea).text)
 
 
 class Reading(Dialog[str]):
@@ -155,6 +195,8 @@ class Reading(Dialog[str]):
         self.pane.styles.height = max(1, min(len(self.pane.rows), self.size.height - _AROUND))
 
     def on_key(self, event: Key) -> None:
+        if self.takes(event):
+            return
         event.stop()
         event.prevent_default()
         match self._strokes.press(event.key, self.ticks.of(event.time)):

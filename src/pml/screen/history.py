@@ -12,7 +12,6 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from pml.core.approvals import SessionId, State
-from pml.core.errors import PmlError
 from pml.core.ports import ApprovalQuery, Session
 from pml.screen.chrome import TALL, card_title, list_rows, spread
 from pml.screen.dialogs import Typing
@@ -21,7 +20,7 @@ from pml.screen.live import WIDE, Work, program
 from pml.screen.panes import CardPane, Pane
 from pml.screen.stream import Entry, make_entry
 from pml.screen.styles import DIM, HEADING, YELLOW
-from pml.screen.words import problem
+from pml.screen.words import TOLD, problem
 from pml.service.cards import card as make_card
 
 _PAGE: Final = 100
@@ -72,7 +71,7 @@ class History(Screen[None]):
             found = await desk.store.approvals.page(query)
             for session_id in {record.session_id for record in found} - set(self._sessions):
                 self._sessions[session_id] = await desk.store.sessions.get(session_id)
-        except PmlError as exc:
+        except TOLD as exc:
             self._status = problem(exc)
             self._draw()
             return
@@ -93,9 +92,11 @@ class History(Screen[None]):
         entry = self._focused
         try:
             card = None if entry is None else await make_card(self._work.desk, entry.record, whole=True)
-        except PmlError as exc:
+        except TOLD as exc:
             self._status = problem(exc)
             card = None
+        if not program(self).is_running:
+            return
         self.query_one(CardPane).show_card(card)
         self._draw()
 
@@ -104,6 +105,8 @@ class History(Screen[None]):
         return self._entries[self._at] if self._entries else None
 
     def _draw(self) -> None:
+        if not program(self).is_running:
+            return
         width, now = max(1, self.size.width), self._work.desk.clock.now()
         is_wide = width >= WIDE
         self.set_class(is_wide, "-wide")

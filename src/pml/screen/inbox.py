@@ -6,7 +6,7 @@ it decides by the digest that was shown. Everything refused is told at the card.
 
 from functools import partial
 
-from textual.events import Key
+from textual.events import Key, ScreenResume
 
 from pml.core.approvals import Scope
 from pml.core.cards import Card
@@ -26,6 +26,12 @@ class Inbox(Answering):
         super().__init__(work)
         self.strokes = Strokes()
         self._arrows_scroll = False
+
+    def on_screen_resume(self, _: ScreenResume) -> None:
+        """A key that was still meant for the dialog before must not decide what appears beneath it."""
+        self.came_by_itself = True
+        self.shown_at = self.work.ticks.now()
+        self.strokes.come_back()
 
     def on_key(self, event: Key) -> None:
         event.stop()
@@ -63,6 +69,8 @@ class Inbox(Answering):
                 self.pane.toggle_folds()
             case "q":
                 program(self).exit(0)
+            case "ctrl+z":
+                program(self).action_suspend_process()
             case "question_mark":
                 program(self).push_screen(Reading(self.work.ticks, "keys", "Esc closes", help_lines()))
             case "slash":

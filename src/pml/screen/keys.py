@@ -13,6 +13,7 @@ from typing import Final, cast
 
 TOGETHER_S: Final = 0.06  # nobody types so fast: keys closer than this are pasted, or one held down
 REPEAT_S: Final = 0.5  # the same key again this soon may be one that is still held down
+AGAIN_S: Final = 0.25  # one that is still held down comes once more within this, however slow its rate
 ESCAPE_S: Final = 0.4  # the rest of an arrow key may be this late over a slow link
 GRACE_S: Final = 0.5  # a key pressed this soon after the card changed by itself was meant for the one before
 _REST_S: Final = 2.0  # what is left of a broken sequence comes within this
@@ -68,6 +69,11 @@ class Strokes:
         self._last = ("", float("-inf"))
         self.held: Held | None = None
         self._in_sequence = False
+        self._may_repeat = False
+
+    def come_back(self) -> None:
+        """Be told that others took the keys until now: the last of them may still be held down."""
+        self._may_repeat = True
 
     def press(self, key: str, at: float, *, is_bare: bool = False) -> str | Held | Dropped:
         """Return the key to act on now, or one that is held back, or nothing.
@@ -77,6 +83,7 @@ class Strokes:
         self._n += 1
         (last, last_at), self._last = self._last, (key, at)
         held, self.held = self.held, None
+        may_repeat, self._may_repeat = self._may_repeat or key == last, False
         quiet_s = at - last_at
         if held is not None and held.key == "escape" and held.for_s == ESCAPE_S:
             if key == "escape":
@@ -95,7 +102,7 @@ class Strokes:
             return key
         if quiet_s < TOGETHER_S or (key == last and quiet_s < REPEAT_S):
             return Dropped(why="too fast to be meant: nothing was decided, press it again")
-        for_s = ESCAPE_S if is_bare else TOGETHER_S
+        for_s = ESCAPE_S if is_bare else AGAIN_S if may_repeat else TOGETHER_S
         self.held = Held(key=key, for_s=for_s, n=self._n)
         return self.held
 
@@ -105,6 +112,36 @@ class Strokes:
         if counts:
             self.held = None
         return counts
+
+
+class Escapes:
+    """Escape where all other keys are for a text: it closes, unless it was the start of an arrow key."""
+
+    def __init__(self) -> None:
+        self._n = 0
+        self._last_at = float("-inf")
+        self._in_sequence = False
+        self.held: Held | None = None
+
+    def press(self, key: str, at: float, *, is_bare: bool = False) -> str | Held | Dropped:
+        """Return the key, which is for the text unless it is `escape`, or one held back, or nothing."""
+        self._n += 1
+        held, self.held = self.held, None
+        quiet_s, self._last_at = at - self._last_at, at
+        if self._in_sequence and quiet_s < _REST_S:
+            self._in_sequence = not _ends_sequence(key)
+            return Dropped()
+        self._in_sequence = held is not None and key in _INTRODUCERS
+        if held is not None:
+            return Dropped() if self._in_sequence else "escape"
+        if key != "escape" or not is_bare:
+            return key
+        self.held = Held(key=key, for_s=ESCAPE_S, n=self._n)
+        return self.held
+
+    def settle(self, held: Held) -> bool:
+        """Return whether the held Escape counts: nothing came while it was held."""
+        return self.held == held
 
 
 def _ends_sequence(key: str) -> bool:

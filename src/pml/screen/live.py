@@ -17,14 +17,13 @@ from textual.widgets import Static
 
 from pml.core.approvals import ApprovalId, Decider
 from pml.core.cards import Card
-from pml.core.errors import PmlError
 from pml.screen.chrome import TALL, buttons, card_title, head, keys_line, list_rows
 from pml.screen.keys import Ticks
 from pml.screen.lines import BLANK, Row, Styled, as_text
 from pml.screen.panes import CardPane, LinesPane, Pane, count_pages
 from pml.screen.stream import Stream
 from pml.screen.styles import BOLD, DIM, YELLOW
-from pml.screen.words import problem
+from pml.screen.words import TOLD, problem
 from pml.service.cards import card as make_card
 from pml.service.desk import Desk
 from pml.service.upkeep import sweep
@@ -105,7 +104,7 @@ class Live(Screen[None]):
             while True:
                 try:
                     await self.reread()
-                except PmlError as exc:
+                except TOLD as exc:
                     self.tell(f"the store cannot be read: {problem(exc)}; trying again")
                 await changes.wait(_LOOK_S)
 
@@ -115,7 +114,7 @@ class Live(Screen[None]):
             while True:
                 try:
                     await sweep(self.work.desk)
-                except PmlError as exc:
+                except TOLD as exc:
                     self.tell(f"the store cannot be kept up: {problem(exc)}; trying again")
                 until = self.work.ticks.now() + SWEEP_S
                 while (left_s := until - self.work.ticks.now()) > 0:
@@ -143,6 +142,8 @@ class Live(Screen[None]):
 
     def redraw(self) -> None:
         """Draw everything as it is now, and fetch the card if another one has the focus."""
+        if not program(self).is_running:  # it is being taken down
+            return
         entry = self.stream.focused
         wanted = () if entry is None else (entry.record.id, entry.record.status)
         if wanted != self._loaded:
@@ -156,11 +157,14 @@ class Live(Screen[None]):
         entry = self.stream.focused
         try:
             card = None if entry is None else await make_card(self.work.desk, entry.record, whole=True)
-        except PmlError as exc:
+        except TOLD as exc:
             self.tell(f"the request cannot be shown: {problem(exc)}")
             return
+        if not program(self).is_running:
+            return
         is_other = card is None or self.pane.card is None or card.id != self.pane.card.id
-        self.pane.show_card(card)
+        if self.pane.show_card(card):
+            self.tell("it has changed since you read it: look again")
         if is_other:
             self.shown_at = self.work.ticks.now()
         self._lay_out()
@@ -182,6 +186,8 @@ class Live(Screen[None]):
 
     def _draw_times(self) -> None:
         """Draw what changes by the second."""
+        if not program(self).is_running:
+            return
         now, width = self.work.desk.clock.now(), max(1, self.size.width)
         self._put(
             "#head",
@@ -217,6 +223,8 @@ class Live(Screen[None]):
             pane.bring_into_view(at * size, at * size + min(size, 2) - 1)
 
     def _draw_status(self) -> None:
+        if not program(self).is_running:
+            return
         width = max(1, self.size.width)
         card = self.card
         is_seen = card is not None and self.pane.is_seen

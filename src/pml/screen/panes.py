@@ -141,14 +141,22 @@ class CardPane(LinesPane):
         self.card: Card | None = None
         self.is_open = False
         self._folded = 0
-        self._seen: set[tuple[str, str]] = set()
+        self._seen: dict[tuple[str, str], tuple[object, ...]] = {}  # what of each card was seen
 
-    def show_card(self, card: Card | None) -> None:
-        """Draw the card; another one than before begins at its top, folded."""
+    def show_card(self, card: Card | None) -> bool:
+        """Draw the card; another one than before begins at its top, folded.
+
+        Return whether it was seen whole as something else, such as a diff against what a file had in it then.
+        """
+        seen = None if card is None else self._seen.get((card.id, card.digest))
+        is_changed = card is not None and seen is not None and seen != _substance(card)
+        if card is not None and is_changed:
+            del self._seen[card.id, card.digest]
         is_same = card is not None and self.card is not None and card.id == self.card.id
         self.card = card
         self.is_open = self.is_open and is_same
         self._draw(top=None if is_same else 0)
+        return is_changed
 
     def _draw(self, *, top: int | None, kept: int = 0) -> None:
         drawn = Drawn() if self.card is None else draw(self.card, is_open=self.is_open)
@@ -163,7 +171,7 @@ class CardPane(LinesPane):
     def go(self, top: int) -> None:
         super().go(top)
         if self.card is not None and self.was_read and not self._folded and not self.card.cut:
-            self._seen.add((self.card.id, self.card.digest))
+            self._seen[self.card.id, self.card.digest] = _substance(self.card)
 
     @property
     def is_seen(self) -> bool:
@@ -186,6 +194,11 @@ class CardPane(LinesPane):
         if self.to_read:
             return f"not decided: {count_pages(self.to_read)} to read first (space)"
         return "not decided: that was the rest of it, press it again"
+
+
+def _substance(card: Card) -> tuple[object, ...]:
+    """Return what is drawn of a question, which its digest does not cover."""
+    return card.sentence, card.blocks, card.warnings
 
 
 def count_pages(count: int) -> str:

@@ -1,17 +1,12 @@
-"""What the dialogs say: the help, what "all" covers, what "always" writes, and what came of each."""
+"""What the dialogs say: the help, and what "always" writes."""
 
-from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from pml.core.cards import Always, Card
-from pml.core.text import visible_json
-from pml.screen.deciding import Given
 from pml.screen.dialogs import item
 from pml.screen.lines import BLANK, Row, Styled, shown
-from pml.screen.stream import Entry
-from pml.screen.styles import BOLD, CYAN, DIM, GREEN, PLAIN, RED, YELLOW
+from pml.screen.styles import BOLD, CYAN, DIM, GREEN, PLAIN, YELLOW
 
-_SHOWN: Final = 1000  # characters of an input in a batch; the rest is counted
 _KEYS: Final = (
     ("Return", "allow the focused request"),
     ("Escape", "deny it"),
@@ -43,29 +38,6 @@ def help_lines() -> list[Styled]:
         Styled(spans=((means, PLAIN),), gutter=((f"{key:<15}", CYAN),), by_words=True) for key, means in _KEYS
     ]
     return [*lines, BLANK, Styled(spans=((_RULES, DIM),), by_words=True)]
-
-
-def batch_lines(entries: Sequence[Entry], *, is_seen: Callable[[Entry], bool]) -> list[Styled]:
-    """Each request that "all" would decide, and what it would do."""
-    lines: list[Styled] = []
-    for entry in entries:
-        text = visible_json(entry.record.tool_input, indent=None)
-        more = len(text) - _SHOWN
-        cut = () if more <= 0 else ((f"… {more:,} more characters", YELLOW),)
-        doubt = () if is_seen(entry) else (("  not seen whole", YELLOW),)
-        title = (*shown(entry.record.tool_name, BOLD), (f"  {entry.session_name}", DIM), *doubt)
-        lines += [*item(title, (*shown(text[:_SHOWN]), *cut)), BLANK]
-    return lines
-
-
-def report_lines(given: Iterable[tuple[Entry, Given]]) -> list[Styled]:
-    """What came of each; one that was refused did not keep the others from being decided."""
-    lines: list[Styled] = []
-    for entry, each in given:
-        mark = ("✓ ", GREEN) if each.is_done else ("✗ ", RED)
-        lines.append(Styled(spans=shown(entry.record.tool_name, BOLD), gutter=(mark,)))
-        lines.append(Styled(spans=((each.words, PLAIN),), gutter=(("  ", PLAIN),), by_words=True))
-    return lines
 
 
 def always_lines(card: Card) -> list[Styled]:

@@ -7,6 +7,7 @@ from pml.core.approvals import Approval, DeciderKind, State
 from pml.core.errors import PmlError
 from pml.core.text import visible
 
+TOLD: Final = (PmlError, OSError)  # what is said at the screen; the inbox goes on
 _UNITS: Final = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 
 
@@ -30,7 +31,9 @@ def what_became(record: Approval, now: datetime) -> str:
     return f"{record.status}{ago}{reason}"
 
 
-def problem(error: PmlError) -> str:
+def problem(error: PmlError | OSError) -> str:
     """Return what went wrong and the next step in one line."""
+    if isinstance(error, OSError):
+        return visible(error.strerror or str(error))
     hint = "" if error.hint is None else f" → {visible(error.hint)}"
     return f"{visible(error.message)}{hint}"

@@ -13,6 +13,8 @@ from functools import cache
 from time import monotonic
 from typing import Final
 
+import msgspec
+
 from pml.core.approvals import Approval, Channel, Decider, DeciderKind, SessionId, Subject
 from pml.core.card_blocks import Asked
 from pml.core.card_cutting import brief
@@ -78,7 +80,8 @@ def _draw(around: Around, home: str, *, whole: bool, plain: bool) -> Card:
         with contextlib.suppress(Exception):
             return make_card(_resolved(around), read=read, whole=whole)
     plainly = replace(around, asked=replace(around.asked, is_plain=True))
-    return make_card(plainly, read=_unread, whole=whole)
+    shown = make_card(plainly, read=_unread, whole=whole)
+    return shown if whole else msgspec.structs.replace(shown, cut=True)  # by itself there may be time for it
 
 
 def _resolved(around: Around) -> Around:

@@ -4,9 +4,9 @@
  * send anything. Its body is built when it comes near, and a card that came shortened is fetched first.
  */
 
+import { drawAlways, showEditing } from "./card_always.js";
 import { drawBlock } from "./card_blocks.js";
 import {
-  drawAlways,
   drawClock,
   drawFoot,
   drawMissing,
@@ -14,7 +14,6 @@ import {
   drawRemember,
   drawWarnings,
   drawWhy,
-  showEditing,
 } from "./card_parts.js";
 import { Panels } from "./card_panels.js";
 import { Sight } from "./card_sight.js";
@@ -262,7 +261,7 @@ export class CardView {
    * @param {string} text
    */
   hear(status, text) {
-    if (this.state === "sending") this.heard = { status, text };
+    if (this.state === "sending") this.heard ??= { status, text };
     else this.settle(status, text);
   }
 
@@ -275,7 +274,7 @@ export class CardView {
    */
   settle(status, text, { isMine = false } = {}) {
     if (this.state === "over") return;
-    const height = this.node.offsetHeight;
+    const { height } = this.node.getBoundingClientRect();
     const hadFocus = this.node.contains(document.activeElement);
     this.state = "over";
     this.isMine = isMine;

@@ -2,7 +2,7 @@
 /** The parts of a card around the question itself: who asks, why, how long still, and what an answer would do. */
 
 import { icon } from "./chrome.js";
-import { h, jsonLine, shortPath } from "./dom.js";
+import { h, shortPath } from "./dom.js";
 import { hubNow } from "./api.js";
 import { tickingTime } from "./time.js";
 
@@ -89,14 +89,28 @@ export function drawClock(card) {
  */
 export function drawWhy(card) {
   const { rule } = card;
-  const query = rule?.entry && new URLSearchParams({ search: rule.entry, workspace: card.workspace });
+  const query = new URLSearchParams({ search: rule ? toolOf(rule.entry) : "", workspace: card.workspace });
   return h(
     "p",
     { class: "why" },
     h("span", { class: "label" }, "Why"),
     h("span", { class: "reason" }, card.why),
-    rule?.file && query && h("a", { href: `#/rules?${query}`, title: rule.file }, "Show the rule"),
+    rule?.file && h("a", { href: `#/rules?${query}`, title: rule.file }, "Show the rule"),
   );
+}
+
+/**
+ * The tool that a rule's entry names; none where the entry is no rule but what is wrong with its file.
+ * @param {string} entry as JSON
+ * @returns {string}
+ */
+function toolOf(entry) {
+  try {
+    const rule = JSON.parse(entry);
+    return String(typeof rule === "string" ? rule : rule.tool ?? "");
+  } catch {
+    return "";
+  }
 }
 
 /** @param {Card} card */
@@ -111,103 +125,9 @@ export function drawWarnings(card) {
   );
 }
 
-/**
- * What "always" would write, in a disclosure with the buttons for it.
- * @param {Card} card
- * @param {{always: (literal: boolean, release: boolean) => void}} doing
- */
-export function drawAlways(card, doing) {
-  const wide = card.always;
-  if (!wide) return null;
-  const release = h("input", { type: "checkbox", dataset: { field: "release" } });
-  const button = (/** @type {string} */ action, /** @type {string} */ text, /** @type {boolean} */ literal) =>
-    h(
-      "button",
-      { type: "button", dataset: { action }, onclick: () => doing.always(literal, release.checked) },
-      text,
-    );
-  const covered = card.covers.length > 0 &&
-    h(
-      "div",
-      { class: "covers" },
-      h(
-        "label",
-        { class: "check" },
-        release,
-        `Also let go on what waits and would be covered (${card.covers.length})`,
-      ),
-      h("ul", null, card.covers.map(drawCovered)),
-    );
-  return h(
-    "details",
-    { class: "always", dataset: { part: "always" } },
-    h("summary", null, "Always allow…"),
-    h(
-      "div",
-      { class: "always-in" },
-      drawEntry(wide, button("always", "Always", false)),
-      card.always_exactly &&
-        drawEntry(card.always_exactly, button("always-exactly", "Always, with these arguments only", true)),
-      covered,
-      h(
-        "p",
-        { class: "notice warn", hidden: true, dataset: { part: "no-always" } },
-        "An edit is open. “Always” runs the call as it was asked: allow the edit, or close it first.",
-      ),
-    ),
-  );
-}
-
-/** @param {import("./shapes.js").Covered} covered */
-function drawCovered({ tool, sentence, glimpse }) {
-  return h(
-    "li",
-    null,
-    h("code", null, tool),
-    " ",
-    sentence,
-    glimpse && h("div", { class: "gist mono" }, glimpse),
-  );
-}
-
-/**
- * Say what Allow sends while an edit is open, and keep Always from sending what was not edited.
- * @param {HTMLElement} body the card's
- * @param {Card} card
- * @param {boolean} isEditing
- */
-export function showEditing(body, card, isEditing) {
-  const allow = body.querySelector("[data-action=allow]")?.firstChild;
-  if (allow) allow.textContent = isEditing ? "Allow edited" : allowText(card);
-  const buttons = /** @type {NodeListOf<HTMLButtonElement>} */ (
-    body.querySelectorAll("[data-action^=always]")
-  );
-  for (const button of buttons) button.disabled = isEditing;
-  body.querySelector("[data-part=no-always]")?.toggleAttribute("hidden", !isEditing);
-}
-
 /** @param {Card} card */
-function allowText(card) {
+export function allowText(card) {
   return card.missing.length ? "Go on without" : "Allow";
-}
-
-/**
- * @param {import("./shapes.js").Always} always
- * @param {HTMLElement} button
- */
-function drawEntry(always, button) {
-  return h(
-    "div",
-    { class: "entry" },
-    h("div", { class: "hint" }, "Would write to ", h("span", { class: "mono" }, always.file)),
-    h(
-      "div",
-      { class: "code json" },
-      always.text.split("\n").map((line) => h("div", { class: "ln" }, jsonLine(line))),
-    ),
-    always.note && h("div", { class: "hint" }, always.note),
-    h("div", null, button),
-  );
 }
 
 /**

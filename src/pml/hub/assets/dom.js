@@ -1,7 +1,8 @@
 // @ts-check
 /**
  * The DOM, built of elements and text nodes only: nothing here ever reads markup. Text that came from outside is
- * shown with every hidden character as a mark of its own. Knows no page and no request.
+ * shown with every hidden character as a mark of its own, and its words in the order in which they were written: a
+ * word that runs from right to left never moves what stands beside it. Knows no page and no request.
  */
 
 /** @typedef {Node | string | number | null | undefined | false | any[]} Child */
@@ -9,11 +10,19 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 const SVG_TAGS = new Set(["svg", "path", "circle", "rect", "line", "polyline"]);
-const HIDDEN =
-  /(?! )[\p{C}\p{Z}\u034f\u115f\u1160\u3164\uffa0\u17b4\u17b5\u180b-\u180d\u180f\u2800\u{16fe4}\u{1d159}\ufe00-\ufe0f\u{e0100}-\u{e01ef}]/gu;
+// What is hidden is the same here and in the hub, which marks it in the cards.
+const UNSEEN = String
+  .raw`\p{C}\p{Z}\u034f\u115f\u1160\u3164\uffa0\u17b4\u17b5\u180b-\u180d\u180f\u2800\u{16fe4}\u{1d159}\ufe00-\ufe0f\u{e0100}-\u{e01ef}`;
+const MARKS = String
+  .raw`[\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u06d6-\u06ed\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]`;
+const HIDDEN = new RegExp(String.raw`(?! )[${UNSEEN}]|${MARKS}(?<=${MARKS}{4})`, "gu"); // the fourth of a pile on
+const RTL = String.raw`\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}`;
+const RTL_WORD = new RegExp(String.raw`([${RTL}][${RTL}\p{M}]*)`, "gu");
+const AS_IS = new Set(["OPTION", "TEXTAREA"]); // they take text only
 const JSON_TOKEN =
   /("(?:[^"\\]|\\.)*"?)(\s*:)?|\b(?:true|false|null)\b|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|[{}[\],:]/g;
 const SHORT = new Map([[0, "NUL"], [9, "\\t"], [10, "\\n"], [13, "\\r"], [27, "ESC"], [127, "DEL"]]);
+const ESCAPES = new Map([[9, "\\t"], [10, "\\n"], [13, "\\r"]]);
 const NAMES = new Map([
   [0x00a0, "no-break space"],
   [0x00ad, "soft hyphen"],
@@ -83,12 +92,25 @@ export function shownText(text) {
   const nodes = [];
   let from = 0;
   for (const found of text.matchAll(HIDDEN)) {
-    if (found.index > from) nodes.push(document.createTextNode(text.slice(from, found.index)));
+    addInOrder(nodes, text.slice(from, found.index));
     nodes.push(hiddenMark(/** @type {number} */ (found[0].codePointAt(0))));
     from = found.index + found[0].length;
   }
-  if (from < text.length) nodes.push(document.createTextNode(text.slice(from)));
+  addInOrder(nodes, text.slice(from));
   return nodes;
+}
+
+/**
+ * `text` in one line for what takes no elements, such as a label: a hidden character is an escape, a backslash is
+ * doubled.
+ * @param {string} text
+ */
+export function visible(text) {
+  const escaped = text.replaceAll("\\", "\\\\").replace(HIDDEN, (char) => {
+    const code = /** @type {number} */ (char.codePointAt(0));
+    return ESCAPES.get(code) ?? `\\u{${code.toString(16)}}`;
+  });
+  return escaped.replace(RTL_WORD, "\u2068$1\u2069");
 }
 
 /**
@@ -123,23 +145,23 @@ export function jsonView(lines) {
 /**
  * One line of JSON as coloured nodes.
  * @param {string} line
- * @returns {Node[]}
+ * @returns {Child[]}
  */
 export function jsonLine(line) {
-  /** @type {Node[]} */
+  /** @type {Child[]} */
   const nodes = [];
   let from = 0;
   for (const found of line.matchAll(JSON_TOKEN)) {
-    if (found.index > from) nodes.push(...shownText(line.slice(from, found.index)));
+    if (found.index > from) nodes.push(shownText(line.slice(from, found.index)));
     const [whole, text, colon] = found;
     if (text === undefined) nodes.push(h("span", { class: tokenClass(whole) }, whole));
     else {
       nodes.push(h("span", { class: colon ? "j-key" : "j-text" }, escapes(text)));
-      if (colon) nodes.push(document.createTextNode(colon));
+      if (colon) nodes.push(shownText(colon));
     }
     from = found.index + whole.length;
   }
-  if (from < line.length) nodes.push(...shownText(line.slice(from)));
+  if (from < line.length) nodes.push(shownText(line.slice(from)));
   return nodes;
 }
 
@@ -184,8 +206,31 @@ function append(node, children) {
   for (const child of children) {
     if (child === null || child === undefined || child === false) continue;
     if (Array.isArray(child)) append(node, child);
-    else node.append(typeof child === "number" ? String(child) : child);
+    else if (typeof child === "string" && !AS_IS.has(node.tagName)) {
+      /** @type {Node[]} */
+      const nodes = [];
+      addInOrder(nodes, child);
+      append(node, nodes);
+    } else node.append(typeof child === "number" ? String(child) : child);
   }
+}
+
+/**
+ * Add the nodes of a text, each word that runs from right to left by itself: a row of them stays in its order.
+ * @param {Node[]} nodes
+ * @param {string} text
+ */
+function addInOrder(nodes, text) {
+  text.split(RTL_WORD).forEach((piece, index) => {
+    if (!piece) return;
+    const node = document.createTextNode(piece);
+    if (index % 2 === 0) nodes.push(node);
+    else {
+      const word = document.createElement("bdi");
+      word.append(node);
+      nodes.push(word);
+    }
+  });
 }
 
 /**
@@ -195,5 +240,5 @@ function append(node, children) {
 export function shortPath(path) {
   const parts = path.split(/[\\/]/).filter(Boolean);
   const shown = parts.length > 2 ? `…/${parts.slice(-2).join("/")}` : path;
-  return h("span", { class: "path", title: path }, shownText(shown));
+  return h("span", { class: "path", title: visible(path) }, shownText(shown));
 }

@@ -21,7 +21,7 @@ export class Feed {
       ...doing,
       grew: () => this.lookSoon(),
       hush: () => this.calm.hush(),
-      disturbed: (/** @type {CardView} */ view) => this.disturbBelow(view),
+      disturbed: (/** @type {CardView} */ view) => this.disturb(view.node.nextElementSibling),
     };
     /** @type {Map<string, CardView>} */
     this.views = new Map();
@@ -43,9 +43,9 @@ export class Feed {
     this.looking = new AbortController();
     this.isLooking = false;
     this.heed(["close"], () => this.calm.beginGrace()); // a dialog
-    this.bar = new ResizeObserver(() => this.calm.beginGrace()); // a banner moves all of it
+    this.bar = new ResizeObserver(() => this.disturb(this.node.firstElementChild)); // a banner moves all of it
     const bar = document.querySelector(".top");
-    if (bar) this.bar.observe(bar);
+    if (bar) this.bar.observe(bar, { box: "border-box" });
     this.heed(["wheel", "touchmove"], () => this.actedAt = performance.now());
     this.heed(["keydown"], () => this.pressedAt = performance.now());
     this.heed(["scroll", "resize", "visibilitychange", "focusin"], () => this.lookSoon());
@@ -66,12 +66,12 @@ export class Feed {
   }
 
   /**
-   * What is below has moved, though nobody wanted it to.
-   * @param {CardView} view
+   * These cards have moved, from the one of this node on, though nobody wanted them to.
+   * @param {Element | null} first
    */
-  disturbBelow(view) {
+  disturb(first) {
     const now = performance.now();
-    for (let node = view.node.nextElementSibling; node; node = node.nextElementSibling) {
+    for (let node = first; node; node = node.nextElementSibling) {
       const below = this.of.get(node);
       if (below) below.movedAt = now;
     }
@@ -99,7 +99,7 @@ export class Feed {
       this.of.set(view.node, view);
       view.node.hidden = !this.matches(view);
       this.place(view);
-      this.disturbBelow(view);
+      this.disturb(view.node.nextElementSibling);
       this.near.observe(view.node);
     }
     this.number();
@@ -123,7 +123,7 @@ export class Feed {
   remove(view) {
     const hadFocus = view.node.contains(document.activeElement);
     const next = hadFocus ? this.neighbour(view) : null;
-    this.disturbBelow(view);
+    this.disturb(view.node.nextElementSibling);
     this.near.unobserve(view.node);
     this.nearby.delete(view);
     this.views.delete(view.card.id);

@@ -99,7 +99,7 @@ export function showLogin(root, problem) {
         h(
           "div",
           null,
-          h("h1", null, problem ? "Log in again" : "Log in to PML"),
+          h("h1", null, headline(problem)),
           h("p", { class: "muted" }, "Your agents wait here for your answers. Only you can give them."),
         ),
         told,
@@ -118,6 +118,12 @@ export function showLogin(root, problem) {
       ),
     );
   });
+}
+
+/** @param {ApiError | null} problem */
+function headline(problem) {
+  if (problem?.code === "storage") return "This browser cannot log in";
+  return problem ? "Log in again" : "Log in to PML";
 }
 
 function loginButton() {

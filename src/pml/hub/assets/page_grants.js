@@ -92,7 +92,7 @@ function row(grant) {
           null,
           grant.digest === null ? "whatever its arguments" : "only with the arguments that were allowed",
         ),
-        h("span", null, whoText(grant.by), " · ", tickingTime(grant.created_at)),
+        h("span", null, shownText(whoText(grant.by)), " · ", tickingTime(grant.created_at)),
         grant.approval && h("a", { href: `#/card/${grant.approval}` }, "the question"),
       ),
       problem,

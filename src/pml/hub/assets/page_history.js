@@ -2,7 +2,7 @@
 /** All that was ever asked, newest first: found by words, by what became of it, by session and workspace. */
 
 import { get } from "./api.js";
-import { h, replace, shortPath, shownText } from "./dom.js";
+import { h, replace, shortPath, shownText, visible } from "./dom.js";
 import { emptyState, keepFresh, pageHead, redraw, spaced, whoText } from "./page_parts.js";
 import { go } from "./router.js";
 import { tickingTime } from "./time.js";
@@ -160,7 +160,7 @@ function row(each) {
       h(
         "div",
         { class: "clip" },
-        each.decided_by ? whoText(each.decided_by) : shortPath(each.workspace ?? ""),
+        each.decided_by ? shownText(whoText(each.decided_by)) : shortPath(each.workspace ?? ""),
       ),
     ),
   );
@@ -240,7 +240,7 @@ async function workspaceFilter(value, onChange) {
     "select",
     { "aria-label": "Workspace", onchange: onChange },
     h("option", { value: "" }, "All workspaces"),
-    all.map((each) => h("option", { value: each, selected: each === value }, each)),
+    all.map((each) => h("option", { value: each, selected: each === value }, visible(each))),
   );
 }
 

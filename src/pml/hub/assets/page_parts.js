@@ -6,7 +6,7 @@
 
 import { ApiError, get } from "./api.js";
 import { icon } from "./chrome.js";
-import { h, replace, shownText } from "./dom.js";
+import { h, replace, shownText, visible } from "./dom.js";
 import { listen, onReconnect } from "./live.js";
 import { ofTab } from "./storage.js";
 
@@ -150,7 +150,7 @@ export async function workspaceChooser(given, onChange) {
         onChange(select.value);
       },
     },
-    all.map((each) => h("option", { value: each, selected: each === chosen }, each)),
+    all.map((each) => h("option", { value: each, selected: each === chosen }, visible(each))),
   );
   const node = h(
     "div",

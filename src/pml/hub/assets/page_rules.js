@@ -2,7 +2,7 @@
 /** The rules of both files in the order they are tried: whether each counts, adding, switching, removing. */
 
 import { get, post } from "./api.js";
-import { h, replace, shortPath, shownText } from "./dom.js";
+import { h, replace, shortPath, shownText, visible } from "./dom.js";
 import { confirmDialog, toast } from "./dialog.js";
 import { emptyState, keepFresh, pageHead, problemNote, redraw, workspaceChooser } from "./page_parts.js";
 import { addRule } from "./rule_form.js";
@@ -205,7 +205,7 @@ function ruleButton(label, text, key, onclick) {
     {
       type: "button",
       class: label === "Remove" ? "danger" : "",
-      "aria-label": `${label} ${text}`,
+      "aria-label": `${label} ${visible(text)}`,
       dataset: { action: label.toLowerCase(), key },
       onclick,
     },
@@ -262,7 +262,7 @@ async function removeRule(body, rule) {
   });
   if (!isSure) return;
   await post("/api/rules/remove", body, { raw: { entry: rule.text } });
-  toast(`Removed ${shownEntry(rule)}.`, "good");
+  toast(`Removed ${visible(shownEntry(rule))}.`, "good");
 }
 
 /** @param {any} rule */

@@ -2,7 +2,7 @@
 /** Who works here: sessions as the tree of who started whom, with what each does, says and waits for. */
 
 import { get, post } from "./api.js";
-import { h, replace, shortPath, shownText } from "./dom.js";
+import { h, replace, shortPath, shownText, visible } from "./dom.js";
 import { confirmDialog, toast } from "./dialog.js";
 import { emptyState, keepFresh, pageHead, problemNote, redraw } from "./page_parts.js";
 import { clockTime, tickingTime } from "./time.js";
@@ -226,7 +226,7 @@ function facts(session) {
 function stopButton(session) {
   const onclick = async () => {
     const isSure = await confirmDialog({
-      title: `Stop ${session.name}?`,
+      title: `Stop ${visible(session.name)}?`,
       body: "The agent ends at once, with all that it started. What it has done stays done.",
       confirm: "Stop it",
       danger: true,
@@ -234,7 +234,7 @@ function stopButton(session) {
     if (!isSure) return;
     try {
       await post(`/api/sessions/${encodeURIComponent(session.id)}/stop`, {});
-      toast(`Stopped ${session.name}.`, "good");
+      toast(`Stopped ${visible(session.name)}.`, "good");
     } catch (error) {
       button.after(problemNote(error));
     }

@@ -15,6 +15,7 @@ import {
 } from "./page_parts.js";
 
 const LOOK_MS = 1500; // a file that changed under the cursor is not trusted by a click meant for the one before
+const COMES_AND_GOES = ["focus", "blur", "visibilitychange"];
 const SHIELD = "M8 2l5 1.8v4c0 3.2-2.1 5.3-5 6.2-2.9-.9-5-3-5-6.2v-4z";
 
 /** @type {import("./router.js").Page} */
@@ -25,13 +26,11 @@ export const page = {
     const problems = h("div", { class: "problems" });
     const place = h("div", { class: "stack" });
     const workspace = await workspaceChooser(query.get("workspace"), () => fresh.refresh());
-    let before = "";
+    const sight = new Sight(() => place.querySelector("[data-action=trust]")?.removeAttribute("disabled"));
     const load = async () => {
       const told = await get("/api/trust", { workspace: workspace.current() });
-      const isOther = before.startsWith(`${told.workspace}\n`) &&
-        before !== `${told.workspace}\n${told.digest}`;
-      before = `${told.workspace}\n${told.digest}`;
-      redraw(place, told.exists ? shown(told, isOther, () => fresh.refresh()) : nothing(told));
+      sight.take(told);
+      redraw(place, told.exists ? shown(told, sight, () => fresh.refresh()) : nothing(told));
     };
     root.append(
       pageHead(
@@ -48,23 +47,72 @@ export const page = {
     addEventListener("focus", onfocus);
     return () => {
       removeEventListener("focus", onfocus);
+      sight.stop();
       fresh.stop();
     };
   },
 };
 
 /**
+ * What the person has before them. Content that takes the place of another is looked at only once it was there for a
+ * while with the page in front of them, however often it is drawn meanwhile.
+ */
+class Sight {
+  /** @param {() => void} onLooked */
+  constructor(onLooked) {
+    this.onLooked = onLooked;
+    this.workspace = "";
+    this.digest = "";
+    this.hasChanged = false; // since the person came to it, or trusted it
+    this.isTrusted = false;
+    this.isLooked = true;
+    this.timer = 0;
+    this.look = this.look.bind(this);
+    for (const type of COMES_AND_GOES) addEventListener(type, this.look);
+  }
+
+  /**
+   * Take what is drawn now.
+   * @param {any} told
+   */
+  take(told) {
+    const isHere = told.workspace === this.workspace;
+    const isOther = isHere && told.digest !== this.digest;
+    const isFreed = isHere && this.isTrusted && !told.trusted; // where "stop" stood, "trust" does
+    this.hasChanged = isHere && !told.trusted && (this.hasChanged || isOther);
+    this.workspace = told.workspace;
+    this.digest = told.digest;
+    this.isTrusted = told.trusted;
+    if (isHere && !isOther && !isFreed) return;
+    this.isLooked = !isHere;
+    this.look();
+  }
+
+  /** Let the time begin anew, or stop it while the page is not in front. */
+  look() {
+    clearTimeout(this.timer);
+    if (this.isLooked || document.visibilityState !== "visible" || !document.hasFocus()) return;
+    this.timer = setTimeout(() => {
+      this.isLooked = true;
+      this.onLooked();
+    }, LOOK_MS);
+  }
+
+  stop() {
+    clearTimeout(this.timer);
+    for (const type of COMES_AND_GOES) removeEventListener(type, this.look);
+  }
+}
+
+/**
  * @param {any} told
- * @param {boolean} isOther
+ * @param {Sight} sight
  * @param {() => void} refresh
  */
-function shown(told, isOther, refresh) {
+function shown(told, sight, refresh) {
   const problem = h("div", null);
   const button = trustButton(told, problem, refresh);
-  if (isOther && button) {
-    button.disabled = true;
-    setTimeout(() => button.disabled = false, LOOK_MS);
-  }
+  if (button?.dataset.action === "trust") button.disabled = !sight.isLooked;
   return [
     h(
       "section",
@@ -89,7 +137,7 @@ function shown(told, isOther, refresh) {
               "While it is broken nothing it allows counts, and it cannot be trusted.",
             ),
           ),
-        isOther &&
+        sight.hasChanged &&
           h(
             "div",
             { class: "notice warn", role: "status" },
@@ -234,6 +282,6 @@ function nothing(told) {
       h("span", { class: "mono" }, ".pml.json"),
       ". Only your own rules count in it.",
     ],
-    h("pre", null, `cd ${told.workspace}\npml init`),
+    h("pre", null, "cd ", shownText(told.workspace), "\npml init"),
   );
 }

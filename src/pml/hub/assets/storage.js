@@ -10,7 +10,7 @@ const lasting = new Map();
  */
 export function recall(name) {
   try {
-    return localStorage.getItem(name);
+    return localStorage.getItem(name) ?? lasting.get(name) ?? null;
   } catch {
     return lasting.get(name) ?? null;
   }
@@ -22,13 +22,13 @@ export function recall(name) {
  * @param {string | null} value
  */
 export function keep(name, value) {
+  lasting.delete(name);
   try {
     if (value === null) localStorage.removeItem(name);
     else localStorage.setItem(name, value);
     return true;
   } catch {
-    if (value === null) lasting.delete(name);
-    else lasting.set(name, value);
+    if (value !== null) lasting.set(name, value);
     return false;
   }
 }

@@ -1,0 +1,101 @@
+// @ts-check
+/** What "always" would write and let run, and why it cannot be said while an edit is open. */
+
+import { allowText } from "./card_parts.js";
+import { h, jsonLine } from "./dom.js";
+
+/** @typedef {import("./shapes.js").Card} Card */
+
+/**
+ * What "always" would write, in a disclosure with the buttons for it.
+ * @param {Card} card
+ * @param {{always: (literal: boolean, release: boolean) => void}} doing
+ */
+export function drawAlways(card, doing) {
+  const wide = card.always;
+  if (!wide) return null;
+  const release = h("input", { type: "checkbox", dataset: { field: "release" } });
+  const button = (/** @type {string} */ action, /** @type {string} */ text, /** @type {boolean} */ literal) =>
+    h(
+      "button",
+      { type: "button", dataset: { action }, onclick: () => doing.always(literal, release.checked) },
+      text,
+    );
+  const covered = card.covers.length > 0 &&
+    h(
+      "div",
+      { class: "covers" },
+      h(
+        "label",
+        { class: "check" },
+        release,
+        `Also let go on what waits and would be covered (${card.covers.length})`,
+      ),
+      h("ul", null, card.covers.map(drawCovered)),
+    );
+  return h(
+    "details",
+    { class: "always", dataset: { part: "always" } },
+    h("summary", null, "Always allow…"),
+    h(
+      "div",
+      { class: "always-in" },
+      drawEntry(wide, button("always", "Always", false)),
+      card.always_exactly &&
+        drawEntry(card.always_exactly, button("always-exactly", "Always, with these arguments only", true)),
+      covered,
+      h(
+        "p",
+        { class: "notice warn", hidden: true, dataset: { part: "no-always" } },
+        "An edit is open. “Always” runs the call as it was asked: allow the edit, or close it first.",
+      ),
+    ),
+  );
+}
+
+/** @param {import("./shapes.js").Covered} covered */
+function drawCovered({ tool, sentence, glimpse }) {
+  return h(
+    "li",
+    null,
+    h("code", null, tool),
+    " ",
+    sentence,
+    glimpse && h("div", { class: "gist mono" }, glimpse),
+  );
+}
+
+/**
+ * Say what Allow sends while an edit is open, and keep Always from sending what was not edited.
+ * @param {HTMLElement} body the card's
+ * @param {Card} card
+ * @param {boolean} isEditing
+ */
+export function showEditing(body, card, isEditing) {
+  const allow = body.querySelector("[data-action=allow]")?.firstChild;
+  if (allow) allow.textContent = isEditing ? "Allow edited" : allowText(card);
+  const buttons = /** @type {NodeListOf<HTMLButtonElement>} */ (
+    body.querySelectorAll("[data-action^=always]")
+  );
+  for (const button of buttons) button.disabled = isEditing;
+  body.querySelector("[data-part=no-always]")?.toggleAttribute("hidden", !isEditing);
+}
+
+/**
+ * @param {import("./shapes.js").Always} always
+ * @param {HTMLElement} button
+ */
+function drawEntry(always, button) {
+  return h(
+    "div",
+    { class: "entry" },
+    h("div", { class: "hint" }, "Would write to ", h("span", { class: "mono" }, always.file)),
+    h(
+      "div",
+      { class: "code json" },
+      always.text.split("\n").map((line) => h("div", { class: "ln" }, jsonLine(line))),
+    ),
+    always.note && h("div", { class: "hint" }, always.note),
+    h("div", null, button),
+  );
+}
