@@ -26,11 +26,19 @@ document.addEventListener("securitypolicyviolation", (breach) =>
 _READ: Final = """
 async (card) => {
   const frame = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
-  card.scrollIntoView({ block: "start" });
-  await frame();
-  while (card.getBoundingClientRect().bottom > innerHeight) {
-    scrollBy(0, Math.min(innerHeight * 0.75, card.getBoundingClientRect().bottom + 16 - innerHeight));
+  const move = async (scroll) => {
+    const before = scrollY;
+    const moved = new Promise((done) => addEventListener("scroll", done, { once: true, capture: true }));
+    scroll();
+    if (scrollY !== before) await moved;
     await frame();
+  };
+  await move(() => card.scrollIntoView({ block: "start" }));
+  for (let below = 1; below > 0;) {
+    below = Math.ceil(card.getBoundingClientRect().bottom + 16 - innerHeight);
+    const before = scrollY;
+    await move(() => scrollBy(0, Math.max(0, Math.min(innerHeight * 0.75, below))));
+    if (scrollY === before) break;
   }
 }
 """

@@ -9,10 +9,14 @@ from typing import Final
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Route, expect
 
+from pml.core.approvals import SessionId, Subject
 from pml.core.text import has_hidden, visible, visible_json
 from pml.hub.pages import ASSETS_HASH
+from pml.service.approvals import Question, ask
+from pml.service.desk import Desk
+from pml.service.sessions import session_of
 from tests.e2e.hubs import Room
 from tests.e2e.inbox_rig import Caller, Inbox
 from tests.e2e.inbox_tab import Tab, opened
@@ -43,7 +47,7 @@ DRAWN: Final = """
 """
 HIDDEN_CODES: Final = """
 async ([address, most]) => {
-  const {escapeHidden, shownText} = await import(address);
+  const {escapeHidden} = await import(address);
   const found = [];
   for (let code = 0; code <= most; code++) {
     const char = String.fromCodePoint(code);
@@ -57,7 +61,9 @@ async ([address, samples]) => {
   const {escapeHidden, shownText, visible} = await import(address);
   return samples.map((codes) => {
     const text = String.fromCodePoint(...codes);
-    const marks = shownText(text).filter((node) => node.className === "hidden-char").length;
+    const place = document.createElement("div");
+    place.append(...shownText(text));
+    const marks = place.querySelectorAll(".hidden-char").length;
     return [visible(text), escapeHidden(JSON.stringify(text)), marks];
   });
 }
@@ -275,6 +281,52 @@ def test_content_that_came_while_nobody_looked_is_not_trusted_by_the_click_that_
     expect(trust).to_be_disabled()
     tab.let_pass(2000)
     expect(trust).to_be_enabled()
+
+
+# --- pages that are left, and keys that came too late
+
+
+def test_a_dialog_does_not_outlast_the_page_that_asked(tab: Tab, room: Room) -> None:
+    allow(room, "ls:*")
+    assert room.pml("trust", "--yes").code == 0
+    tab.go(at(room, "/trust"))
+    tab.page.locator("[data-action=untrust]").click()
+    expect(tab.dialog).to_be_visible()
+    tab.go("/history")
+    expect(tab.dialog).to_have_count(0)
+    assert tab.inbox.hub.ask(f"/api{at(room, '/trust')}")["trusted"] is True
+
+
+def test_a_key_that_was_kept_is_told_though_the_question_is_over(
+    inbox: Inbox, tab: Tab, agent: Caller
+) -> None:
+    tab.refusals.add(409)
+    asked = wants_key(inbox, SessionId(agent.session_id), name="LATE_KEY")
+    tab.go(f"/secrets/{asked}")
+    tab.page.get_by_label("LATE_KEY").fill("a value")
+
+    def decided_elsewhere(route: Route) -> None:
+        digest = inbox.hub.ask(f"/api/approvals/{asked}")["digest"]
+        inbox.hub.ask(f"/api/approvals/{asked}/decision", {"allow": False, "digest": digest})
+        route.continue_()
+
+    tab.page.route(re.compile(f"/api/approvals/{asked}/decision"), decided_elsewhere)
+    tab.press("Enter")
+    expect(tab.page.locator("main")).to_contain_text("LATE_KEY is kept.")
+
+
+def wants_key(inbox: Inbox, session_id: SessionId, *, name: str) -> str:
+    """Ask what a server asks that is started without a variable which it requires."""
+
+    async def put(desk: Desk) -> str:
+        session = await session_of(desk, session_id)
+        given = {"server": "shop", "missing": [name], "call": {"tool": "shop:buy", "arguments": {"item": 7}}}
+        question = Question(
+            session=session, tool="shop:buy", arguments=given, subject=Subject.API_KEY_REQUIRED
+        )
+        return str((await ask(desk, question)).id)
+
+    return inbox.beside(put)
 
 
 # --- a browser that keeps nothing

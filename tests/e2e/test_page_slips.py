@@ -257,20 +257,6 @@ def test_the_page_of_a_card_that_is_over_shows_all_of_it(
     expect(tab.page.locator("[data-action=unfold]")).to_have_count(0)
 
 
-def test_letters_of_any_script_are_drawn_in_the_order_in_which_they_run(tab: Tab, agent: Caller) -> None:
-    asked = agent.asks("Bash", command="mv \u05d0 \u05d1")
-    tab.look_at(asked)
-    place = """(line) => [4, 6].map((at) => {
-      const text = document.createTreeWalker(line, NodeFilter.SHOW_TEXT).nextNode();
-      const range = document.createRange();
-      range.setStart(text, at - 1);
-      range.setEnd(text, at);
-      return range.getBoundingClientRect().left;
-    })"""
-    first, second = tab.card(asked.id).locator("[data-block=command] .text").evaluate(place)
-    assert first < second
-
-
 def test_who_is_logged_out_by_the_hub_is_told_why(inbox: Inbox, tab: Tab) -> None:
     tab.is_in()
     tab.refusals = {401}
@@ -308,3 +294,37 @@ def test_an_answer_that_was_lost_on_its_way_back_is_not_asked_for_again(
     tab.press("Enter")
     tab.is_over(asked, "ana allowed it")
     tab.faults.clear()
+
+
+@promise("inbox:seen-whole")
+def test_a_diff_that_has_changed_since_it_was_seen_must_be_seen_again(
+    tab: Tab, room: Room, agent: Caller
+) -> None:
+    file = room.path / "notes.txt"
+    file.write_text("one\n")
+    asked = agent.asks("Write", file_path=str(file), content="two\n")
+    tab.look_at(asked)
+    file.write_text("precious\n" * 30)
+    tab.part(asked, "always").locator("summary").click()
+    tab.says("look again")
+    expect(tab.card(asked.id)).to_have_attribute("data-seen", "false")
+    tab.focus(asked.id)
+    tab.press("Enter")
+    tab.still_waits(asked)
+
+
+def test_a_batch_whose_answer_is_slower_than_its_events_says_who_allowed_it(tab: Tab, agent: Caller) -> None:
+    asked = [agent.asks("Bash", command=f"echo {n}") for n in range(2)]
+    for each in asked:
+        tab.look_at(each)
+    held: list[Route] = []
+    tab.page.route("**/api/approvals/decisions", lambda route: held.append(route))
+    tab.press("Alt+Enter")
+    with tab.page.expect_request("**/api/approvals/decisions"):
+        tab.confirm()
+    answer = held[0].fetch()
+    assert [each.answer()["behavior"] for each in asked] == ["allow", "allow"]
+    expect(tab.page.locator("[data-waiting]")).to_have_attribute("data-waiting", "0")  # the events were heard
+    held[0].fulfill(response=answer)
+    for each in asked:
+        tab.is_over(each, "You allowed it")

@@ -15,7 +15,7 @@ from tests.service.offices import Office
 
 WIDE = (140, 40)
 NARROW = (80, 24)
-_LOOKS = 1000  # of one turn or more of the event loop each: bounded, and far more than anything takes
+_LOOKS = 500  # of one turn or more of the event loop each: bounded, and far more than anything takes
 
 
 class SetTicks(Ticks):
@@ -70,7 +70,7 @@ class Seat:
         for _ in range(_LOOKS):
             if condition():
                 return
-            await self.pilot.pause(0.005)
+            await self.pilot.pause(0.02)
         raise AssertionError(f"it did not come about; the screen shows:\n{self.screen()}")
 
     async def shows(self, *texts: str) -> None:

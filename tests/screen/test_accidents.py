@@ -45,9 +45,9 @@ async def test_a_diff_that_has_changed_since_it_was_seen_must_be_seen_again(offi
         await seat.press("k")
         await seat.settled()
         await seat.shows("it has changed since you read it")
+        assert not seat.inbox.pane.is_seen
         await seat.press("enter")
         await seat.settled()
-        assert not seat.inbox.pane.is_seen
     assert await office.status(record) is State.PENDING
 
 

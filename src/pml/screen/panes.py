@@ -9,6 +9,7 @@ from textual.events import Resize
 from textual.strip import Strip
 from textual.widget import Widget
 
+from pml.core.approvals import State
 from pml.core.cards import Card
 from pml.screen.card_lines import Drawn, draw
 from pml.screen.lines import Row, Styled, wrapped
@@ -148,8 +149,7 @@ class CardPane(LinesPane):
 
         Return whether it was seen whole as something else, such as a diff against what a file had in it then.
         """
-        seen = None if card is None else self._seen.get((card.id, card.digest))
-        is_changed = card is not None and seen is not None and seen != _substance(card)
+        is_changed = card is not None and card.status is State.PENDING and self._has_changed(card)
         if card is not None and is_changed:
             del self._seen[card.id, card.digest]
         is_same = card is not None and self.card is not None and card.id == self.card.id
@@ -157,6 +157,10 @@ class CardPane(LinesPane):
         self.is_open = self.is_open and is_same
         self._draw(top=None if is_same else 0)
         return is_changed
+
+    def _has_changed(self, card: Card) -> bool:
+        seen = self._seen.get((card.id, card.digest))
+        return seen is not None and seen != _substance(card)
 
     def _draw(self, *, top: int | None, kept: int = 0) -> None:
         drawn = Drawn() if self.card is None else draw(self.card, is_open=self.is_open)

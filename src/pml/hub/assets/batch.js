@@ -72,9 +72,10 @@ async function sendSome(views, allow) {
   let done = 0;
   for (const [index, result] of results.entries()) {
     const view = /** @type {CardView} */ (views[index]);
-    view.setSending(false);
-    if (result.error) await tellRefusal(view, result.error);
-    else {
+    if (result.error) {
+      view.setSending(false);
+      await tellRefusal(view, result.error);
+    } else {
       done += 1;
       view.settle(result.status, `You ${allow ? "allowed" : "denied"} it`, { isMine: true });
     }

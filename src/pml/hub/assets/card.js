@@ -16,7 +16,7 @@ import {
   drawWhy,
 } from "./card_parts.js";
 import { Panels } from "./card_panels.js";
-import { Sight } from "./card_sight.js";
+import { shownOf, Sight } from "./card_sight.js";
 import { hubNow } from "./api.js";
 import { h, replace } from "./dom.js";
 import { drawOver } from "./card_over.js";
@@ -184,8 +184,9 @@ export class CardView {
   setCard(card) {
     if (this.state === "over") return;
     const isOther = card.digest !== this.card.digest;
+    const isChanged = !this.card.cut && shownOf(card) !== shownOf(this.card);
     const wasWhole = this.isWhole;
-    if (isOther) this.sight.forget(null);
+    if (isOther || isChanged) this.sight.forget(null);
     else if (this.card.cut) this.sight.forget(this.body.querySelector("[data-action=unfold]"));
     this.card = card;
     this.isFetched = true;
@@ -198,6 +199,7 @@ export class CardView {
     }
     if (wasWhole && !isOther) this.openFolds();
     refocus();
+    if (isChanged) this.tell("What it would change is no longer what was shown: look again.");
     this.doing.disturbed(this);
   }
 

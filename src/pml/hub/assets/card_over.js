@@ -5,7 +5,7 @@ import { icon } from "./chrome.js";
 import { h } from "./dom.js";
 import { ago } from "./time.js";
 
-const GOOD = new Set(["allowed", "executing", "completed"]);
+const NOT = new Set(["denied", "expired", "cancelled"]);
 const CHECK = "M3 8.5l3.2 3.2L13 4.8";
 const CROSS = "M4 4l8 8M12 4l-8 8";
 
@@ -15,7 +15,7 @@ const CROSS = "M4 4l8 8M12 4l-8 8";
  * @param {import("./dom.js").Child} text
  */
 export function drawOver(card, status, text) {
-  const isGood = GOOD.has(status);
+  const isGood = !NOT.has(status);
   return h(
     "div",
     { class: `over ${isGood ? "good" : "not"}` },

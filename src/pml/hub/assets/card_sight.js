@@ -31,3 +31,11 @@ export class Sight {
     this.to = Math.min(this.to, start);
   }
 }
+
+/**
+ * What a person has seen of a card, to tell it from what is there now: a diff is against a file that changes.
+ * @param {import("./shapes.js").Card} card
+ */
+export function shownOf({ sentence, warnings, blocks }) {
+  return JSON.stringify([sentence, warnings, blocks]);
+}

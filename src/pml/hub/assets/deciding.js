@@ -85,17 +85,17 @@ function keyFor(sent) {
  */
 function whatWasDone(card, answer, memory) {
   if (!answer.allow) return "You denied it";
-  if (answer.updated_input) return "You allowed it, edited";
-  if (!memory) return "You allowed it";
+  const done = answer.updated_input ? "You allowed it, edited" : "You allowed it";
+  if (!memory) return done;
   const isAlways = memory.scope === "always";
   if (memory.problem) {
     const rest = isAlways ? "the entry is not in the file yet" : "it is not remembered";
-    return `You allowed it once; ${rest}: ${memory.problem}`;
+    return `${done}, once; ${rest}: ${memory.problem}`;
   }
-  if (memory.counts) return isAlways ? "You allowed it always" : "You allowed it for this session";
+  if (memory.counts) return `${done}, ${isAlways ? "always" : "for this session"}`;
   const query = new URLSearchParams({ workspace: card.workspace });
   return [
-    "You allowed it; always counts only once the file is trusted. ",
+    `${done}; “always” counts only once the file is trusted. `,
     h("a", { href: `#/trust?${query}` }, "See what it would loosen"),
   ];
 }

@@ -97,7 +97,7 @@ export function shownText(text) {
     from = found.index + found[0].length;
   }
   addInOrder(nodes, text.slice(from));
-  return nodes;
+  return inOne(nodes);
 }
 
 /**
@@ -210,7 +210,7 @@ function append(node, children) {
       /** @type {Node[]} */
       const nodes = [];
       addInOrder(nodes, child);
-      append(node, nodes);
+      append(node, inOne(nodes));
     } else node.append(typeof child === "number" ? String(child) : child);
   }
 }
@@ -231,6 +231,14 @@ function addInOrder(nodes, text) {
       nodes.push(word);
     }
   });
+}
+
+/**
+ * Nodes that stay one text, also where each child of an element is laid out by itself.
+ * @param {Node[]} nodes
+ */
+function inOne(nodes) {
+  return nodes.length > 1 ? [h("span", null, nodes)] : nodes;
 }
 
 /**

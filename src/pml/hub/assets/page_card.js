@@ -5,7 +5,7 @@ import { get } from "./api.js";
 import { drawBlock } from "./card_blocks.js";
 import { outcomeText } from "./card_over.js";
 import { drawOrigin, drawWarnings, drawWhy } from "./card_parts.js";
-import { h } from "./dom.js";
+import { h, shownText } from "./dom.js";
 import { renderWaiting } from "./page_waiting.js";
 import { clockTime } from "./time.js";
 
@@ -15,6 +15,7 @@ export const page = {
   title: "Request",
   async render(root, context) {
     const { card } = await get(`/api/inbox/${encodeURIComponent(context.params.id ?? "")}`);
+    if (context.signal.aborted) return;
     if (card.status === "pending") await renderWaiting(root, context, card.id);
     else root.append(h("div", { class: "waiting" }, drawOverCard(card)));
   },
@@ -47,7 +48,7 @@ function drawOverCard(card) {
         "div",
         { class: "notice" },
         h("strong", null, outcomeText(card)),
-        card.outcome?.message && `: ${card.outcome.message}`,
+        card.outcome?.message && [": ", shownText(card.outcome.message)],
       ),
       drawWarnings(card),
       blocks,

@@ -5,7 +5,7 @@
  */
 
 import { del, get, post } from "./api.js";
-import { h, replace, shownText } from "./dom.js";
+import { h, replace, shownText, visible } from "./dom.js";
 import { confirmDialog, toast } from "./dialog.js";
 import { emptyState, field, keepFresh, pageHead, problemNote, redraw } from "./page_parts.js";
 import { go } from "./router.js";
@@ -25,6 +25,8 @@ export const page = {
     const problems = h("div", { class: "problems" });
     root.append(problems, place);
     let shown = "";
+    /** @type {Set<string>} */
+    const saved = new Set(); // by this page
     const load = async () => {
       const [{ card }, { secrets }] = await Promise.all([
         get(`/api/inbox/${encodeURIComponent(id)}`),
@@ -33,7 +35,10 @@ export const page = {
       if (card.status === shown) return; // what is being typed stays
       shown = card.status;
       const kept = new Set(secrets.map((/** @type {any} */ each) => each.name));
-      replace(place, card.status === "pending" && card.missing.length ? form(card, kept) : over(card));
+      replace(
+        place,
+        card.status === "pending" && card.missing.length ? form(card, kept, saved) : over(card, saved),
+      );
       place.querySelector("input")?.focus();
     };
     const fresh = keepFresh({ types: ["approval.*"], problems, signal, load });
@@ -74,8 +79,9 @@ export const listPage = {
 /**
  * @param {import("./shapes.js").Card} card
  * @param {Set<string>} kept
+ * @param {Set<string>} saved
  */
-function form(card, kept) {
+function form(card, kept, saved) {
   const server = card.input?.server ?? card.tool.split(":")[0];
   const problem = h("div", null);
   const inputs = card.missing.map((name) =>
@@ -83,7 +89,9 @@ function form(card, kept) {
       type: "password",
       name,
       class: "mono",
-      autocomplete: "off",
+      autocomplete: "one-time-code", // a browser offers to keep passwords that are "off", too
+      "data-1p-ignore": true,
+      "data-lpignore": "true",
       spellcheck: "false",
       required: !kept.has(name),
     })
@@ -106,7 +114,7 @@ function form(card, kept) {
   const onsubmit = (/** @type {Event} */ event) => {
     event.preventDefault();
     act(async () => {
-      for (const input of inputs) await store(input);
+      for (const input of inputs) await store(input, saved);
       await decide(card, true);
       toast(`Saved. ${card.tool} goes on.`, "good");
       go(`/card/${card.id}`);
@@ -165,10 +173,12 @@ function form(card, kept) {
 /**
  * Send the value of a field, and forget it.
  * @param {HTMLInputElement} input
+ * @param {Set<string>} saved
  */
-async function store(input) {
+async function store(input, saved) {
   if (!input.value) return;
   await post("/api/secrets", { name: input.name, value: input.value });
+  saved.add(input.name);
   input.value = "";
   input.required = false;
 }
@@ -181,13 +191,17 @@ function decide(card, allow) {
   return post(`/api/approvals/${card.id}/decision`, { allow, digest: card.digest });
 }
 
-/** @param {import("./shapes.js").Card} card */
-function over(card) {
+/**
+ * @param {import("./shapes.js").Card} card
+ * @param {Set<string>} saved
+ */
+function over(card, saved) {
   const text = card.missing.length ? card.outcome?.text ?? "It waits no longer." : "It asks for no secret.";
+  const also = saved.size ? `${[...saved].join(", ")} ${saved.size === 1 ? "is" : "are"} kept. ` : "";
   return emptyState(
     LOCK,
     "Nothing to enter here",
-    shownText(text),
+    shownText(also + text),
     h("a", { class: "button", href: `#/card/${card.id}` }, "See the question"),
   );
 }
@@ -197,7 +211,7 @@ function row(secret) {
   const problem = h("div", null);
   const onclick = async () => {
     const isSure = await confirmDialog({
-      title: `Remove ${secret.name}?`,
+      title: `Remove ${visible(secret.name)}?`,
       body: "Servers that need it will ask for it again. The value cannot be shown or restored.",
       confirm: "Remove",
       danger: true,
@@ -233,7 +247,7 @@ function row(secret) {
       h("button", {
         type: "button",
         class: "danger",
-        "aria-label": `Remove ${secret.name}`,
+        "aria-label": `Remove ${visible(secret.name)}`,
         dataset: { action: "remove", key: secret.name },
         onclick,
       }, "Remove"),

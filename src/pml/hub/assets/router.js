@@ -40,6 +40,7 @@ export function startRouter(pages, root, { onPage, onError }) {
     leave = () => {
       left.abort();
       end?.();
+      for (const dialog of document.querySelectorAll("dialog")) dialog.close(); // it asked about what was there
     };
     const place = document.createElement("div");
     place.className = "page";

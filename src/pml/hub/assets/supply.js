@@ -10,6 +10,7 @@ import { sentenceOf } from "./card_over.js";
 /** @typedef {import("./feed.js").Feed} Feed */
 /** @typedef {import("./shapes.js").Card} Card */
 
+const ENDS = new Set(["approval.decided", "approval.expired", "approval.cancelled"]);
 const PAGE = 100;
 const READ_ANEW = 8; // so many new ones at once are read as a list
 const SOON_MS = 60;
@@ -119,6 +120,7 @@ export class Supply {
     this.arriving.delete(id);
     const view = this.feed.views.get(id);
     if (!view) return;
+    if (!ENDS.has(event.type)) return void this.lookAfter(id).catch(() => this.read());
     const status = event.type === "approval.decided" ? event.decision : event.type.slice("approval.".length);
     view.hear(status, sentenceOf(status, event.by ?? null));
     this.to.changed(0);
