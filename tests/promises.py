@@ -165,7 +165,7 @@ PROMISES: Final[dict[str, str]] = {
     "names:wire-by-table": "A wire name leads to exactly the tool it was made for.",
     "names:wire-fits": "Every tool name offered to a client fits `[a-zA-Z0-9_-]{1,64}`.",
     "page:hidden-as-in-cards": "The page marks the same characters as hidden as cards do.",
-    "page:drawn-in-order": "Text of an agent is drawn in the order in which it runs, also right-to-left letters.",
+    "page:drawn-in-order": "What runs is drawn in the order in which it runs, whichever way it is written.",
     "page:strict-policy": "The page loads nothing but its own hashed files, and holds no inline code.",
     "page:text-stays-text": "No script of the page makes markup or code of a text.",
     "permit:blocks-until-decided": "The permission tool answers when somebody, or a rule, has decided.",
