@@ -265,6 +265,31 @@ def test_all_at_once_reports_of_each_what_became_of_it(inbox: Inbox, tab: Tab, a
     tab.is_over(asked[1], "denied")
 
 
+@promise("inbox:seen-whole")
+def test_all_at_once_allows_nothing_that_was_not_seen_whole(tab: Tab, agent: Caller) -> None:
+    seen, unread = (agent.asks("Bash", command=command) for command in ("echo 1", "echo 1\n" * 600))
+    tab.shows([seen.id, unread.id])
+    tab.look_at(seen)
+    tab.button(seen, "allow-all").click()
+    expect(tab.dialog.locator("[data-part=unread]")).to_contain_text("1 more")
+    expect(tab.dialog.locator(f"[data-covers='{unread.id}']")).to_have_count(0)
+    tab.confirm()
+    assert seen.answer()["behavior"] == "allow"
+    tab.still_waits(unread)
+
+
+@promise("inbox:seen-whole")
+def test_a_list_of_what_was_not_seen_must_be_read_to_its_end(tab: Tab, agent: Caller) -> None:
+    asked = [agent.asks("Bash", command=f"echo {n} {'x' * 700}") for n in range(12)]
+    tab.shows([each.id for each in asked])
+    tab.look_at(asked[0])
+    tab.button(asked[0], "allow-all").click()
+    tab.confirm()
+    expect(tab.dialog).to_contain_text("read the list to its end")
+    for each in asked:
+        tab.still_waits(each)
+
+
 @promise("inbox:batch-shows-what-it-covers")
 def test_all_at_once_can_be_left(tab: Tab, agent: Caller) -> None:
     asked = [agent.asks("Bash", command=f"echo {n}") for n in range(2)]

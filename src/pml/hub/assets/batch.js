@@ -1,13 +1,15 @@
 // @ts-check
 /**
  * Many answers at once: shows exactly which cards it covers, sends these and no others with what was shown of each,
- * and tells of each what came of it. A card that arrives meanwhile is not among them.
+ * and tells of each what came of it. A card that arrives meanwhile is not among them. What is listed to its last
+ * character counts as seen, since the list must be read to its end; what is not, and was not read by itself
+ * either, is never allowed with the others.
  */
 
 import { post } from "./api.js";
 import { newKey, tellRefusal } from "./deciding.js";
 import { openDialog, toast } from "./dialog.js";
-import { h, shownLine } from "./dom.js";
+import { h, shownLine, shownText } from "./dom.js";
 
 /** @typedef {import("./card.js").CardView} CardView */
 
@@ -20,8 +22,11 @@ const KINDS = { // what is no call like any other
   integrity_changed: "changed files",
   api_key_required: "wants a key",
 };
+const LISTED_CHARS = 1000; // of an input that counts as seen by being listed
 const GIST_LINES = 4;
 const GIST_CHARS = 320;
+const END_PX = 4; // a fraction of a line is not worth a page
+const PAGE = 0.9;
 const GRACE_MS = 500; // the key that opened the dialog must not answer it
 
 /**
@@ -36,15 +41,18 @@ export async function decideAll(views, allow, search) {
   const edited = answerable.length - waiting.length;
   if (!answerable.length) return toast("Nothing waits.", "info");
   if (!waiting.length) return toast("Only what you are editing waits: allow it by itself.", "info");
-  if (!await confirmAll(waiting, { allow, search, edited })) return;
-  const covered = waiting.filter((view) => view.takesAnswer);
+  const listed = allow ? waiting.filter((view) => view.isSeen || listedWhole(view.card)) : waiting;
+  const unread = waiting.length - listed.length;
+  if (!listed.length) return toast("Nothing was seen whole yet: read each by itself.", "info");
+  if (!await confirmAll(listed, { allow, search, edited, unread })) return;
+  const covered = listed.filter((view) => view.takesAnswer);
   for (const view of covered) view.setSending(true);
   let done = 0;
   for (let from = 0; from < covered.length; from += AT_ONCE) {
     done += await sendSome(covered.slice(from, from + AT_ONCE), allow);
   }
   const word = allow ? "allowed" : "denied";
-  const rest = waiting.length - done;
+  const rest = listed.length - done;
   if (rest === 0) toast(`${done} ${word}.`, "good");
   else toast(`${done} ${word}; ${rest} not: each says why.`, "bad");
 }
@@ -85,31 +93,46 @@ async function sendSome(views, allow) {
 
 /**
  * @param {CardView[]} views
- * @param {{allow: boolean, search: string, edited: number}} how `edited`: so many are left out, being edited
+ * @param {{allow: boolean, search: string, edited: number, unread: number}} how how many are left out, being edited or
+ * not seen whole
  */
-async function confirmAll(views, { allow, search, edited }) {
+async function confirmAll(views, { allow, search, edited, unread }) {
   const openedAt = performance.now();
   const count = views.length === 1 ? "1 request" : `${views.length} requests`;
-  const unseen = views.filter((view) => !view.isSeen).length;
   const verb = allow ? "Allow" : "Deny";
+  const list = h(
+    "ol",
+    { class: "covered", tabindex: 0, "aria-label": "What this answers" },
+    unseenFirst(views).map(coveredItem),
+  );
+  const unfinished = h("p", { class: "hint", role: "status" });
+  const isRead = () => !allow || list.scrollTop + list.clientHeight >= list.scrollHeight - END_PX;
+  /** @param {(value: boolean | null) => void} close */
+  const confirm = (close) => {
+    if (performance.now() - openedAt <= GRACE_MS) return;
+    if (isRead()) return close(true);
+    list.scrollBy({ top: list.clientHeight * PAGE });
+    unfinished.textContent = "There is more: read the list to its end.";
+  };
   const done = await openDialog({
     title: `${verb} ${count}?`,
     wide: true,
     build: (close) => [
       search && h("p", { class: "hint" }, `Those that match the search “${search}”.`),
-      allow && unseen > 0 &&
-      h("div", { class: "notice warn" }, `${unseen} of them you have not seen whole.`),
+      unread > 0 &&
+      h(
+        "div",
+        { class: "notice warn", dataset: { part: "unread" } },
+        `${unread} more you have not seen whole: not among these, read each by itself.`,
+      ),
       edited > 0 &&
       h(
         "div",
         { class: "notice warn" },
         `${edited} that you are editing is not among them: allow it by itself.`,
       ),
-      h(
-        "ol",
-        { class: "covered", tabindex: 0, "aria-label": "What this answers" },
-        unseenFirst(views).map(coveredItem),
-      ),
+      list,
+      unfinished,
       h("p", { class: "hint" }, "Exactly these. What arrives from now on is not among them."),
       h(
         "div",
@@ -121,7 +144,7 @@ async function confirmAll(views, { allow, search, edited }) {
             type: "button",
             class: allow ? "primary" : "danger",
             dataset: { action: "confirm", default: "" },
-            onclick: () => performance.now() - openedAt > GRACE_MS && close(true),
+            onclick: () => confirm(close),
           },
           `${verb} ${count}`,
         ),
@@ -143,13 +166,12 @@ function coveredItem(view) {
   const marks = [
     ...kind ? [h("span", { class: "chip" }, kind)] : [],
     ...card.warnings.length ? [h("span", { class: "chip bad" }, "warning")] : [],
-    ...view.isSeen ? [] : [h("span", { class: "chip warn" }, "not seen whole")],
   ];
   return h(
     "li",
     { dataset: { covers: card.id } },
     h("div", { class: "covered-what" }, card.sentence),
-    gist(card),
+    view.isSeen ? gist(card) : whole(card),
     h(
       "div",
       { class: "covered-who hint" },
@@ -158,6 +180,27 @@ function coveredItem(view) {
       h("span", null, card.session_name),
     ),
   );
+}
+
+/** @param {import("./shapes.js").Card} card */
+function inputText(card) {
+  const block = card.blocks.find((each) => each.kind === "arguments");
+  return block?.kind === "arguments" && !block.more ? block.lines.map((line) => line.trim()).join(" ") : null;
+}
+
+/**
+ * Whether all of it stands in the list: a short call of which nothing needs a warning.
+ * @param {import("./shapes.js").Card} card
+ */
+function listedWhole(card) {
+  const text = inputText(card);
+  const isPlain = card.subject === "tool_call" && !card.cut && !card.warnings.length && !card.run_id;
+  return isPlain && text !== null && text.length <= LISTED_CHARS;
+}
+
+/** @param {import("./shapes.js").Card} card */
+function whole(card) {
+  return h("div", { class: "gist mono whole" }, shownText(inputText(card) ?? ""));
 }
 
 /**
