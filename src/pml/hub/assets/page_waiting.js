@@ -252,7 +252,8 @@ class Waiting {
    */
   show(arrived = 0) {
     const count = this.feed.waiting.length;
-    this.count.textContent = count ? String(count) : "";
+    const all = [...this.feed.views.values()].filter((view) => view.state !== "over").length;
+    this.count.textContent = !all ? "" : count === all ? String(all) : `${count} of ${all}`;
     if (arrived) this.arrivals.textContent = `${arrived} new, ${count} wait`;
     const shown = [...this.feed.views.values()].some((view) => !view.node.hidden);
     replace(

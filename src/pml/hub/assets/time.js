@@ -23,8 +23,9 @@ export function ago(iso) {
  * @param {string} iso
  */
 export function left(iso) {
-  const seconds = Math.ceil((Date.parse(iso) - hubNow()) / 1000);
-  if (seconds <= 0) return "over";
+  const rest = Date.parse(iso) - hubNow();
+  if (rest <= 0) return "over";
+  const seconds = Math.max(1, Math.floor(rest / 1000));
   if (seconds >= 3600) return `${amount(seconds)} left`;
   return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")} left`;
 }
