@@ -284,10 +284,23 @@ def test_a_list_of_what_was_not_seen_must_be_read_to_its_end(tab: Tab, agent: Ca
     tab.shows([each.id for each in asked])
     tab.look_at(asked[0])
     tab.button(asked[0], "allow-all").click()
+    tab.dialog.locator(".covered").evaluate("list => list.scrollTop = list.scrollHeight")
     tab.confirm()
     expect(tab.dialog).to_contain_text("read the list to its end")
     for each in asked:
         tab.still_waits(each)
+
+
+@promise("inbox:seen-whole")
+def test_what_would_run_elsewhere_is_read_by_itself_before_it_is_allowed(tab: Tab, agent: Caller) -> None:
+    seen, server = agent.asks("Bash", command="echo 1"), agent.asks("shell:run", command="rm -rf .")
+    tab.shows([seen.id, server.id])
+    tab.look_at(seen)
+    tab.button(seen, "allow-all").click()
+    expect(tab.dialog.locator("[data-covers]")).to_have_count(1)
+    tab.confirm()
+    assert seen.answer()["behavior"] == "allow"
+    tab.still_waits(server)
 
 
 @promise("inbox:batch-shows-what-it-covers")

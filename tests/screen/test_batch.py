@@ -1,5 +1,9 @@
 """All at once is exactly what was listed whole, or read by itself before."""
 
+from typing import Any
+
+import pytest
+
 from pml.core.approvals import State, Subject
 from pml.core.values import JsonObject
 from pml.screen.batch import batch_lines, split
@@ -15,7 +19,7 @@ LONG: JsonObject = {
 
 
 async def _entry(office: Office, arguments: JsonObject, subject: Subject = Subject.TOOL_CALL) -> Entry:
-    return make_entry(await office.ask("Bash", arguments, subject=subject), None)
+    return make_entry(await office.ask("Bash", arguments, subject=subject), await office.session())
 
 
 def _texts(*entries: Entry) -> list[str]:
@@ -69,3 +73,26 @@ async def test_what_was_not_seen_whole_is_left_out_of_allow_all_and_named(office
         await seat.press("enter")
         await seat.shows("denied 1 of 1")
     assert (await office.status(short), await office.status(long)) == (State.ALLOWED, State.DENIED)
+
+
+@promise("screen:batch")
+@pytest.mark.parametrize(
+    ("arguments", "more"),
+    [
+        ({"command": "rm -rf *"}, {"cwd": "/etc"}),
+        ({"command": "ls", "dangerouslyDisableSandbox": True}, {}),
+        ({"command": "ls \u200b"}, {}),
+        ({"command": "mv \u05d0 \u05d1"}, {}),
+    ],
+)
+async def test_what_only_its_card_tells_must_be_read_there(
+    office: Office, arguments: JsonObject, more: dict[str, Any]
+) -> None:
+    plain, unread = await office.ask("Read", {"file_path": "a"}), await office.ask("Bash", arguments, **more)
+    async with seated(office) as seat:
+        await seat.press("A")
+        await seat.shows("1 not seen whole, and not among these")
+        await seat.press("enter")
+        await seat.shows("allowed 1 of 1")
+    assert await office.status(plain) is State.ALLOWED
+    assert await office.status(unread) is State.PENDING

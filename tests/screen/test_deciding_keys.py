@@ -100,7 +100,7 @@ async def test_always_shows_the_entry_and_the_file_before_it_writes(office: Offi
     record = await office.ask()
     async with seated(office) as seat:
         await seat.press("a")
-        await seat.shows("always allow github:create_issue?", "adds", str(office.path(FileKind.WORKSPACE)))
+        await seat.shows("always allow github:create_issue?", "adds", office.path(FileKind.WORKSPACE).name)
         assert not office.path(FileKind.WORKSPACE).exists()
         await seat.press("enter")
         await seat.shows("added to")

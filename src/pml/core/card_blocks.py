@@ -54,6 +54,7 @@ _MARKS: Final = {" ": Mark.SAME, "-": Mark.REMOVED, "+": Mark.ADDED}
 _SHORT_TEXT: Final = 100  # what has one line of this length is as readable among the arguments
 _MAX_TEXTS: Final = 12  # laid out by themselves; who reads so many reads the arguments
 _MAX_PATH: Final = 4096  # no folder that exists has a longer name
+_EDITED: Final = "this is the call as it was edited; what was asked for stands in the arguments"
 _BASH: Final = "Bash"  # of the client, whose arguments are known
 
 
@@ -142,19 +143,24 @@ def _is_alarming(record: Approval, name: str, value: str) -> bool:
 
 def _call_blocks(asked: Asked) -> tuple[Block, ...]:
     record = asked.record
+    is_edited = record.updated_input is not None
     shown: list[Block] = []
     change = asked.change
     if change is not None:
         read = asked.read if record.status is State.PENDING else None
-        shown.append(diff_of(change, cwd=asked.cwd, workspace=asked.workspace, read=read))
+        drawn = diff_of(change, cwd=asked.cwd, workspace=asked.workspace, read=read, is_edited=is_edited)
+        shown.append(drawn)
     else:
         shown += _texts(asked)
-    rows = [Fact(name=name, value=value) for name, value in caller_facts(record)]
+    rows = [Fact(name="edited", value=_EDITED)] if is_edited else []
+    rows += [Fact(name=name, value=value) for name, value in caller_facts(record)]
     tells_folder = any(isinstance(block, Command) for block in shown)
     if asked.tool.namespace is None and asked.cwd != asked.workspace and not tells_folder:
         rows.append(Fact(name="made in", value=asked.folder, alarming=asked.is_elsewhere))
     found: list[Block] = [Facts(rows=tuple(rows)), *shown] if rows else shown
-    found.append(_arguments("arguments", record.tool_input))
+    found.append(
+        _arguments("arguments as they were asked for" if is_edited else "arguments", record.tool_input)
+    )
     if record.updated_input is not None:
         found.append(_arguments("arguments as they were edited", record.updated_input))
     if asked.code is not None:

@@ -146,11 +146,12 @@ def is_new(change: Change, *, cwd: str, read: Read | None) -> bool:
     return read(place_of(change.path, cwd)).is_missing
 
 
-def diff_of(change: Change, *, cwd: str, workspace: str, read: Read | None) -> Diff:
-    """Return the change against the file as it is; without `read`, only what was asked for."""
+def diff_of(change: Change, *, cwd: str, workspace: str, read: Read | None, is_edited: bool = False) -> Diff:
+    """Return the change against the file as it is; without `read`, only what was asked for or edited."""
     title = brief(shown_file(change, cwd=cwd, workspace=workspace, read=read), MAX_HEADING)
     if read is None:
-        return _apart(title, change, ["as it was asked for; the file is not looked at any more"])
+        told = "as it was edited" if is_edited else "as it was asked for"
+        return _apart(title, change, [f"{told}; the file is not looked at any more"])
     if change.path.startswith("~"):
         return _apart(title, change, ["which file this is, the tool decides"])
     place = place_of(change.path, cwd)

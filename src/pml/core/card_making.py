@@ -143,5 +143,6 @@ def _outcome(record: Approval) -> Outcome | None:
         scope=record.scope,
         message=None if record.response_message is None else visible(record.response_message),
         reason=None if record.reason is None else visible(record.reason),
+        edited=record.updated_input is not None,
         at=record.resolved_at,
     )

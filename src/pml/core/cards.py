@@ -107,13 +107,14 @@ class Always(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the question."""
+    """What became of the question; `edited`: the call that ran is not the one that was asked for."""
 
     text: str
     by: Decider | None
     scope: Scope | None
     message: str | None
     reason: str | None
+    edited: bool = False
     at: datetime
 
 

@@ -54,7 +54,8 @@ def asked_facts(record: Approval) -> list[tuple[str, str]]:
         case Subject.TOOL_CHANGED:
             return [("changes", "\n".join(_texts(asked.get("diff"))))]
         case Subject.DEPENDENCY_INSTALL:
-            return tell_install(asked, at=record.created_at)
+            memory = session_memory(record.tool_name, record.call_input)
+            return [*tell_install(asked, at=record.created_at), ("allows", memory)]
         case Subject.API_KEY_REQUIRED:
             return tell_variables(asked)
         case Subject.INTEGRITY_CHANGED:

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from pml.core.approvals import Subject
-from pml.core.text import has_rtl, visible_json
+from pml.core.card_blocks import Asked
+from pml.core.card_words import warnings_of
+from pml.core.text import count_hidden, visible_json
 from pml.screen.deciding import Given
 from pml.screen.dialogs import item
 from pml.screen.lines import BLANK, Row, Span, Styled, shown
@@ -34,9 +36,13 @@ def split(
 
 
 def _is_listed_whole(entry: Entry) -> bool:
-    text = _input(entry)
-    is_call = entry.record.subject is Subject.TOOL_CALL
-    return is_call and len(text) <= _SHOWN and not has_rtl(text)
+    """Tell whether the list has all that its card would: a folder, code or a warning is only there."""
+    record = entry.record
+    if record.subject is not Subject.TOOL_CALL or record.cwd is not None or record.run_id is not None:
+        return False
+    asked = Asked(record=record, cwd=entry.workspace, workspace=entry.workspace)
+    warned = warnings_of(asked, hidden=count_hidden(record.tool_input))
+    return len(_input(entry)) <= _SHOWN and not warned
 
 
 def _input(entry: Entry) -> str:

@@ -101,6 +101,7 @@ async def _question(
     tool = str(parse_tool(tool_name))
     settings = (await current_policy(desk, session.workspace)).settings
     run = await desk.store.runs.get(session.id)
+    where = run.order.cwd if cwd is None and run is not None else cwd
     return Question(
         session=session,
         tool=tool,
@@ -112,7 +113,7 @@ async def _question(
             model_may_approve=False,
             parent_may_decide=has_deciding_parent(session, settings, tool),
         ),
-        cwd=run.order.cwd if cwd is None and run is not None else cwd,
+        cwd=None if where == session.workspace else where,
     )
 
 

@@ -106,12 +106,12 @@ async function confirmAll(views, { allow, search, edited, unread }) {
     unseenFirst(views).map(coveredItem),
   );
   const unfinished = h("p", { class: "hint", role: "status" });
-  const isRead = () => !allow || list.scrollTop + list.clientHeight >= list.scrollHeight - END_PX;
+  const reading = allow ? new Reading(list) : null;
   /** @param {(value: boolean | null) => void} close */
   const confirm = (close) => {
     if (performance.now() - openedAt <= GRACE_MS) return;
-    if (isRead()) return close(true);
-    list.scrollBy({ top: list.clientHeight * PAGE });
+    if (!reading || reading.isDone) return close(true);
+    reading.goOn();
     unfinished.textContent = "There is more: read the list to its end.";
   };
   const done = await openDialog({
@@ -152,6 +152,33 @@ async function confirmAll(views, { allow, search, edited, unread }) {
     ],
   });
   return done === true;
+}
+
+/** How far a list was read: what was jumped over was not. */
+class Reading {
+  /** @param {HTMLElement} list */
+  constructor(list) {
+    this.list = list;
+    this.to = 0;
+    this.width = 0;
+    new ResizeObserver(() => this.look()).observe(list);
+    list.addEventListener("scroll", () => this.look());
+  }
+
+  look() {
+    const { scrollTop, clientHeight, clientWidth } = this.list;
+    if (clientWidth !== this.width) this.to = 0; // its lines are others now
+    this.width = clientWidth;
+    if (scrollTop <= this.to + END_PX) this.to = Math.max(this.to, scrollTop + clientHeight);
+  }
+
+  get isDone() {
+    return this.to >= this.list.scrollHeight - END_PX;
+  }
+
+  goOn() {
+    this.list.scrollTop = this.to - (1 - PAGE) * this.list.clientHeight;
+  }
 }
 
 /** @param {CardView[]} views */
@@ -195,7 +222,10 @@ function inputText(card) {
 function listedWhole(card) {
   const text = inputText(card);
   const isPlain = card.subject === "tool_call" && !card.cut && !card.warnings.length && !card.run_id;
-  return isPlain && text !== null && text.length <= LISTED_CHARS;
+  const isHere = card.blocks.every((block) =>
+    block.kind !== "facts" && (block.kind !== "command" || block.cwd === card.workspace)
+  );
+  return isPlain && isHere && text !== null && text.length <= LISTED_CHARS;
 }
 
 /** @param {import("./shapes.js").Card} card */

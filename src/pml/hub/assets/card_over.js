@@ -33,7 +33,7 @@ export function drawOver(card, status, text) {
 export function outcomeText(card) {
   const { outcome, status } = card;
   if (!outcome) return status === "pending" ? "It waits still" : sentenceOf(status, null);
-  return `${sentenceOf(status, outcome.by)} ${ago(outcome.at)}`;
+  return `${sentenceOf(status, outcome.by)}${outcome.edited ? ", edited," : ""} ${ago(outcome.at)}`;
 }
 
 /**

@@ -8,6 +8,7 @@ export class Sight {
   constructor(node) {
     this.node = node;
     this.to = 0; // in pixels from its top
+    this.width = 0;
     this.isWhole = false;
   }
 
@@ -19,6 +20,8 @@ export class Sight {
    */
   look(top, bottom, isAll) {
     const box = this.node.getBoundingClientRect();
+    if (Math.abs(box.width - this.width) > 1) this.to = 0; // its lines are others now
+    this.width = box.width;
     const isSkipped = top - box.top > this.to + SLACK_PX;
     if (!isSkipped) this.to = Math.max(this.to, bottom - box.top);
     if (isAll && this.to >= box.height - SLACK_PX) this.isWhole = true;

@@ -147,7 +147,12 @@ function row(each) {
         inOneLine(given.length > SHOWN_CHARS ? `${given.slice(0, SHOWN_CHARS)}…` : given),
       ),
     ),
-    h("div", { class: "item-state" }, h("span", { class: `chip ${kind}` }, word)),
+    h(
+      "div",
+      { class: "item-state" },
+      h("span", { class: `chip ${kind}` }, word),
+      each.updated_input && h("span", { class: "chip" }, "edited"),
+    ),
     h(
       "div",
       { class: "item-side muted" },

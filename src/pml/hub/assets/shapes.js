@@ -20,6 +20,7 @@
  * @property {string | null} scope
  * @property {string | null} message
  * @property {string | null} reason
+ * @property {boolean} edited
  * @property {string} at
  */
 /**
