@@ -5,6 +5,7 @@
  */
 
 export const GRACE_MS = 500; // nobody has seen yet what came or moved so lately
+export const LOOK_MS = 1000; // nor has somebody who was not at it seen what came by then
 const PAUSE_MS = 1000; // whoever types on does not pause so long
 
 export class Calm {
@@ -18,8 +19,8 @@ export class Calm {
   }
 
   /** From now on for a moment no answer counts: things have moved. */
-  beginGrace() {
-    this.graceEnd = performance.now() + GRACE_MS;
+  beginGrace(ms = GRACE_MS) {
+    this.graceEnd = Math.max(this.graceEnd, performance.now() + ms);
   }
 
   /** Heed no key until there was a pause. */

@@ -58,7 +58,8 @@ export async function tellRefusal(view, error) {
     }
   }
   if (error.status === 0) {
-    return view.tell("The hub does not answer, so nothing is sure yet. Try again.", "warn");
+    const words = "The hub does not answer, so nothing is sure yet. Try again.";
+    return view.tell(h("span", { dataset: { lost: "" } }, words), "warn");
   }
   view.tell([error.message, error.hint && ` (${error.hint})`], "bad");
 }

@@ -4,15 +4,15 @@
  * ids, never by their places, and none ever takes the focus from another.
  */
 
-import { Calm, GRACE_MS } from "./calm.js";
+import { Calm, GRACE_MS, LOOK_MS } from "./calm.js";
 import { CardView } from "./card.js";
 import { h } from "./dom.js";
 
 /** @typedef {import("./shapes.js").Card} Card */
 
-const STUB_MS = 6000;
-const LASTING_MS = 60_000; // what must be read
 const NEAR = "1200px 0px"; // bodies are built this far from what is in view
+const PIN_MS = 2000; // what is above a card is drawn by then
+const GAP_PX = 8;
 
 export class Feed {
   /** @param {Omit<import("./card.js").Doing, "grew" | "hush" | "disturbed">} doing */
@@ -33,6 +33,8 @@ export class Feed {
     this.calm = new Calm();
     this.actedAt = 0; // when the person last moved on
     this.pressedAt = 0;
+    /** @type {{view: CardView, until: number} | null} */
+    this.pinned = null;
     this.node = h("div", {
       class: "feed",
       role: "feed",
@@ -48,6 +50,7 @@ export class Feed {
     if (bar) this.bar.observe(bar, { box: "border-box" });
     this.heed(["wheel", "touchmove"], () => this.actedAt = performance.now());
     this.heed(["keydown"], () => this.pressedAt = performance.now());
+    this.heed(["wheel", "touchmove", "keydown", "pointerdown"], () => this.pinned = null);
     this.heed(["scroll", "resize", "visibilitychange", "focusin"], () => this.lookSoon());
   }
 
@@ -121,37 +124,19 @@ export class Feed {
 
   /** @param {CardView} view */
   remove(view) {
-    const hadFocus = view.node.contains(document.activeElement);
-    const next = hadFocus ? this.neighbour(view) : null;
     this.disturb(view.node.nextElementSibling);
     this.near.unobserve(view.node);
     this.nearby.delete(view);
     this.views.delete(view.card.id);
     view.node.remove();
-    if (next) this.focusByItself(next);
     this.number();
   }
 
-  /** Take away what was over for some seconds and is in nobody's way. Returns whether anything went. */
-  sweep() {
-    const old = [...this.views.values()].filter((view) => view.state === "over" && this.mayGo(view));
-    for (const view of old) this.remove(view);
-    return old.length > 0;
-  }
-
-  /**
-   * Whether a card that is over may go: not while its field is typed into, nor while what would move up is looked at
-   * by somebody who has not moved on since.
-   * @param {CardView} view
-   */
-  mayGo(view) {
-    const since = performance.now() - (view.isLasting ? LASTING_MS - STUB_MS : 0);
-    if (since - view.overAt < STUB_MS || view.panels.isTyped) return false;
-    if (view.node.contains(document.activeElement) && since - this.pressedAt < STUB_MS) return false;
+  /** @param {CardView} view */
+  isInView(view) {
     const { top, bottom } = screen();
     const box = view.node.getBoundingClientRect();
-    const isInView = box.bottom > top && box.top < bottom;
-    return view.isMine || !isInView || this.actedAt > view.overAt || !this.neighbour(view);
+    return box.bottom > top && box.top < bottom;
   }
 
   /**
@@ -184,12 +169,23 @@ export class Feed {
   /**
    * Give a card the focus that nobody asked for: it takes no answer for a moment.
    * @param {CardView} view
+   * @param {number} [graceMs]
    */
-  focusByItself(view) {
-    this.calm.beginGrace();
+  focusByItself(view, graceMs = GRACE_MS) {
+    this.calm.beginGrace(graceMs);
     view.node.focus({ preventScroll: true });
     view.node.scrollIntoView({ block: "nearest" });
     this.showWhole(view);
+  }
+
+  /**
+   * Show a card from its top, and keep it there while what is above it is drawn.
+   * @param {CardView} view
+   */
+  pin(view) {
+    this.pinned = { view, until: performance.now() + PIN_MS };
+    this.focusByItself(view, LOOK_MS);
+    this.look();
   }
 
   /** @param {CardView} view */
@@ -244,10 +240,15 @@ export class Feed {
     }
     this.look();
     if (view.isSeen) return view.tell("It has only just come into view: press again.");
+    view.tell("Not all of it was in view yet: read it, then press again.");
     const { top, bottom } = screen();
-    const hidden = view.node.getBoundingClientRect().top + view.sight.to;
+    const box = view.node.getBoundingClientRect();
+    if (box.height + GAP_PX <= bottom - top) {
+      const below = box.bottom + GAP_PX - bottom;
+      return scrollBy({ top: box.top < top ? box.top - top - GAP_PX : Math.max(0, below) });
+    }
+    const hidden = box.top + view.sight.to;
     scrollBy({ top: hidden - top < 0 || hidden > bottom ? hidden - top : (bottom - top) * 0.85 });
-    view.tell("Not all of it was in view yet.");
   }
 
   /** @param {IntersectionObserverEntry[]} seen */
@@ -274,6 +275,9 @@ export class Feed {
 
   look() {
     if (document.visibilityState !== "visible") return;
+    if (this.pinned && performance.now() < this.pinned.until) {
+      this.pinned.view.node.scrollIntoView({ block: "start" });
+    }
     const { top, bottom } = screen();
     for (const view of this.nearby) view.look(top, bottom);
   }

@@ -2,6 +2,7 @@
 /**
  * The keys, and what keeps them from answering by accident: they act on the card that has the focus, once all of it
  * was seen, never while a key is held down, and never on a card that has only just got the focus by itself.
+ * On a card that is over they move on.
  */
 
 import { openDialog } from "./dialog.js";
@@ -17,6 +18,7 @@ import { h } from "./dom.js";
  * @property {(view: CardView) => void} deny
  * @property {(allow: boolean) => void} all
  * @property {(view: CardView) => void} showMore
+ * @property {(view: CardView) => void} moveOn
  * @property {() => void} search
  */
 
@@ -116,7 +118,9 @@ function leaveSearch(event, target) {
  * @param {() => void} decide
  */
 function answer(stage, view, decide) {
-  if (!view.takesAnswer || stage.calm.isFresh) return;
+  if (stage.calm.isFresh) return;
+  if (view.state === "over") return stage.moveOn(view);
+  if (!view.takesAnswer) return;
   if (view.isSeen) decide();
   else stage.showMore(view);
 }

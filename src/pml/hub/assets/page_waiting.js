@@ -5,11 +5,13 @@ import { ApiError, get } from "./api.js";
 import { decideAll } from "./batch.js";
 import { icon } from "./chrome.js";
 import { outcomeText } from "./card_over.js";
+import { LOOK_MS } from "./calm.js";
 import { decide } from "./deciding.js";
 import { toast } from "./dialog.js";
 import { h, replace } from "./dom.js";
 import { Feed } from "./feed.js";
 import { bindKeys, showHelp } from "./keys.js";
+import { sweep } from "./leaving.js";
 import { listen, onReconnect } from "./live.js";
 import { Supply } from "./supply.js";
 import { go } from "./router.js";
@@ -37,7 +39,7 @@ export async function renderWaiting(root, { signal }, id) {
   bindKeys(stage, signal);
   const stops = [
     listen(["approval.*"], (event) => stage.supply.hear(event)),
-    onReconnect(() => stage.supply.read()),
+    onReconnect(() => stage.comeBack()),
     onTick(() => stage.tick()),
   ];
   signal.addEventListener("abort", () => {
@@ -110,6 +112,12 @@ class Waiting {
         this.arrivals,
       ),
     );
+  }
+
+  /** The hub answers again: what was said of its silence is true no longer. */
+  comeBack() {
+    for (const note of this.feed.node.querySelectorAll("[data-lost]")) note.closest("[data-told]")?.remove();
+    this.supply.read();
   }
 
   focused() {
@@ -211,7 +219,7 @@ class Waiting {
   }
 
   /**
-   * After an answer the next card has the focus, if nothing else has got it meanwhile.
+   * After an answer, or a key on what is over, the next card has the focus, if nothing else has got it meanwhile.
    * @param {CardView} view
    */
   moveOn(view) {
@@ -230,12 +238,20 @@ class Waiting {
   take(cards) {
     const wasEmpty = this.feed.waiting.length === 0;
     this.feed.add(cards);
-    const first = this.wanted ? this.feed.views.get(this.wanted) : wasEmpty && this.feed.waiting[0];
-    if (first && document.activeElement === document.body) {
+    const wanted = this.wanted && this.feed.views.get(this.wanted);
+    const first = wanted || (!this.wanted && wasEmpty && this.feed.waiting[0]);
+    if (first && this.isFocusFree()) {
       this.wanted = null;
-      this.feed.focusByItself(first);
+      if (wanted) this.feed.pin(wanted);
+      else this.feed.focusByItself(first, LOOK_MS);
     }
     this.show();
+  }
+
+  /** Whether nothing has the focus, or what led to this page still has it. */
+  isFocusFree() {
+    const now = document.activeElement;
+    return now === document.body || (!this.supply.hasRead && now?.matches("[data-nav], .brand"));
   }
 
   tick() {
@@ -243,7 +259,7 @@ class Waiting {
     for (const view of views) if (view.isBuilt && view.state !== "over") view.tick?.();
     const overdue = views.filter((view) => view.isOverdue);
     if (overdue.length) this.supply.runOut(overdue);
-    if (this.feed.sweep()) this.show();
+    if (sweep(this.feed)) this.show();
   }
 
   /**
