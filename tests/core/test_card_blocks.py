@@ -83,11 +83,30 @@ def test_an_edited_call_shows_what_would_run_and_both_inputs() -> None:
     made = asked("Bash", {"command": "ls"})
     record = replace(made.record, updated_input={"command": "ls -l"}, status=State.ALLOWED)
     shown = blocks_of(Asked(record=record, cwd=WORKSPACE, workspace=WORKSPACE))
-    assert [type(block) for block in shown] == [Command, Arguments, Arguments]
-    assert isinstance(shown[0], Command)
-    assert shown[0].lines == (("ls -l",),)
-    assert isinstance(shown[2], Arguments)
-    assert shown[2].title == "arguments as they were edited"
+    facts, command, asked_for, edited = shown
+    assert isinstance(facts, Facts)
+    assert facts.rows[0].name == "edited"
+    assert "as it was edited" in facts.rows[0].value
+    assert isinstance(command, Command)
+    assert command.lines == (("ls -l",),)
+    assert isinstance(asked_for, Arguments)
+    assert isinstance(edited, Arguments)
+    assert (asked_for.title, edited.title) == (
+        "arguments as they were asked for",
+        "arguments as they were edited",
+    )
+
+
+@pytest.mark.parametrize("is_edited", [False, True])
+def test_the_diff_of_a_decided_call_says_whether_it_is_as_asked_for_or_as_edited(is_edited: bool) -> None:
+    made = asked("Write", {"file_path": "notes.md", "content": "one\n"})
+    updated: JsonObject | None = {"file_path": "notes.md", "content": "two\n"} if is_edited else None
+    record = replace(made.record, updated_input=updated, status=State.ALLOWED)
+    shown = blocks_of(Asked(record=record, cwd=WORKSPACE, workspace=WORKSPACE))
+    (diff,) = (block for block in shown if isinstance(block, Diff))
+    assert diff.note is not None
+    assert diff.note.startswith("as it was edited" if is_edited else "as it was asked for")
+    assert [line.line for line in diff.lines] == [("two" if is_edited else "one",)]
 
 
 def test_code_that_makes_the_call_is_shown_whole() -> None:

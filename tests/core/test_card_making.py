@@ -134,7 +134,8 @@ def test_a_decided_question_tells_its_outcome_and_offers_nothing() -> None:
     assert (denied.remember, denied.always, denied.input) == (None, None, None)
     allowed = made(advance(record, allow(record, scope=Scope.SESSION, updated_input={"title": "y"})))
     assert allowed.outcome is not None
-    assert (allowed.outcome.scope, len(allowed.blocks)) == (Scope.SESSION, 2)
+    assert (allowed.outcome.scope, len(allowed.blocks)) == (Scope.SESSION, 3)
+    assert (denied.outcome.edited, allowed.outcome.edited) == (False, True)
 
 
 def test_a_broken_file_is_warned_of_while_the_question_waits() -> None:

@@ -18,6 +18,8 @@ NO_STORAGE: Final = """
 Object.defineProperty(window, "localStorage", { get() { throw new DOMException("no", "SecurityError"); } });
 """
 OVER_MS: Final = 7_000  # what is left of a card goes after six seconds
+LOOK_MS: Final = 20
+LOOKS: Final = 1000  # only ever reached by what never happens
 
 
 @pytest.fixture
@@ -28,6 +30,23 @@ def room(inbox: Inbox) -> Room:
 @pytest.fixture
 def agent(inbox: Inbox, room: Room) -> Caller:
     return inbox.caller(room)
+
+
+class Held:
+    """The first request to an address, kept back until the test lets it go."""
+
+    def __init__(self, tab: Tab, url: str) -> None:
+        self._page = tab.page
+        self._routes: list[Route] = []
+        self._page.route(url, lambda route: self._routes.append(route))
+
+    def route(self) -> Route:
+        """Return it once it has come; that a request was made is told before it is ours to answer."""
+        for _ in range(LOOKS):
+            if self._routes:
+                return self._routes[0]
+            self._page.wait_for_timeout(LOOK_MS)
+        raise AssertionError("it was never asked for")
 
 
 def status(inbox: Inbox, asked: Asked) -> str:
@@ -69,6 +88,7 @@ def test_a_card_that_ends_keeps_its_place_and_what_is_below_does_not_move(
         tab.shows([first.id, second.id, third.id])
         button = tab.button(second, "allow")
         tab.let_pass()
+        button.hover()
         before = button.bounding_box()
         leaving.end()
         tab.is_over(first, "no longer waits")
@@ -102,15 +122,14 @@ def test_a_whole_card_that_comes_late_does_not_hide_what_became_of_it(
 ) -> None:
     asked = agent.asks("Bash", command="ls")
     tab.look_at(asked)
-    held: list[Route] = []
-    tab.page.route(f"**/api/inbox/{asked.id}", lambda route: held.append(route))
-    with tab.page.expect_request(f"**/api/inbox/{asked.id}"):
-        tab.part(asked, "always").locator("summary").click()
-    late = held[0].fetch()
+    held = Held(tab, f"**/api/inbox/{asked.id}")
+    tab.part(asked, "always").locator("summary").click()
+    route = held.route()
+    late = route.fetch()
     assert room.pml("approvals", "deny", asked.id).code == 0
     tab.is_over(asked, "denied it")
     with tab.page.expect_response(f"**/api/inbox/{asked.id}"):
-        held[0].fulfill(response=late)
+        route.fulfill(response=late)
     tab.let_pass()
     tab.is_over(asked, "denied it")
     expect(tab.button(asked, "allow")).to_have_count(0)
@@ -317,14 +336,13 @@ def test_a_batch_whose_answer_is_slower_than_its_events_says_who_allowed_it(tab:
     asked = [agent.asks("Bash", command=f"echo {n}") for n in range(2)]
     for each in asked:
         tab.look_at(each)
-    held: list[Route] = []
-    tab.page.route("**/api/approvals/decisions", lambda route: held.append(route))
+    held = Held(tab, "**/api/approvals/decisions")
     tab.press("Alt+Enter")
-    with tab.page.expect_request("**/api/approvals/decisions"):
-        tab.confirm()
-    answer = held[0].fetch()
+    tab.confirm()
+    route = held.route()
+    answer = route.fetch()
     assert [each.answer()["behavior"] for each in asked] == ["allow", "allow"]
     expect(tab.page.locator("[data-waiting]")).to_have_attribute("data-waiting", "0")  # the events were heard
-    held[0].fulfill(response=answer)
+    route.fulfill(response=answer)
     for each in asked:
         tab.is_over(each, "You allowed it")

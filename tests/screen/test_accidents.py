@@ -1,5 +1,6 @@
 """What was not meant decides nothing: keys too soon, too fast, in parts, or on what was not read."""
 
+import msgspec
 import pytest
 from textual._xterm_parser import XTermParser
 from textual.events import Key, Paste
@@ -49,6 +50,17 @@ async def test_a_diff_that_has_changed_since_it_was_seen_must_be_seen_again(offi
         await seat.press("enter")
         await seat.settled()
     assert await office.status(record) is State.PENDING
+
+
+async def test_a_card_that_was_shortened_was_not_seen_whole(office: Office) -> None:
+    await office.ask()
+    async with seated(office) as seat:
+        pane = seat.inbox.pane
+        assert pane.is_seen
+        assert pane.card is not None
+        pane.show_card(msgspec.structs.replace(pane.card, digest="of another", cut=True))
+        assert pane.was_read
+        assert not pane.is_seen
 
 
 async def test_what_was_jumped_over_was_not_seen(office: Office) -> None:

@@ -2,15 +2,17 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from pml.core.approvals import State, Subject
 from pml.core.values import JsonObject
 from pml.screen.batch import batch_lines, split
+from pml.screen.dialogs import Reading
 from pml.screen.stream import Entry, make_entry
 from pml.screen.styles import CYAN
 from tests.promises import promise
-from tests.screen.seats import seated
+from tests.screen.seats import NARROW, Seat, seated
 from tests.service.offices import Office
 
 LONG: JsonObject = {
@@ -96,3 +98,42 @@ async def test_what_only_its_card_tells_must_be_read_there(
         await seat.shows("allowed 1 of 1")
     assert await office.status(plain) is State.ALLOWED
     assert await office.status(unread) is State.PENDING
+
+
+def _list(seat: Seat) -> Reading:
+    screen = seat.app.screen
+    assert isinstance(screen, Reading)
+    return screen
+
+
+@promise("screen:seen-whole")
+async def test_the_list_must_be_read_to_its_end_with_nothing_jumped_over(office: Office) -> None:
+    records = [await office.ask(arguments={"title": f"{n} {'x' * 700}"}) for n in range(6)]
+    async with seated(office, size=NARROW) as seat:
+        await seat.press("A")
+        await seat.shows("allow these 6?")
+        await seat.press("enter")
+        await seat.shows("read to the end first")
+        await seat.press("end", "enter")
+        await seat.until(lambda: _list(seat).pane.top < len(_list(seat).pane.rows) // 2)
+        assert [await office.status(record) for record in records] == [State.PENDING] * 6
+        while not _list(seat).pane.was_read:
+            await seat.press("space")
+        await seat.press("enter")
+        await seat.shows("allowed 6 of 6")
+    assert [await office.status(record) for record in records] == [State.ALLOWED] * 6
+
+
+@promise("screen:batch")
+async def test_a_question_that_is_no_longer_the_one_that_was_listed_takes_no_answer(office: Office) -> None:
+    kept = await office.ask(arguments={"title": "one"})
+    changed = await office.ask(arguments={"title": "two"})
+    async with seated(office) as seat:
+        await seat.press("A")
+        await seat.shows("allow these 2?")
+        rows: dict[str, Any] = vars(office.desk.store.approvals)["_rows"]
+        rows[changed.id] = msgspec.structs.replace(rows[changed.id], digest=changed.digest[::-1])
+        await seat.inbox.reread()
+        await seat.press("enter")
+        await seat.shows("allowed 1 of 2")
+    assert (await office.status(kept), await office.status(changed)) == (State.ALLOWED, State.PENDING)

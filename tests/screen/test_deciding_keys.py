@@ -1,14 +1,29 @@
 """Every key that decides does so for the focused card, and for no other."""
 
+import asyncio
 import json
 
-from pml.core.approvals import Scope, State, Subject, call_facts
+import pytest
+from textual.widgets import TextArea
+
+from pml.core.approvals import Decider, Scope, State, Subject, call_facts
 from pml.core.config import FileKind
+from pml.core.manifests import definition_digest, definition_of
+from pml.core.ports import Pin
 from pml.core.values import JsonObject
-from tests.builders import FORM
+from pml.screen.deciding import Answer, Given, give
+from pml.service.desk import Desk
+from tests.builders import FORM, NOW
 from tests.promises import promise
 from tests.screen.seats import NARROW, seated
 from tests.service.offices import Office
+
+LAUNCH = "sha256:launch"
+ADD: JsonObject = {
+    "name": "add",
+    "description": "Adds a note.",
+    "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}},
+}
 
 
 async def test_return_allows_exactly_what_has_the_focus(office: Office) -> None:
@@ -83,6 +98,53 @@ async def test_an_edit_that_a_deny_rule_names_is_refused_and_can_be_mended(offic
         await seat.press("ctrl+s")
         await seat.shows("line 2, column 1")
         assert await office.status(record) is State.PENDING
+
+
+async def test_an_edit_that_does_not_fit_the_tools_schema_is_told_and_sent_only_when_sent_again(
+    office: Office,
+) -> None:
+    definition = definition_of(ADD)
+    digest = definition_digest(ADD)
+    pin = Pin(
+        server="notes", launch=LAUNCH, action="add", definition=definition, digest=digest, pinned_at=NOW
+    )
+    await office.desk.store.pins.put(pin, by=None)
+    record = await office.ask("notes:add", {"text": "x"}, definition=digest, artefact=LAUNCH)
+    async with seated(office) as seat:
+        await seat.press("e")
+        await seat.shows("edit the arguments")
+        seat.app.screen.query_one(TextArea).text = '{"text": 5}'
+        await seat.press("ctrl+s")
+        await seat.shows("`text` must be a string", "Ctrl+S again sends it all the same")
+        assert await office.status(record) is State.PENDING
+        await seat.press("ctrl+s")
+        await seat.shows("allowed notes:add")
+    assert (await office.stored(record)).updated_input == {"text": 5}
+
+
+async def test_while_an_answer_is_on_its_way_no_other_is_given(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = await office.ask()
+    given: list[Answer] = []
+    may_go = asyncio.Event()
+
+    async def slow(desk: Desk, by: Decider, answer: Answer) -> Given:
+        given.append(answer)
+        await may_go.wait()
+        return await give(desk, by, answer)
+
+    monkeypatch.setattr("pml.screen.answering.give", slow)
+    async with seated(office) as seat:
+        await seat.press("enter")
+        await seat.until(lambda: len(given) == 1)
+        await seat.press("escape")
+        await seat.until(lambda: seat.inbox.strokes.held is None)
+        await seat.turn()
+        assert [answer.allow for answer in given] == [True]
+        may_go.set()
+        await seat.shows("allowed github:create_issue")
+    assert await office.status(record) is State.ALLOWED
 
 
 async def test_remembering_for_the_session_says_what_it_covers_and_grants_it(office: Office) -> None:
@@ -194,6 +256,8 @@ async def test_a_decision_that_comes_second_is_told_and_is_no_error(office: Offi
         await office.allow(record)
         await seat.press("escape")
         await seat.shows("not decided here: ana allowed it 0 s ago")
+        assert seat.inbox.stream.focused is not None
+        assert not seat.inbox.stream.focused.waits
     assert await office.status(record) is State.ALLOWED
 
 

@@ -31,13 +31,30 @@ async def _left(seat: Seat) -> None:
 
 
 @promise("screen:seen-whole")
-async def test_what_was_not_seen_whole_cannot_be_allowed_by_way_of_the_editor(office: Office) -> None:
+@pytest.mark.parametrize(("key", "sends"), [("e", "ctrl+s"), ("a", "enter")])
+async def test_what_was_not_seen_whole_cannot_be_allowed_by_way_of_a_dialog(
+    office: Office, key: str, sends: str
+) -> None:
     record = await office.ask(arguments={"text": "\n".join(f"line {n}" for n in range(400))})
     async with seated(office, size=NARROW) as seat:
-        await seat.press("e")
+        await seat.press(key)
         await seat.shows("not decided")
-        await seat.press("ctrl+s")
+        assert len(seat.app.screen_stack) == 2
+        await seat.press(sends)
         await seat.settled()
+    assert await office.status(record) is State.PENDING
+
+
+@promise("screen:no-accident")
+async def test_a_key_that_closed_a_dialog_and_is_still_held_down_decides_nothing(office: Office) -> None:
+    record = await office.ask()
+    async with seated(office) as seat:
+        await _opened(seat, "question_mark")
+        await seat.press("enter")
+        await _left(seat)
+        pressed = seat.inbox.strokes.press("enter", seat.ticks.at)
+        assert isinstance(pressed, Held)
+        assert pressed.for_s == AGAIN_S, "it waits for the next of a slow rate"
     assert await office.status(record) is State.PENDING
 
 

@@ -2,7 +2,10 @@
 
 import json
 import os
+import pty
+import select
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -100,6 +103,64 @@ def test_return_on_a_real_terminal_answers_whoever_waits_and_half_an_arrow_does_
     assert json.loads(out)["answer"] == "allowed"
     tmux.press("q")
     tmux.until("Pane is dead")
+
+
+class Bytes:
+    """All that is written to a terminal, until one looks for something in it."""
+
+    def __init__(self, ours: int) -> None:
+        self._ours = ours
+        self._rest = b""
+
+    def until(self, sought: bytes) -> None:
+        end = time.monotonic() + TIMEOUT_S
+        while sought not in self._rest:
+            left_s = end - time.monotonic()
+            assert left_s > 0, f"never written: {sought!r}; the last was {self._rest[-500:]!r}"
+            if select.select([self._ours], [], [], left_s)[0]:
+                self._rest += os.read(self._ours, 65536)
+        self._rest = self._rest.partition(sought)[2]
+
+
+def _stopped(process: "subprocess.Popen[bytes]") -> bool:
+    end = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < end:
+        pid, status = os.waitpid(process.pid, os.WUNTRACED | os.WNOHANG)
+        if pid:
+            return os.WIFSTOPPED(status)
+        time.sleep(_LOOK_S)
+    return False
+
+
+def test_the_shell_has_the_terminal_as_it_was_while_the_inbox_is_suspended(
+    home: Path, tmp_path: Path
+) -> None:
+    ours, theirs = pty.openpty()
+    shown = Bytes(ours)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pml", "inbox", "--workspace", str(tmp_path)],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm-256color"},
+        start_new_session=True,
+    )
+    try:
+        shown.until(b"\x1b[8l")
+        shown.until(b"Nothing waits")
+        os.write(ours, b"\x1a")
+        shown.until(b"\x1b[8h")
+        assert _stopped(process)
+        process.send_signal(signal.SIGCONT)
+        shown.until(b"\x1b[8l")
+        os.write(ours, b"q")
+        shown.until(b"\x1b[8h")
+        assert process.wait(TIMEOUT_S) == 0
+    finally:
+        process.kill()
+        process.wait(TIMEOUT_S)
+        os.close(theirs)
+        os.close(ours)
 
 
 def test_the_inbox_says_where_to_look_if_there_is_no_terminal(home: Path, tmp_path: Path) -> None:

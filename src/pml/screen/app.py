@@ -7,13 +7,14 @@ the terminal: text can be marked and copied.
 import contextlib
 import sys
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import ClassVar, Final, TextIO
+from typing import ClassVar, Final, TextIO, cast
 
 from rich.segment import Segment
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.color import Color
 from textual.filter import LineFilter
+from textual.signal import Signal
 from textual.worker import WorkerFailed
 
 from pml.core.approvals import Decider
@@ -51,14 +52,26 @@ class InboxApp(App[int]):
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "interrupt", show=False, priority=True)]
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, *, terminal: TextIO | None = None) -> None:
         super().__init__()
         self.theme = "ansi-dark"
         self.inbox = Inbox(work)
+        self._terminal = terminal
         self.crash: BaseException | None = None
 
     def on_mount(self) -> None:
+        on_suspend = cast("Signal[object]", self.app_suspend_signal)  # pyright: ignore[reportUnknownMemberType]
+        on_resume = cast("Signal[object]", self.app_resume_signal)  # pyright: ignore[reportUnknownMemberType]
+        on_suspend.subscribe(self, self._give_back, immediate=True)  # the process stops right after
+        on_resume.subscribe(self, self._take_again, immediate=True)
         self.push_screen(self.inbox)
+
+    def _give_back(self, _: object) -> None:
+        """Leave the terminal to the shell as it was."""
+        _tell(self._terminal, _BY_DIRECTION)
+
+    def _take_again(self, _: object) -> None:
+        _tell(self._terminal, _AS_WRITTEN)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         return [NothingObeyed(), *super().get_line_filters()]
@@ -79,14 +92,16 @@ class InboxApp(App[int]):
 @contextlib.contextmanager
 def drawn_as_written(terminal: TextIO | None) -> Generator[None]:
     """Keep a terminal that knows of it from swapping letters that are written from right to left."""
-    if terminal is None or not terminal.isatty():
-        yield
-        return
-    print(_AS_WRITTEN, end="", file=terminal, flush=True)
+    _tell(terminal, _AS_WRITTEN)
     try:
         yield
     finally:
-        print(_BY_DIRECTION, end="", file=terminal, flush=True)
+        _tell(terminal, _BY_DIRECTION)
+
+
+def _tell(terminal: TextIO | None, code: str) -> None:
+    if terminal is not None and terminal.isatty():
+        print(code, end="", file=terminal, flush=True)
 
 
 async def run_inbox(
@@ -101,8 +116,9 @@ async def run_inbox(
     Raises: whatever no part of it knew how to tell.
     """
     know_alt_enter()
-    app = InboxApp(Work(desk=desk, by=by, who=who, store_key=store_key))
-    with drawn_as_written(sys.__stderr__):
+    terminal = sys.__stderr__
+    app = InboxApp(Work(desk=desk, by=by, who=who, store_key=store_key), terminal=terminal)
+    with drawn_as_written(terminal):
         code = await app.run_async(mouse=False)
     if app.crash is not None:
         raise app.crash

@@ -47,6 +47,14 @@ export class Panels {
       this.node.append(this.editor.node);
     }
     this.editor.focus();
+    this.comeIntoView();
+  }
+
+  /** Show what is written together with the buttons that send it, as far as both fit. */
+  comeIntoView() {
+    const foot = this.node.closest("article")?.querySelector("footer");
+    foot?.scrollIntoView({ block: "nearest" });
+    this.node.scrollIntoView({ block: "nearest" });
   }
 
   closeEditor() {
@@ -69,6 +77,11 @@ export class Panels {
       document.activeElement instanceof HTMLTextAreaElement;
   }
 
+  /** Whether what is typed here goes nowhere any more. */
+  get isFrozen() {
+    return this.isTyped && /** @type {HTMLTextAreaElement} */ (document.activeElement).readOnly;
+  }
+
   /** Keep what was typed, to be read only. */
   freeze() {
     for (const area of this.node.querySelectorAll("textarea")) area.readOnly = true;
@@ -79,6 +92,7 @@ export class Panels {
   openMessage() {
     if (!this.messageField.isConnected) this.node.append(this.messageField);
     this.message.focus();
+    this.comeIntoView();
   }
 
   /** Close what was opened last. Returns whether anything was open. */

@@ -95,7 +95,8 @@ export function drawWhy(card) {
     { class: "why" },
     h("span", { class: "label" }, "Why"),
     h("span", { class: "reason" }, card.why),
-    rule?.file && h("a", { href: `#/rules?${query}`, title: rule.file }, "Show the rule"),
+    card.subject === "tool_call" && rule?.file &&
+      h("a", { href: `#/rules?${query}`, title: rule.file }, "Show the rule"),
   );
 }
 

@@ -54,17 +54,6 @@ export function buildFrame({ onLogout }) {
     root,
     banners,
     stop,
-    /** @param {string} path */
-    setPage(path) {
-      for (const link of links) {
-        if (link.dataset.nav === path) link.setAttribute("aria-current", "page");
-        else link.removeAttribute("aria-current");
-      }
-      links.find((link) => link.dataset.nav === path)?.scrollIntoView({
-        block: "nearest",
-        inline: "nearest",
-      });
-    },
     /** @param {number} waiting */
     setCount(waiting) {
       count.hidden = waiting === 0;
@@ -72,6 +61,20 @@ export function buildFrame({ onLogout }) {
       replace(count, String(waiting), h("span", { class: "sr-only" }, " waiting"));
     },
   };
+}
+
+/**
+ * Mark a page of the menu as the one that is shown.
+ * @param {string} path
+ */
+export function markPage(path) {
+  for (const link of document.querySelectorAll("[data-nav]")) {
+    if (link.getAttribute("href") !== `#${path}`) link.removeAttribute("aria-current");
+    else {
+      link.setAttribute("aria-current", "page");
+      link.scrollIntoView({ block: "nearest", inline: "nearest" });
+    }
+  }
 }
 
 class Banners {

@@ -275,10 +275,10 @@ export class Feed {
 
   look() {
     if (document.visibilityState !== "visible") return;
-    if (this.pinned && performance.now() < this.pinned.until) {
-      this.pinned.view.node.scrollIntoView({ block: "start" });
-    }
     const { top, bottom } = screen();
+    if (this.pinned && performance.now() < this.pinned.until) {
+      scrollBy({ top: this.pinned.view.node.getBoundingClientRect().top - top - GAP_PX });
+    }
     for (const view of this.nearby) view.look(top, bottom);
   }
 

@@ -118,7 +118,7 @@ function leaveSearch(event, target) {
  * @param {() => void} decide
  */
 function answer(stage, view, decide) {
-  if (stage.calm.isFresh) return;
+  if (stage.calm.isFresh || view.panels.isFrozen) return;
   if (view.state === "over") return stage.moveOn(view);
   if (!view.takesAnswer) return;
   if (view.isSeen) decide();

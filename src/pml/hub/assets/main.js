@@ -2,7 +2,7 @@
 /** The page as a whole: comes in, keeps the frame right, and shows the page that the address names. */
 
 import { ApiError, get, loggedOut, onLogout, post, token } from "./api.js";
-import { applyTheme, buildFrame } from "./chrome.js";
+import { applyTheme, buildFrame, markPage } from "./chrome.js";
 import { h, replace } from "./dom.js";
 import { listen, onReconnect, startLive, stopLive } from "./live.js";
 import { heedLinks, logIn, showLogin, startOver, takeLoginToken, takeRefusal } from "./login.js";
@@ -33,6 +33,8 @@ const PAGES = [
   secrets,
   secretNames,
 ];
+/** @type {Record<string, string>} */
+const OF = { "/card/:id": "/waiting", "/secrets": "/servers", "/secrets/:id": "/servers" }; // in the menu
 const COUNT_AFTER_MS = 150; // many things happen at once: they are counted once
 const ASSETS = new URL("./", import.meta.url).pathname.split("/").at(-2); // the hash that this page came with
 
@@ -76,7 +78,7 @@ function run() {
   const show = startRouter(PAGES, frame.root, {
     onPage(page) {
       title = page.title;
-      frame.setPage(page.path === "/card/:id" ? "/waiting" : page.path);
+      markPage(OF[page.path] ?? page.path);
       showBadge(count, title);
     },
     onError: showProblem,

@@ -2,6 +2,7 @@
 /** Where links from elsewhere lead: a card that waits, among the others that do; one that is over, by itself. */
 
 import { get } from "./api.js";
+import { markPage } from "./chrome.js";
 import { drawBlock } from "./card_blocks.js";
 import { outcomeText } from "./card_over.js";
 import { drawOrigin, drawWarnings, drawWhy } from "./card_parts.js";
@@ -17,7 +18,10 @@ export const page = {
     const { card } = await get(`/api/inbox/${encodeURIComponent(context.params.id ?? "")}`);
     if (context.signal.aborted) return;
     if (card.status === "pending") await renderWaiting(root, context, card.id);
-    else root.append(h("div", { class: "waiting" }, drawOverCard(card)));
+    else {
+      markPage("/history");
+      root.append(h("div", { class: "waiting" }, drawOverCard(card)));
+    }
   },
 };
 

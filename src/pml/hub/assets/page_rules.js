@@ -39,6 +39,7 @@ export const page = {
     /** @type {Where} */
     let where = { workspace: workspace.current(), path: "" };
 
+    const tried = tryPanel(() => where.workspace);
     const load = async () => {
       const current = workspace.current();
       const [rules, trust] = await Promise.all([
@@ -49,6 +50,7 @@ export const page = {
       where = { workspace: current, path: trust.path };
       replace(notices, noticesOf(rules, trust));
       show();
+      await tried.again();
     };
     const show = () => {
       const words = search.value.trim().toLowerCase();
@@ -58,7 +60,9 @@ export const page = {
       const sections = EFFECTS.map(([effect, means]) =>
         section(effect, means, found.filter((/** @type {any} */ rule) => rule.effect === effect), where)
       );
-      redraw(groups, found.length ? sections : nothing(words !== "", () => addRule(where)));
+      const isUnread = told.broken.length > 0; // there may be rules, which the notice tells of
+      const rest = isUnread ? null : nothing(words !== "", () => addRule(where));
+      redraw(groups, found.length ? sections : rest);
     };
     const add = h(
       "button",
@@ -72,7 +76,7 @@ export const page = {
         workspace.node,
         add,
       ),
-      tryPanel(() => where.workspace),
+      tried.node,
       h("div", { class: "toolbar" }, search),
       problems,
       notices,

@@ -88,7 +88,7 @@ function facts(server) {
   const { start } = server;
   /** @type {[string, import("./dom.js").Child][]} */
   const rows = [
-    ["held by", server.containment.map((/** @type {any} */ held) => h("div", null, shownText(held.told)))],
+    ["runs", server.containment.map((/** @type {any} */ held) => h("div", null, shownText(held.told)))],
     ["command", start && h("span", { class: "mono" }, shownText([start.command, ...start.args].join(" ")))],
     ["in", start?.cwd && shownText(start.cwd)],
     ["variables", start?.env_names.length > 0 && shownText(start.env_names.join(", "))],

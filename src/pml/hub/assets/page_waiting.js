@@ -3,7 +3,6 @@
 
 import { ApiError, get } from "./api.js";
 import { decideAll } from "./batch.js";
-import { icon } from "./chrome.js";
 import { outcomeText } from "./card_over.js";
 import { LOOK_MS } from "./calm.js";
 import { decide } from "./deciding.js";
@@ -16,10 +15,9 @@ import { listen, onReconnect } from "./live.js";
 import { Supply } from "./supply.js";
 import { go } from "./router.js";
 import { onTick } from "./time.js";
+import { nothingFound, nothingWaits } from "./waiting_parts.js";
 
 /** @typedef {import("./card.js").CardView} CardView */
-
-const INBOX = "M2 9h3.4l1 2h3.2l1-2H14M2 9l2-5.5h8L14 9v3.5H2z";
 
 /** @type {import("./router.js").Page} */
 export const page = {
@@ -289,20 +287,4 @@ async function fetchWhole(view) {
     const why = error instanceof ApiError ? error.message : String(error);
     view.tell(`The rest of it could not be read: ${why}.`, "bad");
   }
-}
-
-function nothingWaits() {
-  return h(
-    "div",
-    { class: "empty", dataset: { part: "empty" } },
-    icon(INBOX),
-    h("h2", null, "Nothing waits for you"),
-    h("p", null, "When an agent wants to do something that no rule allows, it appears here at once. Try it:"),
-    h("pre", null, "pml launch --loopback -- claude -p 'tidy the notes'"),
-    h("p", { class: "hint" }, "What was answered is in the ", h("a", { href: "#/history" }, "history"), "."),
-  );
-}
-
-function nothingFound() {
-  return h("div", { class: "empty" }, h("h2", null, "Nothing that waits matches the search"));
 }

@@ -3,7 +3,7 @@
 
 import { get, post } from "./api.js";
 import { h, replace, shownText } from "./dom.js";
-import { openDialog, toast } from "./dialog.js";
+import { confirmDialog, openDialog, toast } from "./dialog.js";
 import { choice, field, problemNote } from "./page_parts.js";
 
 const SHOWN_COVERED = 20;
@@ -54,6 +54,7 @@ function form(where, close) {
         workspace: where.workspace,
       };
       const raw = { entry: entryJson(entry.value) };
+      if (body.effect === "allow" && isEverything(raw.entry) && !await isSure(raw.entry)) return;
       const told = await post("/api/rules", body, { raw });
       const counts = told.counts ? "" : " Its file is not trusted, so it does not count yet.";
       const denied = told.denied.length ? ` ${told.denied.length} that waited denied by it.` : "";
@@ -103,6 +104,29 @@ function entryJson(text) {
   if (!/^[{["]/.test(given)) return JSON.stringify(given);
   JSON.parse(given);
   return given;
+}
+
+/**
+ * Whether an entry names no tool or server: a pattern without any letter fits whatever there is.
+ * @param {string} entry as JSON
+ */
+function isEverything(entry) {
+  const given = JSON.parse(entry);
+  const tool = typeof given === "string" ? given : given.tool;
+  return typeof tool === "string" && tool !== "" && !/[\p{L}\p{N}]/u.test(tool);
+}
+
+/** @param {string} entry */
+function isSure(entry) {
+  return confirmDialog({
+    title: "Allow every tool?",
+    body: [
+      "This names no tool: whatever no other rule denies would run without asking. ",
+      h("code", null, shownText(entry)),
+    ],
+    confirm: "Allow every tool",
+    danger: true,
+  });
 }
 
 /** @param {SyntaxError} error */

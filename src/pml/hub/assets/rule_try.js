@@ -13,7 +13,10 @@ const VERDICTS = {
   unlisted: ["", "is decided by no rule: a person is asked, unless the client asks by itself"],
 };
 
-/** @param {() => string} workspace */
+/**
+ * Returns the panel, and what asks anew where the rules may be others now.
+ * @param {() => string} workspace
+ */
 export function tryPanel(workspace) {
   const tool = h("input", {
     type: "text",
@@ -29,8 +32,7 @@ export function tryPanel(workspace) {
     spellcheck: "false",
   });
   const answer = h("div", { "aria-live": "polite" });
-  const onsubmit = async (/** @type {Event} */ event) => {
-    event.preventDefault();
+  const explain = async () => {
     try {
       const text = input.value.trim() || "{}";
       JSON.parse(text);
@@ -52,7 +54,11 @@ export function tryPanel(workspace) {
       );
     }
   };
-  return h(
+  const onsubmit = (/** @type {Event} */ event) => {
+    event.preventDefault();
+    return explain();
+  };
+  const node = h(
     "details",
     { class: "panel try", dataset: { key: "try" } },
     h("summary", null, "Try a call: what would the rules say?"),
@@ -69,6 +75,7 @@ export function tryPanel(workspace) {
       answer,
     ),
   );
+  return { node, again: () => answer.hasChildNodes() ? explain() : Promise.resolve() };
 }
 
 /**

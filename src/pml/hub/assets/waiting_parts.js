@@ -1,0 +1,23 @@
+// @ts-check
+/** What stands where cards would be when there are none. */
+
+import { icon } from "./chrome.js";
+import { h } from "./dom.js";
+
+const INBOX = "M2 9h3.4l1 2h3.2l1-2H14M2 9l2-5.5h8L14 9v3.5H2z";
+
+export function nothingWaits() {
+  return h(
+    "div",
+    { class: "empty", dataset: { part: "empty" } },
+    icon(INBOX),
+    h("h2", null, "Nothing waits for you"),
+    h("p", null, "When an agent wants to do something that no rule allows, it appears here at once. Try it:"),
+    h("pre", null, "pml launch --loopback -- claude -p 'tidy the notes'"),
+    h("p", { class: "hint" }, "What was answered is in the ", h("a", { href: "#/history" }, "history"), "."),
+  );
+}
+
+export function nothingFound() {
+  return h("div", { class: "empty" }, h("h2", null, "Nothing that waits matches the search"));
+}
