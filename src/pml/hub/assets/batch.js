@@ -88,6 +88,7 @@ async function sendSome(views, allow) {
       view.settle(result.status, `You ${allow ? "allowed" : "denied"} it`, { isMine: true });
     }
   }
+  views[0]?.doing.disturbed(views[0]); // what is left has come up, perhaps beneath the pointer
   return done;
 }
 
