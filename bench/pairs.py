@@ -88,7 +88,7 @@ def _bare(path: Path, pairs: int) -> float:
             None,
             None,
         )
-        rest = (None, None, None, "person", 300, 0, 0, "me", None, "pending", *[None] * 8, 1)
+        rest = (None, None, None, "person", 300, 0, 0, "me", None, "pending", *[None] * 8, 1, None)
 
         def insert(
             row: tuple[str, ...] = row, rest: tuple[object, ...] = rest, entry: tuple[object, ...] = entry
