@@ -204,6 +204,7 @@ def test_a_form_to_install_a_server_says_what_is_installed_and_what_the_answer_c
         "from: catalog",
         "lock: sha256:1",
         'call: memory:add {"text": "a\\nproof: sha512-B"}',
+        "allows: every call of memory:add in this session, whatever its arguments",
         "why: the server of memory:add is not installed",
     ]
     assert titles(record) == {

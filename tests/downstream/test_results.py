@@ -225,7 +225,7 @@ def test_an_install_is_told_with_what_is_installed_in_every_place_that_a_client_
     assert result["structuredContent"]["approval_context"] == context
     text = result["content"][0]["text"]
     assert text == result["structuredContent"]["description"]
-    assert text.split("\n")[:13] == [
+    assert text.split("\n")[:14] == [
         "Approval required to install memory@1.2.3",
         "",
         "  package: npx @acme/memory@1.2.3",
@@ -238,6 +238,7 @@ def test_an_install_is_told_with_what_is_installed_in_every_place_that_a_client_
         "  from: catalog",
         "  lock: sha256:1",
         '  call: memory:add {"text": "hello"}',
+        "  allows: every call of memory:add in this session, whatever its arguments",
         "  why: the server of memory:add is not installed",
     ]
     assert "If the user agrees, call the same tool again" in text

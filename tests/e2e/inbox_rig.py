@@ -35,7 +35,7 @@ from pml.service.tokens import create_agent_token
 from tests.e2e.hubs import STATE_S, Hub, Room, hub_running, until
 from tests.e2e.installed import bare_environment
 
-BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
+BROWSERS: Final = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 LEGACY: Final = "2025-11-25"
 ME: Final = Decider(kind=DeciderKind.PERSON, id="test", channel=Channel.TERMINAL)
 Input = Mapping[str, Any]

@@ -177,6 +177,8 @@ def opened(inbox: Inbox, **options: Any) -> Generator[Tab]:
     context = inbox.browser.new_context(**settings)
     tab = opened_in(context, inbox)
     yield tab
+    for page in context.pages:
+        page.unroute_all(behavior="ignoreErrors")  # one may be on its way while the page is closed
     context.close()
     assert tab.faults == [], tab.faults
 
