@@ -57,7 +57,8 @@ function onKey(event, stage) {
     if (!target.matches(TYPED)) event.preventDefault(); // a held key would press the button that it lands on
     return;
   }
-  if (event.isComposing || document.querySelector("dialog[open]")) return;
+  if (event.isComposing) return;
+  if (document.querySelector("dialog[open]")) return stage.calm.beginGrace(); // the key may close it
   if (!target.matches(TYPED) && !stage.calm.heedsKey()) {
     if (decides || event.key === " ") event.preventDefault();
     return;
