@@ -2,7 +2,7 @@
 
 from playwright.sync_api import expect
 
-from tests.e2e.hubs import bash
+from tests.e2e.hubs import bash, until
 from tests.e2e.inbox_rig import Inbox
 from tests.e2e.inbox_tab import Tab
 from tests.e2e.messages_api import LAST_WORD
@@ -10,7 +10,10 @@ from tests.promises import promise
 
 
 def is_gone(tab: Tab) -> None:
-    expect(tab.page.locator("[data-banner=gone]")).to_contain_text("hub is gone")
+    """Have the page try until it says so, and soon: an agent tries but twice to get its stream back."""
+    banner = tab.page.locator("[data-banner=gone]")
+    until(lambda: banner.count() or tab.let_pass(1000), "the page says that the hub is gone")
+    expect(banner).to_contain_text("hub is gone")
 
 
 def is_back(tab: Tab) -> None:
