@@ -28,7 +28,6 @@ from pml.app import (
 )
 from pml.core.agents import Agents
 from pml.core.approvals import OwnerId, SessionId
-from pml.core.cloud import Cloud
 from pml.core.errors import NotFound, PmlError
 from pml.core.events import HubEvent, install_progress, server_changed
 from pml.core.identity import Identity, TokenId
@@ -56,7 +55,6 @@ from pml.service.launching import Launcher, close_left_runs
 from pml.service.sessions import session_of
 from pml.service.tokens import is_live_token
 from pml.service.upkeep import clean_up, sweep
-from pml.service.workshop import Workshop
 from pml.settings.one_secret import OneSecret
 from pml.upstream.board import list_servers
 
@@ -88,117 +86,105 @@ async def open_hub(
         await register_process(desk, place, stack, name="hub")
         agents = open_agents(place, hub_url=lambda: url)
         await close_left_runs(desk, agents)
-        feed = Feed(desk)
-        streams = EventStreams(feed)
-        shared: list[_Shared] = []
-
-        def open_gateway(
-            identity: Identity, connection: Connection, era: Era, opened: AsyncExitStack
-        ) -> Awaitable[Gateway]:
-            return _open_gateway(shared[0], identity, connection, opened)
-
-        async def must_resume(session_id: SessionId) -> bool:
-            return (await session_of(desk, session_id)).waits
-
-        endpoint = McpEndpoint(
-            open_gateway, must_resume=must_resume, again=permit_again, debug=is_debugging()
-        )
-        launcher = Launcher(desk, agents, endpoint.end)
-        workshop, cloud = open_workshop(place), open_cloud_client()
-        stack.push_async_callback(workshop.close)
-        stack.push_async_callback(cloud.close)
-        shared.append(
-            _Shared(
-                desk=desk,
-                place=place,
-                url=allowed.public or url,
-                feed=feed,
-                launcher=launcher,
-                workshop=workshop,
-                cloud=cloud,
-            )
-        )
-        webhook = Webhook(
-            desk,
-            workspace=str(place.workspace),
-            base=shared[0].url,
-            key=OneSecret(open_variables(place).secrets, SECRET),
-            tell=_tell,
-        )
+        gateways = _Gateways(desk, place, agents, url=allowed.public or url)
+        stack.push_async_callback(gateways.close_shared)
+        webhook = _open_webhook(desk, place, base=gateways.url)
+        streams = EventStreams(gateways.feed)
         chores = [
-            asyncio.create_task(_keep_house(desk, agents, launcher, str(place.workspace))),
-            asyncio.create_task(_watch_servers(desk, place, feed, streams)),
-            asyncio.create_task(_end_revoked(desk, endpoint)),
+            asyncio.create_task(_keep_house(desk, agents, gateways.launcher, str(place.workspace))),
+            asyncio.create_task(_watch_servers(desk, place, gateways.feed, streams)),
+            asyncio.create_task(_end_revoked(desk, gateways.endpoint)),
             asyncio.create_task(_repeat(webhook.follow, every_s=WEBHOOK_S)),
         ]
         stack.push_async_callback(_end_all, chores)
-        stack.push_async_callback(endpoint.close)
-        stack.push_async_callback(launcher.close)
-        stack.callback(feed.close)
+        stack.push_async_callback(gateways.endpoint.close)
+        stack.push_async_callback(gateways.launcher.close)
+        stack.callback(gateways.feed.close)
         app = hub_app(
             desk,
-            mcp=endpoint,
+            mcp=gateways.endpoint,
             events=streams,
-            launcher=launcher,
+            launcher=gateways.launcher,
             servers=servers,
             server_logs=server_logs,
             secrets=open_variables(place).secrets,
             workspace=str(place.workspace),
             allowed=allowed,
             gauges=Gauges(
-                waiting_permits=lambda: endpoint.in_flight,
+                waiting_permits=lambda: gateways.endpoint.in_flight,
                 event_streams=lambda: streams.counts.open_now,
                 deliveries=lambda: webhook.counts,
             ),
             started_at=desk.clock.now(),
             complain=_complain,
         )
-        yield OpenHub(app=app, desk=desk, launcher=launcher, stop=feed.close)
+        yield OpenHub(app=app, desk=desk, launcher=gateways.launcher, stop=gateways.feed.close)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Shared:
-    """What the gateways of all sessions share."""
+class _Gateways:
+    """The gateways of all sessions: what they share, where they are reached, who launches their agents."""
 
-    desk: Desk
-    place: Place
-    url: str  # as a person's browser knows the hub
-    feed: Feed
-    launcher: Launcher
-    workshop: Workshop
-    cloud: Cloud
+    def __init__(self, desk: Desk, place: Place, agents: Agents, *, url: str) -> None:
+        self.url: Final = url  # as a person's browser knows the hub
+        self.feed: Final = Feed(desk)
+        self.endpoint: Final = McpEndpoint(
+            self._open, must_resume=self._must_resume, again=permit_again, debug=is_debugging()
+        )
+        self.launcher: Final = Launcher(desk, agents, self.endpoint.end)
+        self._desk: Final = desk
+        self._place: Final = place
+        self._workshop: Final = open_workshop(place)
+        self._cloud: Final = open_cloud_client()
+
+    async def close_shared(self) -> None:
+        await self._cloud.close()
+        await self._workshop.close()
+
+    async def _must_resume(self, session_id: SessionId) -> bool:
+        return (await session_of(self._desk, session_id)).waits
+
+    async def _open(
+        self, identity: Identity, connection: Connection, era: Era, stack: AsyncExitStack
+    ) -> Gateway:
+        """Return the gateway of the session that the token speaks for; the stack closes it."""
+        desk = self._desk
+        if identity.session_id is None:
+            raise NotFound("this token speaks for no session")
+        session = await session_of(desk, identity.session_id)
+        place = Place(
+            home=self._place.home, workspace=Path(session.workspace), user_home=self._place.user_home
+        )
+        relay = Relay(connection, session.workspace)
+        fleet = open_fleet(desk, place, relay, owner=OwnerId(session.id))
+        stack.push_async_callback(fleet.close)
+        loader = open_loader(
+            desk, place, fleet, warn=lambda line: relay.logged("pml", {"level": "warning", "data": line})
+        )
+        stack.push_async_callback(stop_installs, loader)
+        run = await desk.store.runs.get(session.id)
+        gate = Gate(
+            desk=desk,
+            session=session,
+            servers=fleet,
+            loader=loader,
+            workshop=self._workshop,
+            cloud=self._cloud,
+            is_held=run is not None and run.order.is_held,
+            told=lambda name, step: self.feed.publish(_installing(session, name, step, desk.clock.now())),
+        )
+        gateway = Gateway(gate, connection, relay, self.launcher, lambda: self.url)
+        stack.push_async_callback(gateway.close)
+        return gateway
 
 
-async def _open_gateway(
-    hub: _Shared, identity: Identity, connection: Connection, stack: AsyncExitStack
-) -> Gateway:
-    """Return the gateway of the session that the token speaks for; the stack closes it."""
-    desk = hub.desk
-    if identity.session_id is None:
-        raise NotFound("this token speaks for no session")
-    session = await session_of(desk, identity.session_id)
-    place = Place(home=hub.place.home, workspace=Path(session.workspace), user_home=hub.place.user_home)
-    relay = Relay(connection, session.workspace)
-    fleet = open_fleet(desk, place, relay, owner=OwnerId(session.id))
-    stack.push_async_callback(fleet.close)
-    loader = open_loader(
-        desk, place, fleet, warn=lambda line: relay.logged("pml", {"level": "warning", "data": line})
+def _open_webhook(desk: Desk, place: Place, *, base: str) -> Webhook:
+    return Webhook(
+        desk,
+        workspace=str(place.workspace),
+        base=base,
+        key=OneSecret(open_variables(place).secrets, SECRET),
+        tell=_tell,
     )
-    stack.push_async_callback(stop_installs, loader)
-    run = await desk.store.runs.get(session.id)
-    gate = Gate(
-        desk=desk,
-        session=session,
-        servers=fleet,
-        loader=loader,
-        workshop=hub.workshop,
-        cloud=hub.cloud,
-        is_held=run is not None and run.order.is_held,
-        told=lambda name, step: hub.feed.publish(_installing(session, name, step, desk.clock.now())),
-    )
-    gateway = Gateway(gate, connection, relay, hub.launcher, lambda: hub.url)
-    stack.push_async_callback(gateway.close)
-    return gateway
 
 
 def _installing(session: Session, name: str, step: Progress, at: datetime) -> HubEvent:

@@ -7,7 +7,7 @@ import asyncio
 import socket
 from collections import Counter
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -26,69 +26,72 @@ class Limits:
     reader_s: float = 90.0  # a net: an application that streams has less patience of its own
 
 
-def impatient(limits: Limits) -> type[H11Protocol]:
-    """Return the protocol of one server: it ends what takes longer, and what one peer opens beyond the most.
+class _Impatient(H11Protocol):
+    """Ends what takes longer than its limits, and what one peer opens beyond the most.
 
     Whoever sends a byte now and then, or never reads, would else hold a connection for as long as it likes.
     """
-    open_now: Counter[str] = Counter()
 
-    class Impatient(H11Protocol):
-        _deadline: asyncio.TimerHandle | None = None
+    limits: ClassVar[Limits]
+    open_now: ClassVar[Counter[str]]
+    _deadline: asyncio.TimerHandle | None = None
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            _send_at_once(transport)
-            open_now[self._peer] += 1
-            if open_now[self._peer] > limits.per_peer:
-                transport.abort()
-            else:
-                self._wait_anew()
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        _send_at_once(transport)
+        self.open_now[self._peer] += 1
+        if self.open_now[self._peer] > self.limits.per_peer:
+            transport.abort()
+        else:
+            self._wait_anew(self.limits.request_s)
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            super().connection_lost(exc)
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._stop_waiting()
+        self.open_now[self._peer] -= 1
+        if not self.open_now[self._peer]:
+            del self.open_now[self._peer]
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self.limits.answers_last and self._is_answering:
             self._stop_waiting()
-            open_now[self._peer] -= 1
-            if not open_now[self._peer]:
-                del open_now[self._peer]
 
-        def handle_events(self) -> None:
-            super().handle_events()
-            if limits.answers_last and self._is_answering:
-                self._stop_waiting()
+    def on_response_complete(self) -> None:
+        self._wait_anew(self.limits.request_s)
+        super().on_response_complete()
 
-        def on_response_complete(self) -> None:
-            self._wait_anew()
-            super().on_response_complete()
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self.limits.answers_last:
+            self._wait_anew(self.limits.reader_s)
 
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            if limits.answers_last:
-                self._wait_anew(limits.reader_s)
-
-        def resume_writing(self) -> None:
-            super().resume_writing()
-            if limits.answers_last and self._is_answering:
-                self._stop_waiting()
-
-        @property
-        def _is_answering(self) -> bool:
-            return bool(self.cycle) and not self.cycle.response_complete
-
-        @property
-        def _peer(self) -> str:
-            return self.client[0] if self.client else ""
-
-        def _wait_anew(self, seconds: float = limits.request_s) -> None:
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.limits.answers_last and self._is_answering:
             self._stop_waiting()
-            self._deadline = self.loop.call_later(seconds, self.transport.abort)
 
-        def _stop_waiting(self) -> None:
-            if self._deadline is not None:
-                self._deadline.cancel()
-                self._deadline = None
+    @property
+    def _is_answering(self) -> bool:
+        return bool(self.cycle) and not self.cycle.response_complete
 
-    return Impatient
+    @property
+    def _peer(self) -> str:
+        return self.client[0] if self.client else ""
+
+    def _wait_anew(self, seconds: float) -> None:
+        self._stop_waiting()
+        self._deadline = self.loop.call_later(seconds, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+def impatient(limits: Limits) -> type[H11Protocol]:
+    """Return the protocol of one server, which counts its own connections."""
+    return type("Impatient", (_Impatient,), {"limits": limits, "open_now": Counter[str]()})
 
 
 def _send_at_once(transport: asyncio.Transport) -> None:
