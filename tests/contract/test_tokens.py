@@ -234,6 +234,29 @@ async def test_an_exchange_for_a_token_that_cannot_be_stored_leaves_the_first_as
     assert len(await entries_of(store)) == 2
 
 
+async def test_what_counts_no_longer_is_forgotten_after_its_time_unless_it_is_of_a_session(
+    store: Store,
+) -> None:
+    over, spent, kept, endless, an_agents = (
+        make_login(1),
+        make_visit(2),
+        make_token(3, role=TokenRole.PERSON, expires_at=later(100)),
+        make_visit(4),
+        make_token(5, role=TokenRole.CHILD, session_id=SESSION, expires_at=later(60)),
+    )
+    for token in (over, spent, kept, endless, an_agents):
+        await store.tokens.add(token, by=PERSON)
+    await store.tokens.revoke(spent.id, at=later(60), by=PERSON)
+    log = await entries_of(store)
+
+    await store.tokens.forget(older_than=later(60))
+    assert len(await store.tokens.all()) == 5
+    await store.tokens.forget(older_than=later(61))
+
+    assert {token.id for token in await store.tokens.all()} == {kept.id, endless.id, an_agents.id}
+    assert await entries_of(store) == log
+
+
 async def test_no_session_has_the_role_of_a_login(store: Store) -> None:
     with pytest.raises(Invalid, match="role login"):
         await store.sessions.start(make_session(role=TokenRole.LOGIN))

@@ -371,7 +371,35 @@ async def test_a_token_that_is_revoked_or_over_sees_no_more(office: Office, feed
             pass
 
 
-async def test_a_token_whose_time_is_over_sees_no_more(office: Office, feed: Feed) -> None:
+@promise("events:only-what-the-token-may-see")
+@pytest.mark.parametrize("role", [TokenRole.PERSON, TokenRole.CHILD])
+async def test_a_revoked_token_ends_the_reading_at_once_though_the_reader_is_not_told_of_tokens(
+    office: Office, feed: Feed, role: TokenRole
+) -> None:
+    await office.session(CHILD)
+    who = await viewer(office, role, None if role is TokenRole.PERSON else CHILD)
+    async with feed.follow(who, after=None, types=frozenset({EventType.SESSION_ENDED})) as reader:
+        waiting = asyncio.ensure_future(reader.read(600))
+        await asyncio.sleep(0)
+        await office.desk.store.tokens.revoke(who.token_id, at=NOW, by=PERSON)
+        async with asyncio.timeout(BOUND_S):
+            with pytest.raises(Forbidden):
+                await waiting
+
+
+async def test_a_token_revoked_between_two_reads_ends_the_second_at_once(office: Office, feed: Feed) -> None:
+    who, other = await viewer(office), await viewer(office)
+    types = frozenset({EventType.SESSION_ENDED})
+    async with feed.follow(other, after=None) as told, feed.follow(who, after=None, types=types) as reader:
+        assert await reader.read(0) == []
+        await office.desk.store.tokens.revoke(who.token_id, at=NOW, by=PERSON)
+        await read(told, 1)
+        async with asyncio.timeout(BOUND_S):
+            with pytest.raises(Forbidden):
+                await reader.read(600)
+
+
+async def test_a_token_ends_the_reading_when_its_time_is_over(office: Office, feed: Feed) -> None:
     token = Token(
         id=TokenId("f" * 12),
         role=TokenRole.PERSON,
@@ -383,9 +411,13 @@ async def test_a_token_whose_time_is_over_sees_no_more(office: Office, feed: Fee
     await office.desk.store.tokens.add(token, by=PERSON)
     who = Identity(token_id=token.id, role=token.role, name="x", session_id=None)
     async with feed.follow(who, after=None) as reader:
-        office.clock.advance(61)
-        with pytest.raises(Forbidden):
-            await reader.read(0)
+        office.clock.advance(59.9)
+        waiting = asyncio.ensure_future(reader.read(600))
+        await asyncio.sleep(0)
+        office.clock.advance(0.2)
+        async with asyncio.timeout(BOUND_S):
+            with pytest.raises(Forbidden):
+                await waiting
 
 
 async def test_closing_ends_every_reader_at_once(office: Office, feed: Feed) -> None:

@@ -10,8 +10,9 @@ from pml.core.config import FileKind
 from pml.core.errors import ApprovalExpired, IllegalEvent
 from pml.core.ports import Process, Session, Workflow
 from pml.service.approvals import claim, finish
+from pml.service.logins import LINK_S, make_login
 from pml.service.upkeep import Swept, clean_up, end_session, sweep
-from tests.builders import NOW, later
+from tests.builders import NOW, PERSON, later
 from tests.promises import promise
 from tests.service.offices import Office
 
@@ -216,6 +217,19 @@ async def test_sweeping_from_many_places_at_once_does_everything_once(office: Of
 
 
 # --- what is kept
+
+
+async def test_the_login_of_a_link_that_was_used_long_ago_is_deleted(office: Office) -> None:
+    office.write(FileKind.USER, {"audit": {"keep_days": 2}})
+    await make_login(office.desk, name="ana", by=PERSON)
+    office.clock.advance(LINK_S + 2 * DAY_S)
+    await clean_up(office.desk, str(office.workspace))
+    assert len(await office.desk.store.tokens.all()) == 1
+
+    office.clock.advance(1)
+    await clean_up(office.desk, str(office.workspace))
+
+    assert await office.desk.store.tokens.all() == []
 
 
 async def test_what_ended_longer_ago_than_it_is_kept_is_deleted_and_nothing_that_lives(

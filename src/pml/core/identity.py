@@ -50,6 +50,11 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     def is_live(self, now: datetime) -> bool:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
+    @property
+    def ends_at(self) -> datetime | None:
+        """When it ceases to count, or did; None if it has no end."""
+        return min(filter(None, (self.revoked_at, self.expires_at)), default=None)
+
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """Whoever makes a request, as their token told."""

@@ -48,6 +48,10 @@ class Tokens(Protocol):
         """Revoke every token that speaks for the session."""
         ...
 
+    async def forget(self, *, older_than: datetime) -> None:
+        """Delete those that ceased to count before that and speak for no session; the log stays."""
+        ...
+
 
 class Runs(Protocol):
     async def add(self, run: Run) -> None: ...

@@ -53,6 +53,7 @@ async def clean_up(desk: Desk, workspace: str) -> int:
     await desk.store.receipts.forget(older_than=now - timedelta(seconds=RECEIPT_S))
     count = await desk.store.approvals.cleanup_old(older_than=now - keep, at=now)
     await desk.store.sessions.forget(older_than=now - keep)
+    await desk.store.tokens.forget(older_than=now - keep)
     return count
 
 

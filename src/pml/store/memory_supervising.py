@@ -104,7 +104,13 @@ class MemoryTokens:
         for token_id in sorted(row.id for row in self._rows.values() if row.session_id == session_id):
             await self.revoke(token_id, at=at, by=None)
 
-    def forget(self, session_id: SessionId) -> None:
+    async def forget(self, *, older_than: datetime) -> None:
+        old = [row.id for row in self._rows.values() if row.ends_at is not None and row.ends_at < older_than]
+        for token_id in old:
+            if self._rows[token_id].session_id is None:
+                del self._rows[token_id]
+
+    def forget_session(self, session_id: SessionId) -> None:
         self._rows = {row.id: row for row in self._rows.values() if row.session_id != session_id}
 
 
@@ -260,7 +266,7 @@ class MemorySessions:
             kept |= more
         for session_id in self._rows.keys() - kept:
             del self._rows[session_id]
-            self._tokens.forget(session_id)
+            self._tokens.forget_session(session_id)
             self._runs.forget(session_id)
             self._grants.forget(session_id)
             self._grants.begin(session_id)

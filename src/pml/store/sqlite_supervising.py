@@ -129,6 +129,9 @@ class SqliteTokens(Part):
             lambda tx: _revoke(tx, "revoke_tokens_of_session", session_id, at=at, by=None), durable=True
         )
 
+    async def forget(self, *, older_than: datetime) -> None:
+        await self._writer.write(lambda tx: tx.run("delete_old_tokens", (micros(older_than),)))
+
 
 def _add_token(tx: Transaction, token: Token, *, by: Decider | None) -> None:
     tx.run("insert_token", token_values(token))

@@ -190,6 +190,9 @@ UPDATE tokens SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL RETURNING i
 -- name: revoke_tokens_of_session
 UPDATE tokens SET revoked_at = ? WHERE session_id = ? AND revoked_at IS NULL RETURNING id, session_id
 
+-- name: delete_old_tokens
+DELETE FROM tokens WHERE session_id IS NULL AND min(ifnull(revoked_at, expires_at), ifnull(expires_at, revoked_at)) < ?
+
 -- name: insert_run
 INSERT INTO runs (session_id, ordered, owner, state, config, turns, cost_usd, result, exit_code, told_seq, started_at,
   ended_at)
