@@ -130,6 +130,7 @@ PROMISES: Final[dict[str, str]] = {
     "inbox:remember": "What is remembered for a session runs unasked there, and nothing else does.",
     "inbox:secret-stays": "A key given to the page is stored, and shown and logged nowhere.",
     "inbox:seen-whole": "Nothing is allowed by key or button before all of it was in view.",
+    "inbox:token-only-to-the-hub": "A browser sends its token to nobody but the hub that knows it.",
     "install:atomic": "An install that fails or is killed leaves nothing, or a whole proven one.",
     "install:bounded": "An install ends within its bounds of time and disk, whatever a registry sends.",
     "install:never-a-shell": "An install line is read word by word; what only a shell could do is refused.",

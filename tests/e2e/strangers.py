@@ -1,4 +1,4 @@
-"""Another page on this machine: what a dev server of an agent could serve, on another port than the hub's."""
+"""Another page on this machine: what a dev server of an agent could serve, on whatever port is free."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ class Stranger:
 
 
 @contextmanager
-def stranger_running(html: str = "") -> Generator[Stranger]:
+def stranger_running(html: str = "", *, port: int = 0) -> Generator[Stranger]:
     stranger = Stranger(url="", html=html)
 
     class Answering(BaseHTTPRequestHandler):
@@ -32,7 +32,7 @@ def stranger_running(html: str = "") -> Generator[Stranger]:
             self.end_headers()
             self.wfile.write(body)
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
+    with ThreadingHTTPServer(("127.0.0.1", port), Answering) as server:
         stranger.url = f"http://127.0.0.1:{server.server_port}"
         thread = Thread(target=server.serve_forever, name="stranger")
         thread.start()

@@ -12,6 +12,7 @@ from pml.core.identity import TokenRole
 from pml.service.desk import Desk
 from pml.service.logins import login_link
 from pml.service.tokens import create_token
+from tests.e2e.hubs import until
 from tests.e2e.inbox_rig import ME, Inbox
 from tests.e2e.inbox_tab import Tab, opened
 from tests.e2e.strangers import stranger_running
@@ -96,7 +97,7 @@ def test_a_link_whose_time_is_over_says_so(inbox: Inbox) -> None:
 @pytest.mark.parametrize("text", ["pml_0123456789ab_no-such-secret", "<img src=x onerror=alert(1)>", ""])
 def test_a_link_with_a_wrong_token_lets_nobody_in(inbox: Inbox, text: str) -> None:
     with opened(inbox) as tab:
-        tab.refusals = {400, 401}
+        tab.refusals = {400, 401, 404}
         tab.page.goto(f"{inbox.hub.url}/#login={text}")
         expect(tab.page.locator("body")).to_contain_text("pml inbox --link")
         assert TOKEN not in stored(tab)
@@ -135,6 +136,19 @@ def test_a_token_that_was_revoked_elsewhere_takes_the_page_to_the_login(inbox: I
     tab.page.reload()
     expect(tab.page.locator("body")).to_contain_text("pml inbox --link")
     assert TOKEN not in stored(tab)
+
+
+def test_an_answer_that_a_token_counts_no_longer_takes_the_page_to_the_login_by_itself(inbox: Inbox) -> None:
+    with opened(inbox) as tab:
+        tab.page.route("**/events*", lambda route: None)  # which would tell it too
+        tab.page.goto(inbox.link())
+        expect(tab.page.locator("[data-part=empty]")).to_be_visible()
+        _, token_id, _ = stored(tab)[TOKEN].split("_", 2)
+        assert inbox.hub.pml("token", "revoke", token_id).code == 0
+        tab.refusals = {401}
+        tab.go("/rules")
+        expect(tab.page.locator("body")).to_contain_text("pml inbox --link")
+        assert TOKEN not in stored(tab)
 
 
 @promise("login:no-cookie")
@@ -211,3 +225,26 @@ def test_a_browser_whose_clock_is_wrong_shows_the_time_that_is_left(inbox: Inbox
         expect(tab.card(asked.id)).to_contain_text(re.compile(r"(?<!\d)[45]:[0-5]\d left"))
         expect(tab.card(asked.id)).to_contain_text(re.compile(r"now|\d+ s ago"))
     inbox.clear()
+
+
+@promise("inbox:token-only-to-the-hub")
+def test_whoever_takes_the_port_of_a_hub_that_has_ended_is_not_told_the_token(inbox: Inbox) -> None:
+    with opened(inbox) as tab:
+        tab.log_in()
+        tab.may_lose = True
+        [approval_id] = inbox.fill(inbox.room(), 1)
+        tab.look_at_id(approval_id)
+        inbox.hub.stop()
+        with stranger_running(port=int(inbox.hub.url.rpartition(":")[2])) as thief:
+            banner = tab.page.locator("[data-banner=taken]")
+            until(lambda: banner.count() or tab.let_pass(1000), "the page notices who answers")
+            expect(banner).to_contain_text("do not reload")
+            tab.press("Enter")
+            expect(tab.card(approval_id).locator("[data-told]")).to_contain_text("another program answers")
+            assert thief.got
+            assert not [asked for asked in thief.got if "authorization" in asked]
+        inbox.hub.start()
+        tab.let_pass(30_000)
+        tab.is_in()
+        expect(banner).to_have_count(0)
+        expect(tab.card(approval_id)).to_have_attribute("data-state", "waiting")

@@ -275,8 +275,10 @@ async def test_a_child_is_told_of_itself_and_of_nobody_else(hub: Hub) -> None:
     assert (asked["session"], asked["tool_input"]) == ("child", {"secret": "own"})
 
 
-async def test_a_stream_ends_with_its_token(hub: Hub) -> None:
-    async with hub.listening() as stream:
+@pytest.mark.parametrize("path", ["/events", "/events?types=approval.*"])
+async def test_a_stream_ends_with_its_token(hub: Hub, path: str) -> None:
+    hub.streams = EventStreams(hub.feed, limits=StreamLimits(heartbeat_s=3 * BOUND_S))
+    async with hub.listening(path) as stream:
         await hub.office.desk.store.tokens.revoke(TokenId(f"{0:012x}"), at=NOW, by=PERSON)
         assert await stream.block() == ": the token counts no longer"
         assert await stream.block() is None
@@ -306,6 +308,22 @@ async def test_one_token_does_not_take_all_the_room(hub: Hub) -> None:
         async with hub.get() as second:
             assert second.status == 503
         async with hub.listening(who="bo"):
+            pass
+
+
+async def test_agents_leave_people_room_to_see_what_they_ask(hub: Hub) -> None:
+    hub.streams = EventStreams(hub.feed, limits=StreamLimits(streams=3, for_agents=2))
+    await hub.start("a", "b", "c")
+    for name in ("a", "b", "c"):
+        await hub.let_in(name, TokenRole.CHILD, SessionId(name))
+    async with hub.listening(who="a"):
+        async with hub.listening(who="b"):
+            async with hub.get(who="c") as third:
+                assert third.status == 503
+            async with hub.listening():
+                pass
+        await hub.until(lambda: hub.streams.counts.open_now == 1)
+        async with hub.listening(who="c"):
             pass
 
 

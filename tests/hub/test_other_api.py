@@ -8,7 +8,8 @@ from pml.core.agents import Message, MessageKind
 from pml.core.approvals import SessionId, instant
 from pml.core.identity import TokenRole, read_token
 from pml.core.values import Json
-from pml.service.approvals import pending
+from pml.service.approvals import Decision, decide, pending
+from tests.builders import PERSON
 from tests.hub.hubs import KID, HubRig
 from tests.promises import promise
 
@@ -145,6 +146,10 @@ async def test_the_audit_log_is_read_and_verified(rig: HubRig) -> None:
     assert {each["at"] for each in got.json["entries"]} == {instant(rig.office.clock.now())}
     first = await rig.send("GET", "/api/audit?after=0&limit=1")
     assert len(first.json["entries"]) == 1
+    newest = (await rig.send("GET", "/api/audit?limit=2")).json["entries"]
+    older = (await rig.send("GET", f"/api/audit?limit=1&before={newest[0]['seq']}")).json["entries"]
+    assert older[0]["seq"] < newest[0]["seq"] < newest[1]["seq"]
+    assert (await rig.send("GET", "/api/audit?before=0")).status == 400
     verified = (await rig.send("GET", "/api/audit/verify")).json
     assert (verified["ok"], verified["problems"]) == (True, [])
 
@@ -197,3 +202,22 @@ async def test_a_hook_that_waits_hears_nothing_once_its_token_counts_no_longer(r
     await rig.desk.store.tokens.revoke(read[0], at=rig.desk.clock.now(), by=None)
     await rig.decide(waiting[-1])
     assert (await hook).status == 403
+
+
+@promise("gate:approved-is-executed")
+async def test_a_hook_is_told_of_an_edit_that_python_takes_for_the_same(rig: HubRig) -> None:
+    asks = {
+        "hook_event_name": "PreToolUse",
+        "tool_name": "Clean",
+        "tool_input": {"deep": 1},
+        "tool_use_id": "use-10",
+    }
+    hook = asyncio.ensure_future(rig.send("POST", "/api/hook", TokenRole.CHILD, json=asks))
+    async with asyncio.timeout(10):
+        with rig.desk.store.changes.watch() as changes:
+            while not (waiting := await pending(rig.desk)):
+                await changes.wait(1.0)
+    edited = Decision(by=PERSON, digest=waiting[-1].digest, allow=True, updated_input={"deep": True})
+    await decide(rig.desk, waiting[-1].id, edited)
+    answer = (await hook).json["hookSpecificOutput"]
+    assert answer["updatedInput"]["deep"] is True

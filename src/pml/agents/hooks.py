@@ -21,7 +21,7 @@ from pml.core.names import ToolName, wire_of
 from pml.core.ports import Process, Session
 from pml.core.rules import Call
 from pml.core.text import quote
-from pml.core.values import Json, JsonObject, loads_object
+from pml.core.values import Json, JsonObject, is_same, loads_object
 from pml.service.approvals import cancel
 from pml.service.desk import Desk
 from pml.service.loopback import Permit, permit
@@ -80,7 +80,8 @@ def _text(given: JsonObject, name: str) -> str:
 
 def answer_json(asked: Asked, said: Permit) -> JsonObject:
     """Return the answer in the client's words; an input that nobody edited is not repeated."""
-    edited: dict[str, Json] = {"updatedInput": said.input} if said.allow and said.input != asked.input else {}
+    is_edited = said.allow and not is_same(said.input, asked.input)
+    edited: dict[str, Json] = {"updatedInput": said.input} if is_edited else {}
     message = said.message or ("allowed by PML" if said.allow else "Not permitted")
     answer: dict[str, Json] = {"hookEventName": asked.event}
     if asked.event is HookEvent.PRE_TOOL_USE:

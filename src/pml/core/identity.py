@@ -87,6 +87,11 @@ def is_proven(token: Token | None, secret: str) -> bool:
     return hmac.compare_digest(kept, secret_hash(secret))
 
 
+def hub_proof(token: Token, *, nonce: str, host: str) -> str:
+    """Return what only a hub that keeps the token, and only at `host`, can answer to `nonce`."""
+    return hmac.new(token.hash.encode(), f"{nonce}\n{host}".encode(), hashlib.sha256).hexdigest()
+
+
 def identify(token: Token | None, secret: str, *, now: datetime) -> Identity | None:
     """Return whose token this is, in the same time for all; None if unknown, wrong, revoked or over."""
     if not is_proven(token, secret) or token is None or not token.is_live(now):

@@ -78,6 +78,11 @@ def canonical(value: Json) -> bytes:
     return msgspec.json.encode(value, order="sorted")
 
 
+def is_same(one: Json, other: Json) -> bool:
+    """Tell whether both are the same in JSON, where `1` is neither `true` nor `1.0`."""
+    return canonical(one) == canonical(other)
+
+
 def kind_of(value: Json) -> str:
     """Return JSON's word for the kind of `value`."""
     match value:

@@ -9,7 +9,7 @@ from typing import Final
 
 from pml.core.errors import Forbidden, Invalid
 from pml.core.identity import AGENT_ROLES
-from pml.core.values import Json, JsonObject
+from pml.core.values import Json, JsonObject, is_same
 from pml.hub.visits import Route, Visit
 from pml.service.loopback import Permit, permit
 from pml.service.sessions import session_of
@@ -50,7 +50,7 @@ def _read(hook: JsonObject) -> tuple[str, JsonObject, str]:
 def _told(said: Permit, input: JsonObject) -> JsonObject:
     if not said.allow:
         return _decision("deny", said.message or "Not permitted")
-    edited = {} if said.input == input else {"updatedInput": said.input}
+    edited = {} if is_same(said.input, input) else {"updatedInput": said.input}
     return _decision("allow", "allowed by PML", **edited)
 
 

@@ -13,10 +13,21 @@ from pml.core.approvals import instant
 from pml.core.errors import Forbidden
 from pml.core.identity import TokenRole
 from pml.hub.api import Api
-from pml.hub.guard import ASSETS_PATH, MCP_PATH, OPEN_PATH, ROOT_PATH, ROUTE, BodyLimits, Complain, Guard
+from pml.hub.guard import (
+    ASSETS_PATH,
+    MCP_PATH,
+    OPEN_PATH,
+    PROOF_PATH,
+    ROOT_PATH,
+    ROUTE,
+    BodyLimits,
+    Complain,
+    Guard,
+)
 from pml.hub.metrics import CONTENT_TYPE, Gauges, Metrics
 from pml.hub.origins import Allowed
 from pml.hub.pages import show_asset, show_page
+from pml.hub.proof import Proof
 from pml.hub.visits import Hub, SecretShelf, ServerLogs, Servers
 from pml.service.desk import Desk
 from pml.service.launching import Launcher
@@ -59,6 +70,7 @@ def hub_app(
     paths = {
         ROOT_PATH: _only_get(show_page),
         OPEN_PATH: _only_get(_Health(started_at)),
+        PROOF_PATH: _only_get(Proof(desk)),
         METRICS_PATH: _only_get(_Numbers(metrics)),
         MCP_PATH: mcp,
         EVENTS_PATH: events,

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from pml.core.errors import Forbidden, Invalid, PmlError, Unavailable
 from pml.core.events import EventType, types_matching
-from pml.core.identity import Identity, TokenId
+from pml.core.identity import AGENT_ROLES, Identity, TokenId
 from pml.core.text import quote, visible
 from pml.service.feed import ALL_TYPES, Encoded, Feed, Reader
 from pml.web.answers import error_answer, refusal
@@ -36,9 +36,13 @@ _HEADERS: Final = [
 
 @dataclass(frozen=True, kw_only=True)
 class StreamLimits:
-    """`heartbeat_s`: a proxy ends what is silent for a minute. `patience_s`: with a reader that is stuck."""
+    """`heartbeat_s`: a proxy ends what is silent for a minute. `patience_s`: with a reader that is stuck.
+
+    `for_agents`: of all streams, so that agents cannot keep people from seeing what they ask.
+    """
 
     streams: int = 256
+    for_agents: int = 128
     per_token: int = 128
     heartbeat_s: float = 15.0
     patience_s: float = 60.0
@@ -61,6 +65,7 @@ class EventStreams:
         self._feed = feed
         self._limits = limits or StreamLimits()
         self._of_token: Counter[TokenId] = Counter()
+        self._of_agents = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "GET":
@@ -79,18 +84,23 @@ class EventStreams:
     def _place_for(self, viewer: Identity) -> Generator[None]:
         """Raises: Unavailable when there is no more room."""
         limits, counts = self._limits, self.counts
-        if counts.open_now >= limits.streams or self._of_token[viewer.token_id] >= limits.per_token:
+        is_agent = viewer.role in AGENT_ROLES
+        is_full = counts.open_now >= limits.streams or (is_agent and self._of_agents >= limits.for_agents)
+        if is_full or self._of_token[viewer.token_id] >= limits.per_token:
             raise Unavailable(
                 f"too many event streams are open: {counts.open_now} in all, "
                 f"{self._of_token[viewer.token_id]} by this token",
-                hint=f"there can be {limits.streams}, and {limits.per_token} by one token; close some",
+                hint=f"there can be {limits.streams}, {limits.for_agents} of them by agents, and "
+                f"{limits.per_token} by one token; close some",
             )
         counts.open_now += 1
+        self._of_agents += is_agent
         self._of_token[viewer.token_id] += 1
         try:
             yield
         finally:
             counts.open_now -= 1
+            self._of_agents -= is_agent
             self._of_token[viewer.token_id] -= 1
             if not self._of_token[viewer.token_id]:
                 del self._of_token[viewer.token_id]

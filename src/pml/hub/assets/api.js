@@ -4,6 +4,7 @@
  * no page: whoever wants to hear that the token no longer counts says so with `onLogout`.
  */
 
+import { beSure, doubt, Forgotten, NotTheHub } from "./proof.js";
 import { keep, recall } from "./storage.js";
 
 const TOKEN = "pml.token";
@@ -101,8 +102,9 @@ export function del(path) {
  */
 async function send(method, path, { body, once, bearer, raw = {} } = {}) {
   const kept = token();
+  const sent = bearer ?? kept ?? "";
   /** @type {Record<string, string>} */
-  const headers = { authorization: `Bearer ${bearer ?? kept ?? ""}` };
+  const headers = { authorization: `Bearer ${sent}` };
   if (body !== undefined) headers["content-type"] = "application/json";
   if (once) headers["idempotency-key"] = once;
   const sentAt = Date.now();
@@ -113,6 +115,7 @@ async function send(method, path, { body, once, bearer, raw = {} } = {}) {
   let told;
   try {
     const content = body === undefined ? undefined : jsonText(body, raw);
+    await beSure(sent);
     answer = await fetch(path, {
       method,
       headers,
@@ -122,14 +125,36 @@ async function send(method, path, { body, once, bearer, raw = {} } = {}) {
       credentials: "omit",
     });
     told = await answer.json();
-  } catch {
-    throw new ApiError(0, "unreachable", "the hub does not answer", "is `pml serve` running?");
+  } catch (error) {
+    doubt();
+    throw unheard(error, bearer === undefined && token() === kept);
   }
   setClock(told?.now, answer.headers.get("date"), sentAt);
   if (answer.ok) return told;
   if (answer.status === 401 && bearer === undefined && token() === kept) loggedOut(true);
   const { code = "invalid", message = `the hub answered ${answer.status}`, hint = null } = told?.error ?? {};
   throw new ApiError(answer.status, code, message, hint);
+}
+
+/**
+ * Why the hub did not hear what was to be sent.
+ * @param {unknown} error
+ * @param {boolean} isOwn whether the token of this browser was to be sent, which is forgotten where the hub has
+ */
+function unheard(error, isOwn) {
+  if (error instanceof NotTheHub) {
+    return new ApiError(
+      0,
+      "not_the_hub",
+      "another program answers where the hub was, and was told nothing",
+      "do not reload this page; end that program, then start `pml serve`",
+    );
+  }
+  if (!(error instanceof Forgotten)) {
+    return new ApiError(0, "unreachable", "the hub does not answer", "is `pml serve` running?");
+  }
+  if (isOwn) loggedOut(true);
+  return new ApiError(401, "unauthorized", "no token that counts was sent", null);
 }
 
 /**

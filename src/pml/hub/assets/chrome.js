@@ -20,7 +20,10 @@ const NAV = [
   ["/trust", "Trust"],
 ];
 const GONE = "The hub is gone; what waits is kept. Trying again…";
-const STATES = { live: "Live", lost: "Connecting…", gone: "Hub gone" };
+const TAKEN =
+  "Another program answers where the hub was. It was told nothing: do not reload this page, end that " +
+  "program, then start `pml serve` again.";
+const STATES = { live: "Live", lost: "Connecting…", gone: "Hub gone", taken: "Not the hub" };
 
 /** @typedef {ReturnType<typeof buildFrame>} Frame */
 
@@ -49,7 +52,10 @@ export function buildFrame({ onLogout }) {
     banners.node,
   );
   document.body.replaceChildren(top, root);
-  const stop = onState((state) => banners.set("gone", state === "gone" ? GONE : null, "bad"));
+  const stop = onState((state) => {
+    banners.set("gone", state === "gone" ? GONE : null, "bad");
+    banners.set("taken", state === "taken" ? TAKEN : null, "bad");
+  });
   return {
     root,
     banners,

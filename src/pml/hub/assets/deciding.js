@@ -58,7 +58,9 @@ export async function tellRefusal(view, error) {
     }
   }
   if (error.status === 0) {
-    const words = "The hub does not answer, so nothing is sure yet. Try again.";
+    const words = error.code === "unreachable"
+      ? "The hub does not answer, so nothing is sure yet. Try again."
+      : `Not sent: ${error.message} (${error.hint}).`;
     return view.tell(h("span", { dataset: { lost: "" } }, words), "warn");
   }
   view.tell([error.message, error.hint && ` (${error.hint})`], "bad");

@@ -5,9 +5,13 @@
  */
 
 import { loggedOut, token } from "./api.js";
+import { beSure, doubt, Forgotten, NotTheHub } from "./proof.js";
 
 /** @typedef {{type: string, at: string, id?: number, session?: string, approval_id?: string} & Record<string, any>} HubEvent */
-/** @typedef {"live" | "lost" | "gone"} State `lost`: coming back; `gone`: several tries failed */
+/**
+ * `lost`: coming back; `gone`: several tries failed; `taken`: another program answers there.
+ * @typedef {"live" | "lost" | "gone" | "taken"} State
+ */
 
 const SILENCE_MS = 40_000; // the hub's heartbeat comes every 15 s
 const FIRST_MS = 500;
@@ -24,6 +28,7 @@ const returners = new Set();
 let state = "lost";
 let lastId = "";
 let failures = 0;
+let isTaken = false;
 /** @type {AbortController | null} */
 let current = null;
 /** @type {(() => void) | null} */
@@ -68,7 +73,7 @@ export async function startLive() {
     const began = await follow(stopped);
     if (stopped.aborted) break;
     failures = began ? 1 : failures + 1;
-    setState(failures > TRIES_UNTIL_GONE ? "gone" : "lost");
+    setState(isTaken ? "taken" : failures > TRIES_UNTIL_GONE ? "gone" : "lost");
     await pause(began ? FIRST_MS : Math.min(LONGEST_MS, FIRST_MS * 2 ** failures));
   }
 }
@@ -90,6 +95,8 @@ async function follow(stopped) {
   let watchdog = setTimeout(() => ended.abort(), SILENCE_MS);
   let began = false;
   try {
+    await beSure(token() ?? "");
+    isTaken = false;
     /** @type {Record<string, string>} */
     const headers = { authorization: `Bearer ${token()}`, accept: "text/event-stream" };
     if (lastId) headers["last-event-id"] = lastId;
@@ -113,9 +120,12 @@ async function follow(stopped) {
       rest = parts.pop() ?? "";
       parts.forEach(take);
     }
-  } catch {
+  } catch (error) {
+    isTaken = error instanceof NotTheHub;
+    if (error instanceof Forgotten) loggedOut(true);
     return began;
   } finally {
+    doubt();
     clearTimeout(watchdog);
     ended.abort();
   }
