@@ -30,6 +30,9 @@ PATHS = ("/", "/health", "/metrics", "/mcp", "/events", "/api/approvals", "/nowh
         f"127.0.0.1.evil.example:{PORT}",
         f"localhost.evil.example:{PORT}",
         f"evil.example@localhost:{PORT}",
+        f"localhost:{PORT}",
+        f"LocalHost:{PORT}",
+        f"[::1]:{PORT}",
         f"sub.localhost:{PORT}",
         f"localhost.:{PORT}",
         "127.0.0.1",
@@ -45,12 +48,51 @@ PATHS = ("/", "/health", "/metrics", "/mcp", "/events", "/api/approvals", "/nowh
 async def test_a_name_that_is_not_the_hubs_own_with_its_port_gets_nothing(rig: HubRig, host: str) -> None:
     for path in PATHS:
         got = await rig.send("GET", path, headers={"host": host})
-        assert (got.status, got.json["error"]["code"]) == (421, "forbidden")
+        if got.status == 307:
+            assert (path, got.headers["location"]) == ("/", f"{BASE}/")
+        else:
+            assert (got.status, got.json["error"]["code"]) == (421, "forbidden")
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LocalHost", "[::1]"])
-async def test_the_hub_answers_to_each_of_its_own_names(rig: HubRig, host: str) -> None:
-    assert (await rig.send("GET", "/api/approvals", headers={"host": f"{host}:{PORT}"})).status == 200
+async def test_whoever_opens_the_page_as_localhost_is_sent_to_the_address_that_the_hub_has(
+    rig: HubRig,
+) -> None:
+    here = {"host": f"localhost:{PORT}"}
+    opened = await rig.send("GET", "/", None, headers=here)
+    assert (opened.status, opened.headers["location"]) == (307, f"{BASE}/")
+    for method, path in (("POST", "/"), ("GET", "/api/approvals"), ("GET", "/proof")):
+        refused = await rig.send(method, path, headers=here)
+        assert (refused.status, refused.json["error"]["hint"]) == (421, f"it is at {BASE}")
+    other = await rig.send("GET", "/", None, headers={"host": f"[::1]:{PORT}"})
+    assert other.status == 421
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("localhost", "127.0.0.1"),
+        ("0.0.0.0", "127.0.0.1"),
+        ("::1", "[::1]"),
+        ("::", "[::1]"),
+        ("10.0.0.5", "10.0.0.5"),
+    ],
+)
+def test_without_a_certificate_the_hub_answers_to_the_one_address_that_it_listens_on(
+    host: str, name: str
+) -> None:
+    allowed = allowed_names(host, PORT, scheme="http")
+    assert allowed.hosts == {f"{name}:{PORT}"}
+    assert allowed.origins == {f"http://{name}:{PORT}"}
+    assert allowed.moved == {f"localhost:{PORT}": f"http://{name}:{PORT}"}
+
+
+def test_with_a_certificate_or_when_asked_to_the_hub_answers_to_localhost() -> None:
+    sure = allowed_names("127.0.0.1", PORT, scheme="https")
+    asked_to = allowed_names("127.0.0.1", PORT, scheme="http", more=["localhost"])
+    for allowed in (sure, asked_to):
+        assert f"localhost:{PORT}" in allowed.hosts
+        assert allowed.moved == {}
 
 
 @promise("hub:host-and-origin")
@@ -62,6 +104,7 @@ async def test_the_hub_answers_to_each_of_its_own_names(rig: HubRig, host: str) 
         "http://127.0.0.1:8080",
         "http://localhost",
         f"https://localhost:{PORT}",
+        f"http://localhost:{PORT}",
         f"http://evil.example:{PORT}",
         "https://evil.example",
         f"http://localhost:{PORT}.evil.example",
@@ -77,9 +120,7 @@ async def test_a_page_of_another_origin_gets_nothing(rig: HubRig, origin: str) -
 
 
 async def test_the_hubs_own_pages_get_in(rig: HubRig) -> None:
-    for name in ("127.0.0.1", "localhost", "[::1]"):
-        got = await rig.send("GET", "/api/approvals", headers={"origin": f"http://{name}:{PORT}"})
-        assert got.status == 200
+    assert (await rig.send("GET", "/api/approvals", headers={"origin": BASE})).status == 200
 
 
 def test_other_names_are_the_hubs_own_only_if_they_were_given() -> None:

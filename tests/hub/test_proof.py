@@ -41,7 +41,7 @@ async def test_a_proof_holds_for_one_nonce_and_one_name_of_the_hub(rig: HubRig) 
     proofs = {
         (await rig.send("GET", asked(token_id, nonce), None, headers={"host": host})).json["proof"]
         for nonce in (NONCE, "1f" * 32)
-        for host in (HOST, f"localhost:{PORT}", f"LOCALHOST:{PORT}")
+        for host in (HOST, "hub.example:4445", "HUB.example:4445")
     }
     elsewhere = await rig.send("GET", asked(token_id), None, headers={"host": f"127.0.0.1:{PORT + 1}"})
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from starlette.datastructures import MutableHeaders
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pml.core.errors import Forbidden, PmlError
@@ -103,15 +103,21 @@ class Guard:
         """Return why this name of the hub, or this page, does not count."""
         hosts = _values(scope, b"host")
         if len(hosts) != 1 or hosts[0] not in self._allowed.hosts:
-            return refusal(
-                421,
-                "the hub does not answer to this host name",
-                hint="`pml serve --allow-host NAME` adds one",
-            )
+            return self._refuse_host(scope, "" if len(hosts) != 1 else hosts[0])
         origins = _values(scope, b"origin")
         if origins and (len(origins) > 1 or origins[0] not in self._allowed.origins):
             return refusal(403, "the hub does not answer to pages of another origin")
         return None
+
+    def _refuse_host(self, scope: Scope, host: str) -> Response:
+        moved = self._allowed.moved.get(host)
+        if moved is not None and scope["path"] == ROOT_PATH and scope["method"] in ("GET", "HEAD"):
+            return RedirectResponse(f"{moved}{ROOT_PATH}", status_code=307)
+        return refusal(
+            421,
+            "the hub does not answer to this host name",
+            hint="`pml serve --allow-host NAME` adds one" if moved is None else f"it is at {moved}",
+        )
 
     async def _identify(self, scope: Scope) -> Identity | None:
         return await identify_bearer(self._desk, _bearer(scope))

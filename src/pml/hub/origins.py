@@ -1,11 +1,12 @@
 """Under which names the hub may be spoken to, and from which pages: exactly its own, with the very port.
 
 A page of another site that resolves its name to this machine keeps its name in `Host`, and a page on another
-port keeps that in `Origin`: neither is on the list.
+port keeps that in `Origin`: neither is on the list. Nor is `localhost` without a certificate: it is two
+addresses, the hub listens on one of them, and any program may listen on the other.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,8 +14,9 @@ from pml.core.errors import Invalid
 from pml.core.text import quote
 from pml.web.hosts import in_url
 
-_LOCAL: Final = ("127.0.0.1", "localhost", "[::1]")
-_ANY: Final = ("0.0.0.0", "[::]")  # what listens there is called by other names
+_LOCALHOST: Final = "localhost"
+_LOCAL: Final = ("127.0.0.1", _LOCALHOST, "[::1]")
+_NEAR: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", _LOCALHOST: "127.0.0.1"}  # what listens is there
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _NAME: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?)(?::([0-9]{1,5}))?")
 
@@ -23,11 +25,13 @@ _NAME: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?
 class Allowed:
     """The `Host` and `Origin` headers that count, whole and in lowercase.
 
-    `public` is the URL that other machines know the hub by, if it was given a name for them.
+    `moved` tells for a `Host` that does not count where the page is instead. `public` is the URL that other
+    machines know the hub by, if it was given a name for them.
     """
 
     hosts: frozenset[str]
     origins: frozenset[str]
+    moved: Mapping[str, str]
     public: str | None = None
 
 
@@ -36,14 +40,17 @@ def allowed_names(host: str, port: int, *, scheme: str, more: Sequence[str] = ()
 
     Raises: Invalid for what is no name.
     """
-    own = in_url(host.lower())
-    names = [*_LOCAL, *([] if own in _ANY else [own])]
+    own = _NEAR.get(in_url(host.lower()), in_url(host.lower()))
+    names = [own, *(_LOCAL if scheme == "https" else ())]
     places = [(scheme, name, port) for name in names]
     places += [_place(text, scheme=scheme, port=port) for text in more]
     spelt = [(each, text) for each, name, at in places for text in _spellings(each, name, at)]
+    hosts = frozenset(text for _, text in spelt)
+    moved = {text: f"{scheme}://{own}:{port}" for text in _spellings(scheme, _LOCALHOST, port)}
     return Allowed(
-        hosts=frozenset(text for _, text in spelt),
+        hosts=hosts,
         origins=frozenset(f"{each}://{text}" for each, text in spelt),
+        moved={text: url for text, url in moved.items() if text not in hosts},
         public=outer_url(more[0], port, scheme=scheme) if more else None,
     )
 
