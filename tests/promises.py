@@ -236,6 +236,7 @@ PROMISES: Final[dict[str, str]] = {
     "tree:edit-with-old-times-seen": "An edit with restored size and times is still seen.",
     "trust:exact-content": "Trust holds for the exact content a person saw and for no other.",
     "trust:no-server-before-trust": "A server of a file that nobody trusts is never started.",
+    "trust:shows-what-it-loosens": "Whoever trusts a file sees what it allows, starts, and from where.",
     "values:exact": "JSON is stored and shown exactly as it was sent, or refused with a reason.",
     "webhook:at-least-once": "A question is sent until it is taken, decided or over, also by the next hub.",
     "webhook:harmless": "A receiver can neither hold up the hub nor lead it elsewhere.",

@@ -122,7 +122,7 @@ def test_trust_shows_all_that_the_file_would_allow_start_and_change(pml: Pml, wo
                 "args": ["-y", "gh\u202eserver"],
                 "cwd": str(workspace / "tools"),
                 "env_names": ["GITHUB_TOKEN", "PATH"],
-                "path": "./bin",
+                "steering": {"PATH": "./bin"},
                 "permissions": {"net": True},
             }
         ],
@@ -141,7 +141,7 @@ def test_what_is_shown_hides_no_character_and_tells_no_secret(pml: Pml, workspac
         '["npx", "-y", "gh\\u202eserver"]',
         "GITHUB_TOKEN",
         str(workspace / "tools"),
-        'PATH "./bin"',
+        'PATH = "./bin"',
         '{"net": true}',
         "idle_s",
     ):

@@ -157,7 +157,7 @@ def test_loosening_shows_what_trusting_would_allow_start_and_change_but_no_secre
                 args=("-x",),
                 cwd="/w/sub",
                 env_names=("TOKEN", "PATH"),
-                path="/w/bin",
+                steering={"PATH": "/w/bin"},
                 permissions={"net": ("x.test",)},
             ),
         ),
@@ -173,6 +173,34 @@ def test_loosening_shows_what_trusting_would_allow_start_and_change_but_no_secre
     assert "secret" not in repr(found)
 
 
+@promise("trust:shows-what-it-loosens")
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("npm_config_registry", "https://evil.test/", "https://evil.test/"),
+        ("UV_INDEX_URL", "https://ana:hunter2@evil.test/simple", "https://…@evil.test/simple"),
+        ("PIP_INDEX_URL", "https://evil.test", "https://evil.test"),
+        ("HTTPS_PROXY", "http://u:p@127.0.0.1:1", "http://…@127.0.0.1:1"),
+        ("https_proxy", "http://127.0.0.1:1", "http://127.0.0.1:1"),
+        ("HOME", "/w/home", "/w/home"),
+        ("DOCKER_HOST", "tcp://evil.test", "tcp://evil.test"),
+        ("NPM_CONFIG__AUTH", "hunter2", None),
+        ("UV_INDEX_X_PASSWORD", "hunter2", None),
+        ("NODE_ENV", "test", None),
+        ("MONKEY", "banana", None),
+    ],
+)
+def test_loosening_shows_what_decides_which_code_a_command_runs_but_no_secret(
+    name: str, value: str, shown: str | None
+) -> None:
+    server = {"command": "npx", "args": ["-y", "notes@1.2.3"], "env": {name: value}}
+    found = loosening(workspace(json.dumps({"mcpServers": {"notes": server}})))
+    assert found is not None
+    [launch] = found.launches
+    assert launch.env_names == (name,)
+    assert launch.steering == ({} if shown is None else {name: shown})
+
+
 def test_what_trusting_would_start_can_be_told_as_json() -> None:
     bare = workspace('{"mcpServers": {"bare": {"command": "b"}}}')
     told = [msgspec.to_builtins(loosening(each))["launches"] for each in (WORKSPACE, bare)]
@@ -184,7 +212,7 @@ def test_what_trusting_would_start_can_be_told_as_json() -> None:
                 "args": ["-x"],
                 "cwd": "/w/sub",
                 "env_names": ["TOKEN", "PATH"],
-                "path": "/w/bin",
+                "steering": {"PATH": "/w/bin"},
                 "permissions": {"net": ["x.test"]},
             }
         ],
@@ -195,7 +223,7 @@ def test_what_trusting_would_start_can_be_told_as_json() -> None:
                 "args": [],
                 "cwd": None,
                 "env_names": [],
-                "path": None,
+                "steering": {},
                 "permissions": None,
             }
         ],

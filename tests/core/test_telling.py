@@ -21,7 +21,7 @@ TRUST: JsonObject = {
             "args": ["--all", "a b"],
             "cwd": "/repo",
             "env_names": ["TOKEN", "PATH"],
-            "path": "/repo/bin",
+            "steering": {"PATH": "/repo/bin"},
             "permissions": {"net": True},
         }
     ],
@@ -57,8 +57,8 @@ def test_trust_is_told_by_what_the_file_allows_starts_and_sets() -> None:
         ("allows", '"fs:*"'),
         (
             "starts",
-            'notes: ["notes-server", "--all", "a b"]\n  with TOKEN, PATH set\n  in "/repo"\n'
-            '  found by PATH "/repo/bin"\n  permitted {"net": true}',
+            'notes: ["notes-server", "--all", "a b"]\n  with TOKEN, PATH set\n'
+            '  PATH = "/repo/bin"\n  in "/repo"\n  permitted {"net": true}',
         ),
         ("unasked", "tools of theirs that no rule names: the client asks about them, PML does not"),
         ("sets", '{\n  "prespawn": [\n    "notes"\n  ]\n}'),

@@ -72,7 +72,7 @@ async def test_a_call_that_trust_would_allow_asks_for_trust_first(office: Office
                 "args": ["-x"],
                 "cwd": None,
                 "env_names": ["KEY"],
-                "path": None,
+                "steering": {},
                 "permissions": None,
             }
         ],

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from pml.core.config import ApprovalKeys, ConfigFile, FileKind, ModelMayApprove, OffUntil, Unlisted
 from pml.core.permissions import permissions_json
 from pml.core.rules import Effect, Rule
-from pml.core.servers import ServerSpec
+from pml.core.servers import ServerSpec, steering
 from pml.core.text import visible_json
 from pml.core.values import Json, JsonObject
 
@@ -67,7 +67,7 @@ class Settings:
 class Launch:
     """A command that trusting a file would let PML start, and what it may do.
 
-    Of the environment only the names, for values may be secrets, and `path`: `PATH` decides what is started.
+    Of the environment only the names, for values may be secrets, and `steering`: what decides which code runs.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Launch:
     args: tuple[str, ...]
     cwd: str | None
     env_names: tuple[str, ...]
-    path: str | None
+    steering: Mapping[str, str]
     permissions: JsonObject | None
 
 
@@ -141,7 +141,7 @@ def _launch(server: ServerSpec) -> Launch:
         args=server.args,
         cwd=server.cwd,
         env_names=tuple(server.env),
-        path=server.env.get("PATH"),
+        steering=steering(server.env),
         permissions=permissions_json(server.permissions),
     )
 

@@ -28,6 +28,14 @@ _LOADER_VARIABLE: Final = re.compile(
     r"|GIT_SSH|GIT_SSH_COMMAND|GIT_PROXY_COMMAND|GIT_EXTERNAL_DIFF|GIT_EXEC_PATH|GIT_CONFIG(?:_.*)?",
     re.IGNORECASE,
 )
+# these a server may be given, but whoever trusts the file must see them
+_STEERING_VARIABLE: Final = re.compile(
+    r"PATH|HOME|XDG_.*|PML_.*|DENO_.*|NODE_(?!ENV$).*|BUN_.*|NPM_CONFIG_.*|YARN_.*|PNPM_.*|COREPACK_.*"
+    r"|UV_.*|PIP_.*|CARGO_.*|GO.*|GIT_.*|DOCKER_.*|(?:.*_)?PROXY|SSL_CERT_.*|(?:REQUESTS|CURL)_CA_BUNDLE",
+    re.IGNORECASE,
+)
+_SECRET_VARIABLE: Final = re.compile(r"auth|token|secret|passw|credential|(?:^|_)key", re.IGNORECASE)
+_LOGIN_IN_URL: Final = re.compile(r"//[^/@\s]*@")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +87,15 @@ def variable_problem(name: str) -> str | None:
     if _LOADER_VARIABLE.fullmatch(name):
         return "changes which code the server runs, and is refused"
     return None
+
+
+def steering(env: Mapping[str, str]) -> dict[str, str]:
+    """Return those variables that decide which code a command runs or where it gets it from, with no secret."""
+    return {
+        name: _LOGIN_IN_URL.sub("//…@", value)
+        for name, value in env.items()
+        if _STEERING_VARIABLE.fullmatch(name) and not _SECRET_VARIABLE.search(name)
+    }
 
 
 def parse_servers(top: Section, *, base_dir: str, home: str) -> dict[str, ServerSpec]:

@@ -29,9 +29,9 @@ async def list_cards(visit: Visit) -> Mapping[str, Json]:
 
 
 async def show_card(visit: Visit) -> Mapping[str, Json]:
-    """Return the whole card of one question, whatever became of it."""
+    """Return the card of one question, whatever became of it: whole, or as short as in a page."""
     record = await _find(visit, visit.approval_id())
-    shown = await card(visit.desk, record, whole=True)
+    shown = await card(visit.desk, record, whole=not visit.flag("short"))
     return {"card": msgspec.to_builtins(shown), "now": instant(visit.desk.clock.now())}
 
 
@@ -44,5 +44,5 @@ async def _find(visit: Visit, approval_id: ApprovalId) -> Approval:
 
 ROUTES: Final = (
     Route(method="GET", path="/api/inbox", roles=PERSON, serve=list_cards, query=("after", "limit")),
-    Route(method="GET", path="/api/inbox/{id}", roles=PERSON, serve=show_card),
+    Route(method="GET", path="/api/inbox/{id}", roles=PERSON, serve=show_card, query=("short",)),
 )

@@ -4,6 +4,7 @@ Nothing here knows who shows the question or runs the call. The store serialises
 says what is legal; this module judges again wherever time has passed.
 """
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -367,6 +368,7 @@ async def all_pending(desk: Desk, *, session_id: SessionId | None = None) -> Asy
         for record in page:
             yield record
         last = page[-1]
+        await asyncio.sleep(0)  # thousands may wait, and others are served meanwhile
 
 
 async def _judge_again(

@@ -78,7 +78,7 @@ export class Supply {
     const view = this.feed.views.get(id);
     if (!view || view.state !== "waiting") return;
     try {
-      const { card } = await get(`/api/inbox/${id}`);
+      const { card } = await get(`/api/inbox/${id}`, { short: true });
       if (card.status !== "pending") {
         view.settle(card.status, sentenceOf(card.status, card.outcome?.by ?? null));
       }
@@ -131,7 +131,9 @@ export class Supply {
     this.arriving.clear();
     if (ids.length > READ_ANEW) await this.read();
     else {
-      const got = await Promise.all(ids.map((id) => get(`/api/inbox/${id}`).catch(() => null)));
+      const got = await Promise.all(
+        ids.map((id) => get(`/api/inbox/${id}`, { short: true }).catch(() => null)),
+      );
       this.take(got.flatMap((each) => each ? [each.card] : []));
       if (got.includes(null)) await this.read();
     }
