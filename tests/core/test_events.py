@@ -177,12 +177,12 @@ def test_the_end_of_a_call_is_told(event: Event, expected: dict[str, str]) -> No
             },
         ),
         (
-            audit.rule_switched("/f", None, "a:b", "disabled", at=NOW, by=PERSON),
+            audit.rule_switched("/f", "deny", "a:b", "disabled", at=NOW, by=PERSON),
             {
                 "type": "rules.changed",
                 "change": "disabled",
                 "where": "/f",
-                "effect": None,
+                "effect": "deny",
                 "entry": "a:b",
                 "by": {"kind": "person", "id": "ana", "channel": "terminal"},
             },

@@ -67,7 +67,7 @@ class Settings:
 class Launch:
     """A command that trusting a file would let PML start, and what it may do.
 
-    Of the environment only the names, for values may be secrets, and `steering`: what decides which code runs.
+    Of the environment only the names, for values may be secrets, and `steering`: what decides which code.
     """
 
     name: str

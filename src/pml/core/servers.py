@@ -90,7 +90,7 @@ def variable_problem(name: str) -> str | None:
 
 
 def steering(env: Mapping[str, str]) -> dict[str, str]:
-    """Return those variables that decide which code a command runs or where it gets it from, with no secret."""
+    """Return the variables that decide which code a command runs or where it gets it from; no secrets."""
     return {
         name: _LOGIN_IN_URL.sub("//…@", value)
         for name, value in env.items()
