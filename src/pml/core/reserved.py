@@ -6,7 +6,7 @@ variable, an encoding) is beyond it; containment is there for that.
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -21,19 +21,22 @@ _SPLITTING: Final = str.maketrans("", "", "'\"\\")  # a shell takes `p'm'l` for 
 _SLASHES: Final = re.compile(r"/(?:\.?/)+")
 _NAME: Final = re.compile(r"(?<![a-z0-9])pml(?![a-z0-9])")
 _FOLDER: Final = re.compile(r"(?:^|[/\\])\.pml(?:[/\\]|$)")
+_Named = tuple[str | None, str]  # a text, and the name of the member that it stands in
 
 
 def is_reserved(tool: str, arguments: JsonObject, *, home: str, cwd: str | None, paths: Paths) -> bool:
     """Tell whether the call is one that only a person decides; `home` is PML_HOME."""
-    return _names_pml(tool, arguments, home) or _leads_into(home, arguments, cwd, paths)
+    texts = _texts(arguments)
+    return _names_pml(tool, arguments, texts, home) or _leads_into(home, texts, cwd, paths)
 
 
-def _leads_into(home: str, arguments: JsonObject, cwd: str | None, paths: Paths) -> bool:
+def _leads_into(home: str, texts: Sequence[_Named], cwd: str | None, paths: Paths) -> bool:
     """Tell whether a text is a path that really leads into `home`, however it is written."""
     inside: str | None = None
-    for name, text in _named_texts("", arguments):
-        is_path = "/" in text or "\\" in text or names_location(name)  # also a bare name may be a link
-        if not is_path or len(text) > MAX_PATH_CHARS:
+    for name, text in texts:
+        if name is None or len(text) > MAX_PATH_CHARS:
+            continue
+        if not ("/" in text or "\\" in text or names_location(name)):  # also a bare name may be a link
             continue
         for path in _places(text, cwd, paths.home):
             with suppress(OSError, ValueError):
@@ -56,14 +59,18 @@ def _places(text: str, cwd: str | None, home: str) -> Iterator[str]:
         yield posixpath.normpath(written)
 
 
-def _names_pml(tool: str, arguments: JsonObject, home: str) -> bool:
+def _names_pml(tool: str, arguments: JsonObject, texts: Sequence[_Named], home: str) -> bool:
     is_code: bool | None = None
     home = _plain(home)
-    for text in _texts(arguments):
+    for _, text in texts:
         plain = _plain(text)
-        if home in plain or _FOLDER.search(plain):
+        if home in plain:
             return True
-        if "pml" in plain and _NAME.search(plain):
+        if "pml" not in plain:
+            continue
+        if _FOLDER.search(plain):
+            return True
+        if _NAME.search(plain):
             is_code = runs_code(tool, arguments) if is_code is None else is_code
             if is_code:
                 return True
@@ -72,30 +79,23 @@ def _names_pml(tool: str, arguments: JsonObject, home: str) -> bool:
 
 def _plain(text: str) -> str:
     """Return the text as a shell and the system would read its words and paths, in one case."""
-    plain = text.replace("\\\n", "").translate(_SPLITTING).lower()
+    if "\\" in text or "'" in text or '"' in text:
+        text = text.replace("\\\n", "").translate(_SPLITTING)
+    plain = text.lower()
     return _SLASHES.sub("/", plain) if "//" in plain or "/./" in plain else plain
 
 
-def _named_texts(name: str, value: Json) -> Iterator[tuple[str, str]]:
-    """Yield every text in `value` with the name of the member that it stands in."""
-    if isinstance(value, str):
-        yield name, value
-    elif isinstance(value, Mapping):
-        for inner_name, inner in value.items():
-            yield from _named_texts(inner_name, inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _named_texts(name, inner)
-
-
-def _texts(value: Json) -> Iterator[str]:
-    """Yield every text in `value`, names of members too."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield name
-            yield from _texts(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _texts(inner)
+def _texts(arguments: JsonObject) -> list[_Named]:
+    """Return every text in them, names of members too, which stand in none."""
+    found: list[_Named] = []
+    todo: list[tuple[str, Json]] = [("", arguments)]
+    while todo:
+        name, value = todo.pop()
+        if isinstance(value, str):
+            found.append((name, value))
+        elif isinstance(value, Mapping):
+            found += [(None, inner) for inner in value]
+            todo += value.items()
+        elif isinstance(value, list | tuple):
+            todo += [(name, inner) for inner in value]
+    return found

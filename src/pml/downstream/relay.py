@@ -5,8 +5,8 @@ working on, which goes on when the client repeats the call with the answer.
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -69,19 +69,23 @@ class Relay:
     def __init__(self, connection: Connection, workspace: str) -> None:
         self.level = "info"
         self.working: list[Work] = []
+        self.serving: dict[Exchange, str | None] = {}  # the calls of legacy clients, and the server of each
         self.on_changed: Callable[[str, str], None] = lambda server, kind: None
         self._connection = connection
         self._workspace = workspace
+        self._met: Era | None = None
         self._legacy: Era | None = None
         self._has_form = False
         self._has_roots = False
         self._roots: JsonObject | None = None
         self._subscriptions: dict[Exchange, JsonObject] = {}
-        self._serving: dict[Exchange, str | None] = {}  # the calls of legacy clients, and the server of each
         self._changes: set[str] = set()
 
     def meet(self, era: Era) -> None:
         """Learn what the client of this request can do."""
+        if era is self._met:
+            return
+        self._met = era
         if not era.is_modern:
             self._legacy = era
         self._has_form = era.has_form
@@ -105,18 +109,9 @@ class Relay:
         if self._legacy is None or not self._legacy.has_form:
             return CANCELLED
         with suppress(RpcError, ConnectionGone):
-            serving = _serves([(name, call) for call, name in reversed(self._serving.items())], server)
+            serving = _serves([(name, call) for call, name in reversed(self.serving.items())], server)
             return await self._connection.request("elicitation/create", asked, serving)
         return CANCELLED
-
-    @contextmanager
-    def serving(self, server: str | None, exchange: Exchange) -> Generator[None]:
-        """Learn for the block which call the server is working on: what it asks belongs to that one."""
-        self._serving[exchange] = server
-        try:
-            yield
-        finally:
-            del self._serving[exchange]
 
     async def roots(self) -> JsonObject:
         """Return the client's roots, or the workspace where it tells none."""

@@ -14,7 +14,7 @@ import msgspec
 from pml.core.approvals import Approval, ApprovalId, State
 from pml.core.digest import digest
 from pml.core.errors import Invalid, NotFound, PmlError, ServerRefused
-from pml.core.memory import EXECUTE, SUPERVISING
+from pml.core.memory import EXECUTE, OWN_NAMESPACE, SUPERVISING
 from pml.core.names import ToolName, parse_tool
 from pml.core.values import Json, JsonObject
 from pml.downstream.asking import Asker, FormNeeded, HubUrl, Spawn, no_hub
@@ -132,19 +132,23 @@ class ToolCalls:
         else:
             attempt = await self._attempt(asked)
         try:
-            if attempt.tool == DISCOVER:
-                return stamp(msgspec.json.encode(await self._discover(attempt, asker, settled)), era)
-            if str(attempt.tool) in SUPERVISING:
-                answer = await self._supervise(attempt, exchange, asker, settled)
-                return stamp(msgspec.json.encode(answer), era)
-            if attempt.tool == CALL:
-                attempt = await self._called(await admit_own(self._gate, attempt, asker, settled))
+            if attempt.tool.namespace == OWN_NAMESPACE:
+                if attempt.tool == DISCOVER:
+                    return stamp(msgspec.json.encode(await self._discover(attempt, asker, settled)), era)
+                if str(attempt.tool) in SUPERVISING:
+                    answer = await self._supervise(attempt, exchange, asker, settled)
+                    return stamp(msgspec.json.encode(answer), era)
+                if attempt.tool == CALL:
+                    attempt = await self._called(await admit_own(self._gate, attempt, asker, settled))
             if era.is_modern and era.has_form:
                 return await self._work(exchange, era, asked, asker, attempt, settled)
-            with self._relay.serving(self._server(attempt), exchange):
+            self._relay.serving[exchange] = self._server(attempt)
+            try:
                 result = await run_or_call(
                     self._gate, attempt, asker, settled=settled, on_progress=exchange.listener
                 )
+            finally:
+                del self._relay.serving[exchange]
             return stamp(result, era)
         except FormNeeded as exc:
             attempt = attempt if exc.run_id is None else msgspec.structs.replace(attempt, run_id=exc.run_id)

@@ -6,6 +6,7 @@ deny, so nothing is allowed by any file and everything that is not denied asks.
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 
 import msgspec
 
@@ -49,7 +50,7 @@ class Policy:
     untrusted: Loosening | None
     rules_if_trusted: RuleSet
 
-    @property
+    @cached_property
     def broken(self) -> tuple[ConfigInvalid, ...]:
         states = (self.loaded.user, self.loaded.workspace)
         return tuple(state.error for state in states if state.error is not None)
