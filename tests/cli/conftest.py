@@ -35,6 +35,19 @@ def pml(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Pml:
 
 
 @pytest.fixture
+def local(pml: Pml, workspace: Path) -> Path:
+    """The workspace's file, new and trusted."""
+    assert pml("init").code == 0
+    return workspace / ".pml.json"
+
+
+@pytest.fixture
+def user(pml_home: Path) -> Path:
+    """The user's file; it does not exist yet."""
+    return pml_home / "config.json"
+
+
+@pytest.fixture
 def agent(workspace: Path) -> None:
     """Register this very process as an agent: every command it starts runs beneath an agent."""
 

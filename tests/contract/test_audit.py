@@ -232,6 +232,10 @@ async def test_the_newest_entries_are_found_in_their_order(store: Store) -> None
     assert await found(AuditQuery(newest=True, limit=2)) == ["test.3", "test.4"]
     assert await found(AuditQuery(newest=True, limit=2, until=later(3))) == ["test.1", "test.2"]
     assert await found(AuditQuery(newest=True, limit=9)) == await found(AuditQuery(limit=9))
+    places = [link.seq for link in await store.audit.list(AuditQuery())]
+    assert await found(AuditQuery(newest=True, limit=2, before=places[3])) == ["test.1", "test.2"]
+    assert await found(AuditQuery(after=places[0], before=places[2])) == ["test.1"]
+    assert await found(AuditQuery(newest=True, before=places[0])) == []
 
 
 async def test_what_is_noted_stands_in_the_log_in_its_order_and_the_chain_holds(store: Store) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.inbox_rig import Inbox, inbox_running
+from tests.e2e.hubs import Room
+from tests.e2e.inbox_rig import Caller, Inbox, inbox_running
 from tests.e2e.inbox_tab import Tab, opened
 from tests.e2e.installed import need_clients, npm_server
 from tests.e2e.workspaces import Workspace
@@ -49,6 +50,18 @@ def workspace(untrusted: Workspace) -> Workspace:
 def inbox(tmp_path_factory: pytest.TempPathFactory) -> Generator[Inbox]:
     with inbox_running(tmp_path_factory.mktemp("inbox")) as running:
         yield running
+
+
+@pytest.fixture
+def room(inbox: Inbox) -> Room:
+    """A workspace of that hub that nobody has used."""
+    return inbox.room()
+
+
+@pytest.fixture
+def agent(inbox: Inbox, room: Room) -> Caller:
+    """An agent in that room."""
+    return inbox.caller(room)
 
 
 @pytest.fixture

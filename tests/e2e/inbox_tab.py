@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from playwright.sync_api import BrowserContext, ConsoleMessage, Locator, Page, expect
 
+from tests.e2e.hubs import until
 from tests.e2e.inbox_rig import Asked, Inbox
 
 WAIT_MS: Final = 20_000  # only ever reached by what never happens
@@ -22,6 +23,18 @@ _LOST: Final = re.compile(r"net::ERR_(CONNECTION|INCOMPLETE|EMPTY|NETWORK|SOCKET
 _LISTEN: Final = """
 document.addEventListener("securitypolicyviolation", (breach) =>
   console.error(`breach of the policy: ${breach.violatedDirective} ${breach.blockedURI} ${breach.sample}`));
+"""
+_RECORD: Final = """
+globalThis.outcomes = {};
+new MutationObserver((changes) => {
+  for (const target of new Set(changes.map((change) => change.target))) {
+    const around = (target instanceof Element ? target : target.parentElement)?.closest("article.card");
+    for (const card of around ? [around] : target.querySelectorAll?.("article.card") ?? []) {
+      const text = card.querySelector("[data-outcome]")?.textContent;
+      if (text && card.dataset.state === "over") (outcomes[card.dataset.card] ??= []).push(text);
+    }
+  }
+}).observe(document, { subtree: true, childList: true, attributes: true, characterData: true });
 """
 _READ: Final = """
 async (card) => {
@@ -158,10 +171,15 @@ class Tab:
         expect(self.part(asked, "always")).to_have_attribute("open", "")
         expect(self.card(asked.id)).to_have_attribute("data-seen", "true")
 
-    def is_over(self, asked: Asked, text: str) -> None:
-        """Wait until the card says what became of it."""
-        expect(self.card(asked.id)).to_have_attribute("data-state", "over")
-        expect(self.card(asked.id).locator("[data-outcome]")).to_contain_text(text)
+    def is_over(self, asked: Asked | str, text: str) -> None:
+        """Wait until the card has said what became of it; it goes away by itself some seconds later."""
+        approval_id = asked if isinstance(asked, str) else asked.id
+
+        def said() -> bool:
+            outcomes: list[str] = self.page.evaluate("id => outcomes[id] ?? []", approval_id)
+            return any(text in each for each in outcomes)
+
+        until(said, f"the card says {text!r}")
 
     def still_waits(self, asked: Asked) -> None:
         """See that the card waits, here and in the hub."""
@@ -186,7 +204,7 @@ def opened(inbox: Inbox, **options: Any) -> Generator[Tab]:
 def opened_in(context: BrowserContext, inbox: Inbox) -> Tab:
     """Open another tab of the same browser."""
     context.set_default_timeout(WAIT_MS)
-    context.add_init_script(_LISTEN)
+    context.add_init_script(_LISTEN + _RECORD)
     page = context.new_page()
     page.clock.install()
     tab = Tab(page=page, inbox=inbox)

@@ -13,16 +13,6 @@ from tests.promises import promise
 LONG: Final = "\n".join(f"echo line {n} of a script that nobody reads to its end" for n in range(300))
 
 
-@pytest.fixture
-def room(inbox: Inbox) -> Room:
-    return inbox.room()
-
-
-@pytest.fixture
-def agent(inbox: Inbox, room: Room) -> Caller:
-    return inbox.caller(room)
-
-
 def three(agent: Caller) -> list[Asked]:
     return [agent.asks("Bash", command=f"echo {n}") for n in range(3)]
 

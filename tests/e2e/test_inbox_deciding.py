@@ -20,16 +20,6 @@ def allows(given: dict[str, Any]) -> dict[str, Any]:
     return {"behavior": "allow", "updatedInput": given}
 
 
-@pytest.fixture
-def room(inbox: Inbox) -> Room:
-    return inbox.room()
-
-
-@pytest.fixture
-def agent(inbox: Inbox, room: Room) -> Caller:
-    return inbox.caller(room)
-
-
 @promise("inbox:agent-goes-on")
 @pytest.mark.parametrize("key", ["Enter", "Control+Enter", "Meta+Enter"])
 def test_a_key_that_allows_lets_the_agent_go_on(tab: Tab, agent: Caller, key: str) -> None:

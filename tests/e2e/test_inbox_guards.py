@@ -3,20 +3,9 @@
 import pytest
 from playwright.sync_api import Route, expect
 
-from tests.e2e.hubs import Room
-from tests.e2e.inbox_rig import Asked, Caller, Inbox
+from tests.e2e.inbox_rig import Asked, Caller
 from tests.e2e.inbox_tab import Tab
 from tests.promises import promise
-
-
-@pytest.fixture
-def room(inbox: Inbox) -> Room:
-    return inbox.room()
-
-
-@pytest.fixture
-def agent(inbox: Inbox, room: Room) -> Caller:
-    return inbox.caller(room)
 
 
 def draw_another(tab: Tab, asked: Asked) -> None:
@@ -77,3 +66,46 @@ def test_the_key_that_asks_about_all_does_not_also_answer(tab: Tab, agent: Calle
     tab.page.clock.resume()
     tab.confirm()
     assert asked.answer()["behavior"] == ("allow" if key == "Alt+Enter" else "deny")
+
+
+@promise("inbox:no-accidents")
+def test_who_types_on_when_an_edit_was_closed_by_itself_presses_no_key(tab: Tab, agent: Caller) -> None:
+    asked = agent.asks("Bash", command="ls")
+    draw_another(tab, asked)
+    tab.look_at(asked)
+    tab.press("e")
+    tab.field(asked, "edit").fill('{"command": "ls -l"}')
+    tab.page.clock.pause_at(tab.page.evaluate("Date.now() / 1000 + 5"))
+    tab.press("Control+Enter")
+    tab.says("It changed since it was shown")
+    expect(tab.field(asked, "edit")).to_have_count(0)
+    for key in ("j", "/", "?", "Alt+Enter"):
+        tab.press(key)
+        tab.let_pass(900)  # slowly, but on
+    expect(tab.card(asked.id)).not_to_be_focused()
+    expect(tab.search).not_to_be_focused()
+    expect(tab.dialog).to_have_count(0)
+    tab.let_pass()
+    tab.press("j")
+    expect(tab.card(asked.id)).to_be_focused()
+    tab.still_waits(asked)
+
+
+HIDE = "Object.defineProperty(document, 'visibilityState', { get: () => 'hidden', configurable: true })"
+SHOW = "delete document.visibilityState; document.dispatchEvent(new Event('visibilitychange'))"
+
+
+@promise("inbox:seen-whole")
+@pytest.mark.parametrize("key", ["Enter", "Escape"])
+def test_what_comes_while_the_tab_is_hidden_was_not_seen(tab: Tab, agent: Caller, key: str) -> None:
+    tab.page.evaluate(HIDE)
+    asked = agent.asks("Bash", command="ls")
+    expect(tab.button(asked, "allow")).to_be_visible()
+    tab.focus(asked.id)
+    tab.let_pass()
+    tab.press(key)
+    tab.says("Not all of it was in view yet")
+    expect(tab.card(asked.id)).not_to_have_attribute("data-seen", "true")
+    tab.still_waits(asked)
+    tab.page.evaluate(SHOW)
+    expect(tab.card(asked.id)).to_have_attribute("data-seen", "true")

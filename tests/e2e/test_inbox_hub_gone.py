@@ -62,7 +62,7 @@ def test_what_happened_while_the_hub_was_gone_is_shown_when_it_is_back(inbox: In
     inbox.hub.start()
     is_back(tab)
     tab.shows([kept, *new])
-    expect(tab.card(decided)).to_contain_text("denied it")
+    tab.is_over(decided, "denied it")
 
 
 @promise("inbox:reconnects")
@@ -81,5 +81,5 @@ def test_an_answer_that_the_hub_did_not_hear_is_said_to_be_unsure_and_counts_onc
     is_back(tab)
     tab.look_at_id(approval_id)
     tab.press("Enter")
-    expect(tab.card(approval_id)).to_contain_text("You allowed it")
+    tab.is_over(approval_id, "You allowed it")
     assert inbox.hub.ask(f"/api/approvals/{approval_id}")["status"] == "allowed"

@@ -3,7 +3,6 @@
 import json
 from typing import Final
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.e2e.hubs import Room
@@ -16,16 +15,6 @@ LINE_PX: Final = 80  # what is left of a card is no taller
 _FROM_TOP: Final = """
 (card) => card.getBoundingClientRect().top - document.querySelector(".top").getBoundingClientRect().bottom
 """
-
-
-@pytest.fixture
-def room(inbox: Inbox) -> Room:
-    return inbox.room()
-
-
-@pytest.fixture
-def agent(inbox: Inbox, room: Room) -> Caller:
-    return inbox.caller(room)
 
 
 def height(tab: Tab, approval_id: str) -> float:

@@ -35,16 +35,6 @@ HIDDEN: Final = {
 }
 
 
-@pytest.fixture
-def room(inbox: Inbox) -> Room:
-    return inbox.room()
-
-
-@pytest.fixture
-def agent(inbox: Inbox, room: Room) -> Caller:
-    return inbox.caller(room)
-
-
 def nothing_ran(tab: Tab) -> None:
     assert tab.page.evaluate("window.owned") is None
     assert tab.page.evaluate("({}).polluted") is None
@@ -114,6 +104,7 @@ def test_a_hidden_character_is_a_mark_that_can_be_seen(tab: Tab, agent: Caller) 
 
 
 def test_an_argument_of_a_megabyte_is_read_whole_before_it_can_be_allowed(tab: Tab, agent: Caller) -> None:
+    tab.page.set_viewport_size({"width": 1280, "height": 6000})  # else it is scrolled for half a minute
     text = "".join(f"{n:07d} " for n in range(131_072))
     asked = agent.asks("mail:send", text=text, to="ana")
     tab.focus(asked.id)

@@ -22,16 +22,6 @@ LOOK_MS: Final = 20
 LOOKS: Final = 1000  # only ever reached by what never happens
 
 
-@pytest.fixture
-def room(inbox: Inbox) -> Room:
-    return inbox.room()
-
-
-@pytest.fixture
-def agent(inbox: Inbox, room: Room) -> Caller:
-    return inbox.caller(room)
-
-
 class Held:
     """The first request to an address, kept back until the test lets it go."""
 
@@ -278,7 +268,7 @@ def test_the_page_of_a_card_that_is_over_shows_all_of_it(
 
 def test_who_is_logged_out_by_the_hub_is_told_why(inbox: Inbox, tab: Tab) -> None:
     tab.is_in()
-    tab.refusals = {401}
+    tab.refusals = {401, 404}
     tab.page.evaluate("localStorage.setItem('pml.token', 'pml_0123456789ab_no-longer-so')")
     tab.page.reload()
     expect(tab.page.locator("main")).to_contain_text("is over, or was revoked")

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-import pytest
 from playwright.sync_api import expect
 
 from pml.core.approvals import SessionId, Subject
@@ -23,16 +22,6 @@ FILE: Final = {
     "permissions": {"allow": ["github:get_*"], "deny": ["WebSearch"], "ask": ["*"]},
     "mcpServers": {"shop": {"command": "shop-server", "args": ["--fast"]}},
 }
-
-
-@pytest.fixture
-def room(inbox: Inbox) -> Room:
-    return inbox.room()
-
-
-@pytest.fixture
-def agent(inbox: Inbox, room: Room) -> Caller:
-    return inbox.caller(room)
 
 
 def file_of(room: Room) -> Path:
@@ -151,6 +140,7 @@ def test_an_allow_shows_what_waits_and_lets_run_only_then(tab: Tab, agent: Calle
     tab.page.get_by_role("button", name="Add rule").click()
     expect(tab.dialog).to_contain_text("This waits, and is allowed now")
     assert asked.waits
+    tab.let_pass()
     tab.page.get_by_role("button", name="Let it run").click()
     assert asked.answer()["behavior"] == "allow"
 

@@ -102,6 +102,14 @@ async def test_all_sessions_are_reached_page_by_page(rig: HubRig) -> None:
     assert sorted(seen) == ["kid", "other", "stranger", "top"]
 
 
+async def test_all_that_live_are_told_at_once_with_those_that_they_descend_from(rig: HubRig) -> None:
+    for ended in ("top", "stranger"):
+        await rig.desk.store.sessions.end(SessionId(ended), at=rig.desk.clock.now())
+    told = (await rig.send("GET", "/api/sessions?live&limit=1")).json
+    assert sorted(each["id"] for each in told["sessions"]) == ["kid", "other", "top"]
+    assert told["next"] is None
+
+
 async def test_a_person_launches_looks_at_and_stops_an_agent(rig: HubRig) -> None:
     body: Json = {"prompt": "look", "name": "scout", "model": "m", "may_launch": True}
     launched = (await rig.send("POST", "/api/sessions", json=body)).json

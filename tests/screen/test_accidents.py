@@ -226,6 +226,14 @@ class TestStrokes:
         assert isinstance(held, Held)
         assert held.for_s == TOGETHER_S
 
+    def test_a_key_right_after_an_escape_that_is_held_is_told_to_count_for_nothing(self) -> None:
+        strokes = Strokes()
+        held = strokes.press("escape", 10.0, is_bare=True)
+        assert isinstance(held, Held)
+        assert strokes.press("q", 10.3) == Dropped(why="several keys at once: nothing was decided")
+        assert not strokes.settle(held)
+        assert strokes.press("q", 10.6) == "q"
+
     def test_two_escapes_in_one_are_alt_escape(self) -> None:
         strokes = Strokes()
         strokes.press("escape", 10.0, is_bare=True)

@@ -41,6 +41,11 @@ async def test_line_breaks_are_marked_as_no_text_can_be(office: Office) -> None:
     assert marks == [CYAN, CYAN]
 
 
+async def test_what_is_no_call_is_listed_by_what_it_would_do(office: Office) -> None:
+    entry = await _entry(office, {"diff": []}, Subject.TOOL_CHANGED)
+    assert _texts(entry)[1] == f"Accept the changed tool Bash  in {office.workspace}"
+
+
 async def test_what_is_not_listed_is_counted(office: Office) -> None:
     assert _texts(await _entry(office, LONG))[1].endswith("… 192 more lines")
     assert _texts(await _entry(office, {"command": "x" * 1500}))[1].endswith("… 515 more characters")

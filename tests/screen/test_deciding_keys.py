@@ -6,12 +6,13 @@ import json
 import pytest
 from textual.widgets import TextArea
 
-from pml.core.approvals import Decider, Scope, State, Subject, call_facts
+from pml.core.approvals import ApprovalId, Scope, State, Subject, call_facts
 from pml.core.config import FileKind
 from pml.core.manifests import definition_digest, definition_of
 from pml.core.ports import Pin
 from pml.core.values import JsonObject
-from pml.screen.deciding import Answer, Given, give
+from pml.screen.deciding import Given, give
+from pml.service.approvals import Decision
 from pml.service.desk import Desk
 from tests.builders import FORM, NOW
 from tests.promises import promise
@@ -126,13 +127,13 @@ async def test_while_an_answer_is_on_its_way_no_other_is_given(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = await office.ask()
-    given: list[Answer] = []
+    given: list[Decision] = []
     may_go = asyncio.Event()
 
-    async def slow(desk: Desk, by: Decider, answer: Answer) -> Given:
-        given.append(answer)
+    async def slow(desk: Desk, approval_id: ApprovalId, decision: Decision) -> Given:
+        given.append(decision)
         await may_go.wait()
-        return await give(desk, by, answer)
+        return await give(desk, approval_id, decision)
 
     monkeypatch.setattr("pml.screen.answering.give", slow)
     async with seated(office) as seat:
@@ -141,7 +142,7 @@ async def test_while_an_answer_is_on_its_way_no_other_is_given(
         await seat.press("escape")
         await seat.until(lambda: seat.inbox.strokes.held is None)
         await seat.turn()
-        assert [answer.allow for answer in given] == [True]
+        assert [decision.allow for decision in given] == [True]
         may_go.set()
         await seat.shows("allowed github:create_issue")
     assert await office.status(record) is State.ALLOWED
@@ -279,6 +280,7 @@ async def test_a_key_that_a_server_needs_is_typed_unseen_and_stored(office: Offi
     await office.ask("github:create_issue", asked, subject=Subject.API_KEY_REQUIRED)
     stored: list[tuple[str, str]] = []
     async with seated(office, size=NARROW, store_key=stored.append) as seat:
+        await seat.shows("p store the key")
         await seat.press("p")
         await seat.shows("value of")
         await seat.press(*"ghp")

@@ -24,6 +24,7 @@ from pml.core.cards import (
 from pml.screen.app import NothingObeyed
 from pml.screen.card_lines import draw
 from pml.screen.lines import Styled, fitted, shown, width_of, wrapped
+from pml.screen.stream import make_entry
 from pml.screen.styles import GREEN, HIDDEN, PLAIN, RED
 from tests.promises import promise
 from tests.screen.seats import NARROW, WIDE, Seat, seated
@@ -200,6 +201,18 @@ async def test_500_cards_are_all_there_and_each_can_be_reached(office: Office) -
         await seat.shows("finds 1", '"n": 499')
 
 
+async def test_the_list_has_what_tells_most_and_a_path_as_seen_from_the_workspace(office: Office) -> None:
+    session = await office.session()
+    for arguments, glimpse in (
+        ({"command": "make \\\n  all\n\x1b[2J"}, "make \\\\ ⏎ all ⏎ \\u{1b}[2J"),
+        ({"file_path": f"{session.workspace}/src/a.py"}, "src/a.py"),
+        ({"file_path": f"{session.workspace}/../b.py"}, "../b.py"),
+        ({"path": f"{session.workspace}er/c.py"}, f"{session.workspace}er/c.py"),
+        ({"path": f"{session.workspace}/"}, f'{{"path": "{session.workspace}/"}}'),
+    ):
+        assert make_entry(await office.ask("fs:write", arguments), session).glimpse == glimpse
+
+
 async def test_a_narrow_terminal_has_the_card_below_the_list(office: Office) -> None:
     await office.ask()
     async with seated(office, size=NARROW) as seat:
@@ -218,9 +231,9 @@ async def test_the_history_shows_all_states_newest_first_and_is_searched(office:
     await office.ask("github:create_issue", {"title": "one"})
     async with seated(office) as seat:
         await seat.press("h")
-        await seat.shows("PML history", "2 requests", "ana denied it 5 s ago")
+        await seat.shows("PML history", "2 requests", '{"sql": "select 1"}', "denied")
         await seat.press("j")
-        await seat.shows("not this one")
+        await seat.shows("not this one", "ana denied it 5 s ago")
         await seat.press("enter")
         await seat.press("slash", *"issue", "enter")
         await seat.shows("1 requests")

@@ -1,8 +1,6 @@
 """A dialog is left without deciding anything, and what was typed in it is not lost, nor told to others."""
 
 import io
-import os
-import pty
 
 import pytest
 from rich.console import Console
@@ -11,7 +9,6 @@ from textual.worker import WorkerFailed
 
 from pml.core.approvals import State, Subject, call_facts
 from pml.core.values import JsonObject
-from pml.screen.app import drawn_as_written
 from pml.screen.keys import AGAIN_S, ESCAPE_S, Dropped, Escapes, Held, Strokes
 from tests.promises import promise
 from tests.screen.seats import NARROW, Seat, seated
@@ -217,18 +214,3 @@ async def test_ctrl_z_suspends(office: Office, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(seat.app, "action_suspend_process", lambda: suspended.append(True))
         await seat.press("ctrl+z")
     assert suspended == [True]
-
-
-def test_a_terminal_draws_as_written_while_the_inbox_is_shown_and_as_before_afterwards() -> None:
-    ours, theirs = pty.openpty()
-    with open(theirs, "w") as terminal, drawn_as_written(terminal):
-        assert os.read(ours, 100) == b"\x1b[8l"
-    assert os.read(ours, 100) == b"\x1b[8h"
-    os.close(ours)
-
-
-def test_what_is_no_terminal_is_told_nothing() -> None:
-    file = io.StringIO()
-    with drawn_as_written(file):
-        pass
-    assert file.getvalue() == ""

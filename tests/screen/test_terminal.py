@@ -29,10 +29,11 @@ class Tmux:
         self._size = ["-x", str(columns), "-y", str(rows)]
 
     def start(self, *argv: str) -> None:
+        """Run a command in a shell, which tells when it has the terminal again, and stays."""
         keep = [f"{name}={os.environ[name]}" for name in ("HOME", "PATH") if name in os.environ]
-        command = ["env", "-i", *keep, "TERM=screen", "LANG=C.UTF-8", *argv]
+        shell = ["sh", "-c", '"$@"; echo "back in the shell: $?"; read -r _', "sh"]
+        command = ["env", "-i", *keep, "TERM=screen", "LANG=C.UTF-8", *shell, *argv]
         self._run("new-session", "-d", "-s", "inbox", *self._size, *command)
-        self._run("set-option", "-g", "remain-on-exit", "on")
 
     def screen(self) -> str:
         return self._run("capture-pane", "-p", "-t", "inbox")
@@ -46,14 +47,14 @@ class Tmux:
             time.sleep(_LOOK_S)
         raise AssertionError(f"not shown: {texts}\n{self.screen()}")
 
-    def press_until(self, key: str, text: str) -> None:
+    def press_until(self, key: str, text: str) -> str:
         """Press the key as a person does who is told that it came too soon."""
         for _ in range(_TRIES):
             self.press(key)
             until = time.monotonic() + _BETWEEN_S
             while time.monotonic() < until:
-                if text in self.screen():
-                    return
+                if text in (shown := self.screen()):
+                    return shown
                 time.sleep(_LOOK_S)
         raise AssertionError(f"not shown: {text}\n{self.screen()}")
 
@@ -101,6 +102,8 @@ def test_return_on_a_real_terminal_answers_whoever_waits_and_half_an_arrow_does_
         finally:
             asker.kill()
     assert json.loads(out)["answer"] == "allowed"
+    after = tmux.press_until("q", "back in the shell: 0")
+    assert "deploy:prod" not in after, "what was there before the inbox is there again"
 
 
 class Bytes:
@@ -130,8 +133,9 @@ def _stopped(process: "subprocess.Popen[bytes]") -> bool:
     return False
 
 
+@pytest.mark.parametrize("by_key", [True, False], ids=["ctrl-z", "kill"])
 def test_the_shell_has_the_terminal_as_it_was_while_the_inbox_is_suspended(
-    home: Path, tmp_path: Path
+    home: Path, tmp_path: Path, by_key: bool
 ) -> None:
     ours, theirs = pty.openpty()
     shown = Bytes(ours)
@@ -146,7 +150,10 @@ def test_the_shell_has_the_terminal_as_it_was_while_the_inbox_is_suspended(
     try:
         shown.until(b"\x1b[8l")
         shown.until(b"Nothing waits")
-        os.write(ours, b"\x1a")
+        if by_key:
+            os.write(ours, b"\x1a")
+        else:
+            process.send_signal(signal.SIGTSTP)
         shown.until(b"\x1b[8h")
         assert _stopped(process)
         process.send_signal(signal.SIGCONT)
@@ -167,3 +174,21 @@ def test_the_inbox_says_where_to_look_if_there_is_no_terminal(home: Path, tmp_pa
     assert process.returncode == 2
     assert "the inbox needs a terminal" in err
     assert "pml approvals list" in err
+
+
+def test_the_inbox_is_not_drawn_into_a_file(home: Path, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "pml", "inbox", "--workspace", str(tmp_path)],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    finally:
+        os.close(theirs)
+        os.close(ours)
+    assert (done.returncode, "the inbox needs a terminal" in done.stderr) == (2, True)

@@ -71,5 +71,5 @@ async def test_switching_is_in_the_log_unless_nothing_was_switched(office: Offic
         await switch(office, TOOL, enabled=enabled)
     links = await office.desk.store.audit.list(AuditQuery(limit=100))
     told = [(each.entry.kind, each.entry.by, each.entry.detail) for each in links]
-    detail = {"where": str(office.path(FileKind.USER)), "effect": None, "entry": TOOL}
+    detail = {"where": str(office.path(FileKind.USER)), "effect": "deny", "entry": TOOL}
     assert told == [("rule.disabled", PERSON, detail), ("rule.enabled", PERSON, detail)]

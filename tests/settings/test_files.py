@@ -66,7 +66,7 @@ def test_a_broken_file_is_reported_with_its_place_and_never_written(
         files.add_rule(which, Effect.ALLOW, "a:b")
     assert refused.value.message == error.message
     with pytest.raises(ConfigInvalid):
-        files.remove_rule(which, None, "a:b")
+        files.remove_rule(which, Effect.ALLOW, "a:b")
     with pytest.raises(ConfigInvalid):
         files.edit(which, lambda _: "{}")
     assert path.read_bytes() == content
@@ -126,21 +126,18 @@ def test_a_rule_that_is_there_is_not_added_again(files: WorkspaceFiles, workspac
     assert len(json.loads(path.read_text())["permissions"]["allow"]) == 3
 
 
-def test_rules_are_removed_by_entry_or_id_from_one_list_or_all(
-    files: WorkspaceFiles, workspace: Path
-) -> None:
+def test_rules_are_removed_by_entry_or_id_from_one_list(files: WorkspaceFiles, workspace: Path) -> None:
     path = workspace / ".pml.json"
     permissions = {"allow": ["a", "b", "a"], "deny": ["a", {"tool": "c", "id": "mine"}], "ask": ["a"]}
     path.write_text(json.dumps({"permissions": permissions}))
     assert files.remove_rule(WORKSPACE, Effect.ALLOW, "a") == 2
-    assert files.remove_rule(WORKSPACE, None, "mine") == 1
-    assert files.remove_rule(WORKSPACE, None, "nothing") == 0
+    assert files.remove_rule(WORKSPACE, Effect.DENY, "mine") == 1
+    assert files.remove_rule(WORKSPACE, Effect.DENY, "nothing") == 0
     assert json.loads(path.read_text())["permissions"] == {"allow": ["b"], "deny": ["a"], "ask": ["a"]}
-    assert files.remove_rule(WORKSPACE, None, "a") == 2
 
 
 def test_removing_from_a_missing_file_creates_none(files: WorkspaceFiles, workspace: Path) -> None:
-    assert files.remove_rule(WORKSPACE, None, "a") == 0
+    assert files.remove_rule(WORKSPACE, Effect.ALLOW, "a") == 0
     assert listing(workspace) == []
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from pml.cli.output import console, count
 from pml.core.approvals import Approval, DeciderKind, SessionId, State, Subject, instant, told
 from pml.core.ports import Session
-from pml.core.telling import always_note, asked_facts, why_asked
+from pml.core.telling import always_note, asked_facts, span, why_asked
 from pml.core.text import visible, visible_json
 from pml.core.values import Json
 from pml.core.wire import headline
@@ -39,16 +39,6 @@ def left(record: Approval, now: datetime) -> str:
     who = visible(by.id) if by.kind is not DeciderKind.RULE else "a rule"
     after = "" if record.status in (State.DENIED, State.ALLOWED) else f", {record.status}"
     return f"{verb} by {who}{ago}{after}"
-
-
-def span(seconds: float) -> str:
-    """Return a length of time in the two largest units that matter."""
-    whole = max(0, int(seconds))
-    for size, big, small in ((86400, "d", "h"), (3600, "h", "min"), (60, "min", "s")):
-        if whole >= size:
-            part = whole % size // {"d": 3600, "h": 60, "min": 1}[big]
-            return f"{whole // size} {big} {part} {small}"
-    return f"{whole} s"
 
 
 def print_card(

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -49,7 +50,8 @@ async def _screen(args: argparse.Namespace) -> int:
 
     async with opened(args) as desk:
         await guard_person(desk)
-        if args.json or not is_interactive():
+        screen = sys.__stderr__  # what Textual draws on
+        if args.json or not is_interactive() or screen is None or not screen.isatty():
             raise Invalid("the inbox needs a terminal", hint="`pml approvals list` prints what waits")
         from pml.screen.app import run_inbox
 

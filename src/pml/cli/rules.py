@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING
 from pml.cli.exits import Exit
 from pml.cli.output import Shown, complain, print_json, print_table, say
 from pml.cli.parsing import read_object
-from pml.cli.ruling import (
-    add_entry,
-    configure_add,
-    configure_remove,
-    configure_switch,
-    remove_entry,
-    switch_entry,
-)
+from pml.cli.rules_removal import configure_remove, configure_switch, remove_entry, switch_entry
+from pml.cli.ruling import add_entry, configure_add
 from pml.cli.verbs import Verbs, run_verb
 from pml.core.config import FileKind, Unlisted
 from pml.core.names import parse_tool

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pml.cli.cards import short, span
+from pml.cli.cards import short
 from pml.cli.exits import Exit
 from pml.cli.opening import opened
 from pml.cli.output import Shown, count, print_json, print_table, say
@@ -16,6 +16,7 @@ from pml.core.agents import ENDED_RUN, Message, Run
 from pml.core.approvals import SessionId, State, instant
 from pml.core.errors import Conflict, Invalid, NotFound
 from pml.core.ports import ApprovalQuery, Session
+from pml.core.telling import span
 from pml.core.text import quote, visible
 from pml.core.values import Json
 from pml.core.wire import message_json, session_json

@@ -237,13 +237,11 @@ def rule_added(
     return Entry(at=at, kind="rule.added", approval_id=approval_id, by=by, detail=detail)
 
 
-def rule_removed(where: str, effect: str | None, entry: Json, *, at: datetime, by: Decider) -> Entry:
+def rule_removed(where: str, effect: str, entry: Json, *, at: datetime, by: Decider) -> Entry:
     return Entry(at=at, kind="rule.removed", by=by, detail={"where": where, "effect": effect, "entry": entry})
 
 
-def rule_switched(
-    where: str, effect: str | None, entry: Json, word: str, *, at: datetime, by: Decider
-) -> Entry:
+def rule_switched(where: str, effect: str, entry: Json, word: str, *, at: datetime, by: Decider) -> Entry:
     """A rule that was switched: `word` is disabled or enabled."""
     return Entry(at=at, kind=f"rule.{word}", by=by, detail={"where": where, "effect": effect, "entry": entry})
 

@@ -459,7 +459,7 @@ class ConfigFiles(Protocol):
     def remove_rule(
         self,
         which: FileKind,
-        effect: Effect | None,
+        effect: Effect,
         entry: Json,
         *,
         before_replace: Callable[[str | None, str], None] | None = None,
@@ -470,7 +470,7 @@ class ConfigFiles(Protocol):
     def switch_rule(
         self,
         which: FileKind,
-        effect: Effect | None,
+        effect: Effect,
         entry: Json,
         *,
         enabled: bool,

@@ -34,5 +34,6 @@ class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
     decider: str | None = None
     approval_id: str | None = None
     after: int = 0
+    before: int | None = None
     limit: int = 100
     newest: bool = False  # the last `limit` of what matches, instead of the first

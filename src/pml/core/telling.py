@@ -19,6 +19,16 @@ _WHY: Final[Mapping[Subject, str]] = {
 }
 NEEDS: Final = "needs"  # why a capability is asked about: for the tools that its code calls
 UNASKED: Final = "tools of theirs that no rule names: the client asks about them, PML does not"
+_UNITS: Final = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
+
+
+def span(seconds: float) -> str:
+    """Return a length of time in the two largest units that matter."""
+    whole = max(0, int(seconds))
+    for size, big, small_size, small in _UNITS:
+        if whole >= size:
+            return f"{whole // size} {big} {whole % size // small_size} {small}"
+    return f"{whole} s"
 
 
 def entry_text(entry: Json) -> str:
@@ -121,7 +131,10 @@ def launch_lines(launches: Json) -> list[str]:
         lines.append(f"{visible(str(launch.get('name')))}: {visible_json(argv, indent=None)}")
         if names := _texts(launch.get("env_names")):
             lines.append(f"  with {', '.join(visible(name) for name in names)} set")
-        for key, word in (("cwd", "in"), ("path", "found by PATH"), ("permissions", "permitted")):
+        steering = launch.get("steering")
+        for name, value in steering.items() if isinstance(steering, Mapping) else ():
+            lines.append(f"  {visible(name)} = {visible_json(value, indent=None)}")
+        for key, word in (("cwd", "in"), ("permissions", "permitted")):
             if launch.get(key) is not None:
                 lines.append(f"  {word} {visible_json(launch[key], indent=None)}")
     return lines

@@ -15,7 +15,10 @@ _LAST_SEQ: Final = 2**62
 
 
 async def list_entries(visit: Visit) -> Mapping[str, Json]:
-    """Return the newest entries, or with `after` the first ones after that place; oldest first."""
+    """Return the newest entries, of those `before` a place if one is given; or the first ones `after` it.
+
+    The oldest stands first.
+    """
     query, tool = visit.query, visit.query.get("tool")
     found = await visit.desk.store.audit.list(
         AuditQuery(
@@ -24,6 +27,7 @@ async def list_entries(visit: Visit) -> Mapping[str, Json]:
             decider=query.get("decider"),
             approval_id=query.get("approval"),
             after=visit.number("after", default=0, low=0, high=_LAST_SEQ),
+            before=visit.number("before", default=_LAST_SEQ, low=1, high=_LAST_SEQ),
             limit=visit.limit(),
             newest="after" not in query,
         )
@@ -41,7 +45,7 @@ ROUTES: Final = (
         path="/api/audit",
         roles=PERSON,
         serve=list_entries,
-        query=("session", "tool", "decider", "approval", "after", "limit"),
+        query=("session", "tool", "decider", "approval", "after", "before", "limit"),
     ),
     Route(method="GET", path="/api/audit/verify", roles=PERSON, serve=verify_entries),
 )

@@ -13,7 +13,7 @@ from pml.core.approvals import SessionId, State
 from pml.core.audit import call_judged
 from pml.core.digest import digest_call
 from pml.core.errors import Forbidden, NotFound, Unavailable
-from pml.core.ports import ApprovalQuery, Session
+from pml.core.ports import ApprovalQuery, Session, Sessions
 from pml.core.rules import Call, VerdictKind
 from pml.core.text import quote
 from pml.core.values import Json, JsonObject
@@ -45,9 +45,14 @@ class LaunchBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 async def list_sessions(visit: Visit) -> Mapping[str, Json]:
-    """Return sessions, newest first: to a person all of them, page by page; to a session its own tree."""
+    """Return sessions, newest first: to a person all of them, page by page; to a session its own tree.
+
+    With `live` a person gets all that live, at once, with those that they descend from.
+    """
     sessions, limit = visit.desk.store.sessions, visit.limit()
-    if visit.is_person:
+    if visit.is_person and visit.flag("live"):
+        found, more = await _with_ancestors(sessions, await sessions.live()), None
+    elif visit.is_person:
         after = visit.query.get("after")
         last = None if after is None else await _find(visit, SessionId(after))
         found = await sessions.page(after=None if last is None else (last.started_at, last.id), limit=limit)
@@ -56,6 +61,17 @@ async def list_sessions(visit: Visit) -> Mapping[str, Json]:
         own = await session_of(visit.desk, visit.session_id)
         found, more = [own, *await sessions.descendants(own.id)], None
     return {"sessions": await _told(visit, found), "next": more}
+
+
+async def _with_ancestors(sessions: Sessions, live: Sequence[Session]) -> list[Session]:
+    found = {session.id: session for session in live}
+    todo = {session.parent_id for session in live} - found.keys()
+    while todo:
+        parent = None if (session_id := todo.pop()) is None else await sessions.get(session_id)
+        if parent is not None:
+            found[parent.id] = parent
+            todo |= {parent.parent_id} - found.keys()
+    return sorted(found.values(), key=lambda session: (session.started_at, session.id), reverse=True)
 
 
 async def show_session(visit: Visit) -> Mapping[str, Json]:
@@ -166,7 +182,13 @@ async def _standing(visit: Visit, session: Session, waiting: int) -> dict[str, J
 
 
 ROUTES: Final = (
-    Route(method="GET", path="/api/sessions", roles=DECIDERS, serve=list_sessions, query=("after", "limit")),
+    Route(
+        method="GET",
+        path="/api/sessions",
+        roles=DECIDERS,
+        serve=list_sessions,
+        query=("live", "after", "limit"),
+    ),
     Route(method="POST", path="/api/sessions", roles=DECIDERS, serve=launch_session, status=201, once=True),
     Route(method="GET", path="/api/sessions/{id}", roles=DECIDERS, serve=show_session),
     Route(

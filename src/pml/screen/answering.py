@@ -4,7 +4,6 @@ Each is given by the digest that was shown. What is refused is told, and the fir
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 from pml.core.approvals import ApprovalId, Scope
@@ -12,12 +11,13 @@ from pml.core.cards import Card
 from pml.core.text import visible, visible_json
 from pml.core.values import JsonObject
 from pml.screen.batch import batch_lines, report_lines, split
-from pml.screen.deciding import Answer, Given, answer_to, give, misfits
+from pml.screen.deciding import Given, give, misfits
 from pml.screen.dialogs import Editing, Reading, Typing
 from pml.screen.live import Live, Work, program
 from pml.screen.questions import always_lines
 from pml.screen.stream import Entry
 from pml.screen.words import TOLD, problem
+from pml.service.approvals import Decision
 
 
 class Answering(Live):
@@ -28,21 +28,21 @@ class Answering(Live):
         self.is_deciding = False
         self._edits: dict[ApprovalId, str] = {}  # begun and left
 
-    def give(self, answer: Answer) -> None:
+    def give(self, approval_id: ApprovalId, decision: Decision) -> None:
         self.is_deciding = True
-        self.run_worker(partial(self._given, answer), group="decide")
+        self.run_worker(partial(self._given, approval_id, decision), group="decide")
 
-    async def _given(self, answer: Answer) -> Given:
+    async def _given(self, approval_id: ApprovalId, decision: Decision) -> Given:
         """Decide, show what came of it, and move on by ourselves if it was done here."""
         try:
-            given = await give(self.work.desk, self.work.by, answer)
+            given = await give(self.work.desk, approval_id, decision)
         except TOLD as exc:
             given = Given(words=problem(exc), is_done=False)
         finally:
             self.is_deciding = False
         if given.record is not None:
             self.stream.resolve(given.record, at=self.work.ticks.now())
-        if given.is_done and self.stream.focus == answer.id and self.stream.move_on():
+        if given.is_done and self.stream.focus == approval_id and self.stream.move_on():
             self.came_by_itself = True
         self.tell(given.words)
         self.redraw()
@@ -61,7 +61,9 @@ class Answering(Live):
     def write(self, card: Card) -> None:
         def written(text: str | None) -> None:
             if text is not None:
-                self.give(replace(answer_to(card, allow=False), message=text.strip() or None))
+                message = text.strip() or None
+                decision = Decision(by=self.work.by, digest=card.digest, allow=False, message=message)
+                self.give(card.id, decision)
 
         hint = "Return denies it and tells the agent this · Esc goes back"
         program(self).push_screen(
@@ -82,7 +84,10 @@ class Answering(Live):
             if wrong and not is_sure:
                 return f"{'; '.join(wrong)} · Ctrl+S again sends it all the same"
             scope = Scope.SESSION if card.id in self.remembered else Scope.ONCE
-            given = await self._given(replace(answer_to(card, allow=True, scope=scope), updated_input=value))
+            decision = Decision(
+                by=self.work.by, digest=card.digest, allow=True, scope=scope, updated_input=value
+            )
+            given = await self._given(card.id, decision)
             return None if given.record is not None else given.words
 
         def left(text: str | None) -> None:
@@ -104,9 +109,15 @@ class Answering(Live):
 
         def chosen(key: str | None) -> None:
             if key is not None:
-                release = tuple(other.id for other in card.covers) if key == "c" else ()
-                answer = answer_to(card, allow=True, scope=Scope.ALWAYS)
-                self.give(replace(answer, literal=key == "x", release=release))
+                decision = Decision(
+                    by=self.work.by,
+                    digest=card.digest,
+                    allow=True,
+                    scope=Scope.ALWAYS,
+                    literal=key == "x",
+                    release=tuple(other.id for other in card.covers) if key == "c" else (),
+                )
+                self.give(card.id, decision)
 
         keys = ("x" if card.always_exactly is not None else "") + ("c" if card.covers else "")
         hint = "Return allows and writes it" + "".join(f" · {key}" for key in keys) + " · Esc goes back"
@@ -140,8 +151,8 @@ class Answering(Live):
         results: list[tuple[Entry, Given]] = []
         for entry in entries:
             record = entry.record
-            given = await self._given(Answer(id=record.id, digest=record.digest, allow=allow))
-            results.append((entry, given))
+            decision = Decision(by=self.work.by, digest=record.digest, allow=allow)
+            results.append((entry, await self._given(record.id, decision)))
         done = sum(given.is_done for _, given in results)
         title = f"{'allowed' if allow else 'denied'} {done} of {len(results)}"
         self.tell(title)

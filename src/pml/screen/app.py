@@ -4,17 +4,15 @@ The terminal's own colours are used, so it looks right on light and dark and ove
 the terminal: text can be marked and copied.
 """
 
-import contextlib
 import sys
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import ClassVar, Final, TextIO, cast
+from collections.abc import Awaitable, Callable, Sequence
+from typing import ClassVar, Final
 
 from rich.segment import Segment
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.color import Color
 from textual.filter import LineFilter
-from textual.signal import Signal
 from textual.worker import WorkerFailed
 
 from pml.core.approvals import Decider
@@ -23,6 +21,11 @@ from pml.screen.inbox import Inbox
 from pml.screen.keys import know_alt_enter
 from pml.screen.live import Work
 from pml.service.desk import Desk
+
+if sys.platform == "win32":
+    from textual.drivers.windows_driver import WindowsDriver as TerminalDriver
+else:
+    from textual.drivers.linux_driver import LinuxDriver as TerminalDriver
 
 INTERRUPTED: Final = 130
 _INSTEAD: Final = "�"
@@ -44,6 +47,21 @@ def _harmless(text: str) -> str:
     return "".join(piece if isinstance(piece, str) else _INSTEAD for piece in pieces(text))
 
 
+class AsWritten(TerminalDriver):
+    """Keeps a terminal that knows of it from swapping letters that are written from right to left.
+
+    Whatever ends or suspends the inbox, a signal too, the shell has the terminal as it was.
+    """
+
+    def start_application_mode(self) -> None:
+        super().start_application_mode()
+        self.write(_AS_WRITTEN)
+
+    def stop_application_mode(self) -> None:
+        self.write(_BY_DIRECTION)
+        super().stop_application_mode()
+
+
 class InboxApp(App[int]):
     """`pml inbox`."""
 
@@ -52,26 +70,14 @@ class InboxApp(App[int]):
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "interrupt", show=False, priority=True)]
 
-    def __init__(self, work: Work, *, terminal: TextIO | None = None) -> None:
-        super().__init__()
+    def __init__(self, work: Work) -> None:
+        super().__init__(driver_class=AsWritten)
         self.theme = "ansi-dark"
         self.inbox = Inbox(work)
-        self._terminal = terminal
         self.crash: BaseException | None = None
 
     def on_mount(self) -> None:
-        on_suspend = cast("Signal[object]", self.app_suspend_signal)  # pyright: ignore[reportUnknownMemberType]
-        on_resume = cast("Signal[object]", self.app_resume_signal)  # pyright: ignore[reportUnknownMemberType]
-        on_suspend.subscribe(self, self._give_back, immediate=True)  # the process stops right after
-        on_resume.subscribe(self, self._take_again, immediate=True)
         self.push_screen(self.inbox)
-
-    def _give_back(self, _: object) -> None:
-        """Leave the terminal to the shell as it was."""
-        _tell(self._terminal, _BY_DIRECTION)
-
-    def _take_again(self, _: object) -> None:
-        _tell(self._terminal, _AS_WRITTEN)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         return [NothingObeyed(), *super().get_line_filters()]
@@ -89,21 +95,6 @@ class InboxApp(App[int]):
         self.exit(INTERRUPTED)
 
 
-@contextlib.contextmanager
-def drawn_as_written(terminal: TextIO | None) -> Generator[None]:
-    """Keep a terminal that knows of it from swapping letters that are written from right to left."""
-    _tell(terminal, _AS_WRITTEN)
-    try:
-        yield
-    finally:
-        _tell(terminal, _BY_DIRECTION)
-
-
-def _tell(terminal: TextIO | None, code: str) -> None:
-    if terminal is not None and terminal.isatty():
-        print(code, end="", file=terminal, flush=True)
-
-
 async def run_inbox(
     desk: Desk,
     *,
@@ -116,10 +107,8 @@ async def run_inbox(
     Raises: whatever no part of it knew how to tell.
     """
     know_alt_enter()
-    terminal = sys.__stderr__
-    app = InboxApp(Work(desk=desk, by=by, who=who, store_key=store_key), terminal=terminal)
-    with drawn_as_written(terminal):
-        code = await app.run_async(mouse=False)
+    app = InboxApp(Work(desk=desk, by=by, who=who, store_key=store_key))
+    code = await app.run_async(mouse=False)
     if app.crash is not None:
         raise app.crash
     return INTERRUPTED if code is None else code

@@ -60,8 +60,11 @@ def batch_lines(
         lines += [Styled(spans=_title(entry), gutter=(("✗ ", YELLOW),)) for entry in left_out]
         lines.append(BLANK)
     for entry in entries:
+        below: Row = ((entry.glimpse, PLAIN), (f"  in {entry.workspace}", DIM))
+        if entry.record.subject is Subject.TOOL_CALL:
+            below = (*_listed(_input(entry)),)
         doubt: Row = () if is_seen(entry) or _is_listed_whole(entry) else (("  not seen whole", YELLOW),)
-        lines += [*item((*_title(entry), *doubt), (*_listed(_input(entry)),)), BLANK]
+        lines += [*item((*_title(entry), *doubt), below), BLANK]
     return lines
 
 

@@ -6,8 +6,9 @@ from typing import Final
 
 from rich.style import Style
 
-from pml.core.approvals import ApprovalId, State, Subject
+from pml.core.approvals import Approval, ApprovalId, State, Subject
 from pml.core.cards import Card
+from pml.core.telling import span
 from pml.screen.lines import Row, fitted, shown, width_of
 from pml.screen.stream import Entry
 from pml.screen.styles import (
@@ -23,7 +24,7 @@ from pml.screen.styles import (
     RED,
     YELLOW,
 )
-from pml.screen.words import span, what_became
+from pml.screen.words import what_became
 
 TALL: Final = 3  # rows of an entry where there is room
 _SOON_S: Final = 60
@@ -63,22 +64,22 @@ def time_left(entry: Entry, now: datetime) -> Row:
     return ((span(seconds), style),)
 
 
-def entry_rows(entry: Entry, *, is_focused: bool, now: datetime, width: int, is_tall: bool) -> list[Row]:
-    """Return one entry of the list: what, by whom, how long; a stub where it waits no longer."""
+def entry_rows(
+    entry: Entry, *, is_focused: bool, is_past: bool, now: datetime, width: int, is_tall: bool
+) -> list[Row]:
+    """Return one entry of the list: what, by whom, how long; a stub where it waits no longer.
+
+    `is_past`: it is looked up, and what it was tells more than who decided it.
+    """
     bar = ("▌ ", CYAN) if is_focused else ("  ", PLAIN)
     name = shown(entry.record.tool_name, _name_style(entry, is_focused=is_focused))
-    if entry.waits:
-        right = time_left(entry, now)
-    else:
-        right = (("denied", RED),) if _is_refused(entry) else ((str(entry.record.status), GREEN),)
+    right = time_left(entry, now) if entry.waits else _outcome(entry.record)
+    about = entry.glimpse if entry.waits or is_past else what_became(entry.record, now)
     if not is_tall:
-        glimpse = f"  {entry.glimpse}" if entry.waits else f"  {what_became(entry.record, now)}"
-        return [spread((bar, *name, (glimpse, DIM)), right, width)]
-    below = entry.glimpse if entry.waits else what_became(entry.record, now)
-    session = (f"{entry.session_name} · ", DIM)
+        return [spread((bar, *name, (f"  {about}", DIM)), right, width)]
     return [
         spread((bar, *name), right, width),
-        fitted((bar, session, (below, DIM)), width),
+        fitted((bar, (f"{entry.session_name} · {about}", DIM)), width),
         (),
     ]
 
@@ -89,18 +90,30 @@ def _name_style(entry: Entry, *, is_focused: bool) -> Style:
     return BOLD if is_focused else PLAIN
 
 
-def _is_refused(entry: Entry) -> bool:
-    return entry.record.status is State.DENIED
+def _outcome(record: Approval) -> Row:
+    decided = RED if record.status is State.DENIED else GREEN
+    return ((str(record.status), DIM if record.decided_by is None else decided),)
 
 
 def list_rows(
-    entries: Sequence[Entry], *, focus: ApprovalId | None, now: datetime, width: int, is_tall: bool
+    entries: Sequence[Entry],
+    *,
+    focus: ApprovalId | None,
+    is_past: bool = False,
+    now: datetime,
+    width: int,
+    is_tall: bool,
 ) -> list[Row]:
     return [
         row
         for entry in entries
         for row in entry_rows(
-            entry, is_focused=entry.record.id == focus, now=now, width=width, is_tall=is_tall
+            entry,
+            is_focused=entry.record.id == focus,
+            is_past=is_past,
+            now=now,
+            width=width,
+            is_tall=is_tall,
         )
     ]
 
@@ -118,7 +131,9 @@ def buttons(card: Card | None, *, is_seen: bool, remembers: bool, waiting: int, 
     if card is None or card.status is not State.PENDING:
         return ()
     memory: Row = ()
-    if card.remember is not None:
+    if card.missing:
+        memory = (("  p ", CYAN), ("store the key", DIM))
+    elif card.remember is not None:
         memory = (("  s ", CYAN), ("☑" if remembers else "☐", BOLD), (" this session", DIM))
     deny = (" Esc ", CYAN), ("Deny", BUTTON_DENY if is_seen else DIM)
     every = (("   A ", CYAN), (f"Allow all {waiting}", PLAIN)) if waiting > 1 else ()

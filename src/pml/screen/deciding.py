@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pml.core.approvals import Approval, ApprovalId, Decider, Scope, State
-from pml.core.cards import Card
+from pml.core.approvals import Approval, ApprovalId, Scope, State
 from pml.core.errors import AlreadyDecided, ApprovalExpired, PmlError
 from pml.core.text import visible, visible_json
 from pml.core.values import Json, JsonObject, kind_of
@@ -12,20 +11,6 @@ from pml.screen.words import problem, what_became
 from pml.service.approvals import Decided, Decision, decide
 from pml.service.desk import Desk
 from pml.service.remembering import Remembered
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """What is to be answered. `digest` is of what was shown."""
-
-    id: ApprovalId
-    digest: str
-    allow: bool
-    scope: Scope = Scope.ONCE
-    literal: bool = False
-    message: str | None = None
-    updated_input: JsonObject | None = None
-    release: tuple[ApprovalId, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,31 +22,17 @@ class Given:
     record: Approval | None = None
 
 
-def answer_to(card: Card, *, allow: bool, scope: Scope = Scope.ONCE) -> Answer:
-    return Answer(id=card.id, digest=card.digest, allow=allow, scope=scope)
-
-
-async def give(desk: Desk, by: Decider, answer: Answer) -> Given:
+async def give(desk: Desk, approval_id: ApprovalId, decision: Decision) -> Given:
     """Decide, and tell what came of it; a refusal is told, not raised."""
-    decision = Decision(
-        by=by,
-        digest=answer.digest,
-        allow=answer.allow,
-        scope=answer.scope,
-        literal=answer.literal,
-        message=answer.message,
-        updated_input=answer.updated_input,
-        release=answer.release,
-    )
     try:
-        decided = await decide(desk, answer.id, decision)
+        decided = await decide(desk, approval_id, decision)
     except PmlError as exc:
-        return await _refused(desk, answer, exc)
+        return await _refused(desk, approval_id, exc)
     return Given(words=_told(decided), is_done=True, record=decided.record)
 
 
-async def _refused(desk: Desk, answer: Answer, error: PmlError) -> Given:
-    record = await desk.store.approvals.get(answer.id)
+async def _refused(desk: Desk, approval_id: ApprovalId, error: PmlError) -> Given:
+    record = await desk.store.approvals.get(approval_id)
     is_settled = record is not None and record.status is not State.PENDING
     if record is not None and is_settled and isinstance(error, AlreadyDecided | ApprovalExpired):
         return Given(

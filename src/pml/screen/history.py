@@ -114,7 +114,8 @@ class History(Screen[None]):
         pane.styles.height = "1fr" if is_wide else 2 + min(len(self._entries), self.size.height // 3)
         focused = self._focused
         focus = None if focused is None else focused.record.id
-        pane.show(list_rows(self._entries, focus=focus, now=now, width=pane.room, is_tall=is_wide))
+        rows = list_rows(self._entries, focus=focus, is_past=True, now=now, width=pane.room, is_tall=is_wide)
+        pane.show(rows)
         size = TALL if is_wide else 1
         pane.bring_into_view(self._at * size, self._at * size + min(size, 2) - 1)
         found: Row = (("   search ", DIM), *shown(self._search, YELLOW)) if self._search else ()

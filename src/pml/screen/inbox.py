@@ -11,12 +11,12 @@ from textual.events import Key, ScreenResume
 from pml.core.approvals import Scope
 from pml.core.cards import Card
 from pml.screen.answering import Answering
-from pml.screen.deciding import answer_to
 from pml.screen.dialogs import Reading, Typing
 from pml.screen.history import History
 from pml.screen.keys import ALLOW, GRACE_S, Dropped, Held, Strokes
 from pml.screen.live import Work, program
 from pml.screen.questions import help_lines
+from pml.service.approvals import Decision
 
 
 class Inbox(Answering):
@@ -146,7 +146,7 @@ class Inbox(Answering):
         card = self._guarded(at=at)
         if card is not None:
             scope = Scope.SESSION if allow and card.id in self.remembered else Scope.ONCE
-            self.give(answer_to(card, allow=allow, scope=scope))
+            self.give(card.id, Decision(by=self.work.by, digest=card.digest, allow=allow, scope=scope))
 
     def _search(self) -> None:
         def searched(text: str | None) -> None:

@@ -21,6 +21,7 @@ _REST_S: Final = 2.0  # what is left of a broken sequence comes within this
 ALLOW: Final = frozenset({"enter", "ctrl+enter", "super+enter", "ctrl+j"})
 DENY: Final = frozenset({"escape"})
 DECIDING: Final = ALLOW | DENY
+_SEVERAL: Final = "several keys at once: nothing was decided"
 _INTRODUCERS: Final = frozenset({"left_square_bracket", "O"})  # what follows ESC in a terminal's sequences
 
 
@@ -89,7 +90,7 @@ class Strokes:
             if key == "escape":
                 return "alt+escape"
             self._in_sequence = key in _INTRODUCERS
-            return Dropped()
+            return Dropped(why=None if self._in_sequence else _SEVERAL)
         if self._in_sequence and quiet_s < _REST_S:
             self._in_sequence = not _ends_sequence(key)
             return Dropped()
@@ -97,7 +98,7 @@ class Strokes:
         if self._in_sequence:
             return Dropped()
         if held is not None:
-            return Dropped(why="several keys at once: nothing was decided")
+            return Dropped(why=_SEVERAL)
         if key not in DECIDING:
             return key
         if quiet_s < TOGETHER_S or (key == last and quiet_s < REPEAT_S):

@@ -48,22 +48,24 @@ def make_entry(record: Approval, session: Session | None) -> Entry:
     """Return what a list shows of a question, every character of it visible."""
     name = visible(record.session_id if session is None else session.name)
     text = visible_json(record.tool_input, indent=None)
-    glimpse = _glimpse(record.tool_input, text)
+    workspace = "" if session is None else session.workspace
+    glimpse = _glimpse(record.tool_input, workspace) or text
     if record.subject is not Subject.TOOL_CALL:
         glimpse = visible(title(record))
     return Entry(
         record=record,
         session_name=name,
-        workspace="" if session is None else visible(session.workspace),
+        workspace=visible(workspace),
         glimpse=glimpse[:_GLIMPSE],
         haystack=f"{record.tool_name} {name} {record.id} {text[:_SEARCHED]}".casefold(),
     )
 
 
-def _glimpse(given: JsonObject, text: str) -> str:
-    """Return what tells most in a list; the card has all of it."""
-    telling = next((given[name] for name in _TELLING if isinstance(given.get(name), str)), None)
-    return visible(telling) if isinstance(telling, str) else text
+def _glimpse(given: JsonObject, workspace: str) -> str:
+    """Return what tells most in a list, "" if nothing stands out; the card has all of it."""
+    telling = next((value for name in _TELLING if isinstance(value := given.get(name), str)), "")
+    beneath = telling.removeprefix(f"{workspace}/") if workspace else telling
+    return " ⏎ ".join(visible(line.strip()) for line in beneath[:_GLIMPSE].split("\n"))
 
 
 class Stream:

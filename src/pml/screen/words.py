@@ -1,23 +1,14 @@
-"""How long, and what became of a question, in few words that are safe to draw."""
+"""What became of a question, and what went wrong, in few words that are safe to draw."""
 
 from datetime import datetime
 from typing import Final
 
 from pml.core.approvals import Approval, DeciderKind, State
 from pml.core.errors import PmlError
+from pml.core.telling import span
 from pml.core.text import visible
 
 TOLD: Final = (PmlError, OSError)  # what is said at the screen; the inbox goes on
-_UNITS: Final = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
-
-
-def span(seconds: float) -> str:
-    """Return a length of time in the two largest units that matter."""
-    whole = max(0, int(seconds))
-    for size, big, small_size, small in _UNITS:
-        if whole >= size:
-            return f"{whole // size} {big} {whole % size // small_size} {small}"
-    return f"{whole} s"
 
 
 def what_became(record: Approval, now: datetime) -> str:

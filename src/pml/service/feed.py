@@ -8,7 +8,9 @@ costs no memory and nobody waits for it. How events travel is not known here.
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime
+from math import inf
 from typing import Final, NamedTuple
 
 import msgspec
@@ -20,7 +22,6 @@ from pml.core.events import EventType, HubEvent, Payload, event_json, event_text
 from pml.core.identity import Identity, TokenRole
 from pml.core.ports import AuditQuery
 from pml.service.desk import Desk
-from pml.service.tokens import is_live_token
 
 RING_EVENTS: Final = 1000
 RING_BYTES: Final = 8 * 1024 * 1024
@@ -197,13 +198,10 @@ class _Tail:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def news(self, timeout_s: float) -> bool:
-        try:
+    async def news(self, timeout_s: float) -> None:
+        with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._news.wait()
-        except TimeoutError:
-            return False
-        return True
 
     def end(self, why: Exception) -> None:
         self.ended = self.ended or why
@@ -291,6 +289,7 @@ class Reader:
         self._viewer = viewer
         self._types = types
         self._place = place
+        self._token_ends_at: datetime | None = None
         self._number: int | None = None  # of the next item in the ring; None while it reads the log itself
         self._find_number()
 
@@ -311,20 +310,23 @@ class Reader:
             self._tail.guard()
             self._find_number()
             batch = await (self._from_log() if self._number is None else self._from_ring())
-            if batch:
-                await self.check_token()
+            await self.check_token()  # also with nothing to return: not every viewer is told of its end
+            if batch or loop.time() >= until:
                 return batch
-            is_level = self._number == self._tail.next
-            if is_level and not await self._tail.news(until - loop.time()):
-                await self.check_token()
-                return []
-            if not is_level and loop.time() >= until:
-                return []
+            if self._number == self._tail.next:
+                await self._tail.news(min(until - loop.time(), self._token_lasts_s()))
 
     async def check_token(self) -> None:
         """Raises: Forbidden if the viewer's token counts no longer."""
-        if not await is_live_token(self._desk, self._viewer.token_id):
+        token = await self._desk.store.tokens.get(self._viewer.token_id)
+        if token is None or not token.is_live(self._desk.clock.now()):
             raise Forbidden("the token counts no longer")
+        self._token_ends_at = token.expires_at
+
+    def _token_lasts_s(self) -> float:
+        if self._token_ends_at is None:
+            return inf
+        return (self._token_ends_at - self._desk.clock.now()).total_seconds()
 
     def _find_number(self) -> None:
         if self._number is not None and self._number < self._tail.first:

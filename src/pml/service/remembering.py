@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from pml.core.approvals import Approval, Channel, Decider, DeciderKind, Scope, Subject
+from pml.core.approvals import Approval, Channel, Decider, DeciderKind, Scope, SessionId, Subject
 from pml.core.config import FileKind
 from pml.core.errors import Invalid, NotFound, PmlError
 from pml.core.memory import always_entry, check_rememberable
 from pml.core.ports import Grant, Intent, Session, Trust
-from pml.core.rules import Effect, RuleSet, VerdictKind, parse_entry, runs_code
-from pml.core.values import Json, JsonObject
+from pml.core.rules import Call, Effect, RuleSet, VerdictKind, parse_entry, runs_code
+from pml.core.values import Json, JsonObject, is_same
 from pml.service.desk import Desk
 from pml.service.policy import call_of, covers, current_policy, remembered_digest
 
@@ -63,7 +63,8 @@ def memory_of(
     if is_install:  # what is remembered is the call that needed it
         arguments = record.call_input
     # what was shown beside the button was made from the call as it was asked
-    exact = literal or arguments != record.call_input or runs_code(record.tool_name, arguments)
+    is_edited = not is_same(arguments, record.call_input)
+    exact = literal or is_edited or runs_code(record.tool_name, arguments)
     if scope is Scope.ALWAYS:
         entry = always_entry(record.tool_name, arguments, literal=exact)
         return Intent(
@@ -122,27 +123,31 @@ async def redo_intents(desk: Desk) -> int:
 async def covered_by(desk: Desk, memory: Grant | Intent, waiting: AsyncIterator[Approval]) -> list[Approval]:
     """Return those of the waiting that `memory` would allow: what is shown beside the button."""
     covered: list[Approval] = []
+    sessions: dict[SessionId, Session | None] = {}
+    is_covered = _covering(desk, memory)
     async for record in waiting:
         if record.id == memory.approval_id or record.subject is not Subject.TOOL_CALL:
             continue
         if record.is_for_itself:
             continue
-        session = await desk.store.sessions.get(record.session_id)
-        if session is not None and _covers(desk, memory, record, session):
+        if record.session_id not in sessions:
+            sessions[record.session_id] = await desk.store.sessions.get(record.session_id)
+        session = sessions[record.session_id]
+        if session is not None and is_covered(call_of(record, session), session):
             covered.append(record)
     return covered
 
 
-def _covers(desk: Desk, memory: Grant | Intent, record: Approval, session: Session) -> bool:
-    call = call_of(record, session)
+def _covering(desk: Desk, memory: Grant | Intent) -> Callable[[Call, Session], bool]:
+    """Return what tells of a call in its session whether `memory` would allow it."""
     if isinstance(memory, Grant):
-        return record.session_id == memory.session_id and covers(memory, call)
-    if session.workspace != memory.workspace:
-        return False
-    paths = desk.configs.of(session.workspace).paths
-    rule = parse_entry(memory.effect, memory.entry, source=None, base_dir=session.workspace, paths=paths)
+        return lambda call, session: session.id == memory.session_id and covers(memory, call)
+    paths, now = desk.configs.of(memory.workspace).paths, desk.clock.now()
+    rule = parse_entry(memory.effect, memory.entry, source=None, base_dir=memory.workspace, paths=paths)
     rules = RuleSet([] if rule is None else [rule], paths=paths)
-    return rules.judge(call, now=desk.clock.now()).kind is VerdictKind.ALLOW
+    return lambda call, session: (
+        session.workspace == memory.workspace and rules.judge(call, now=now).kind is VerdictKind.ALLOW
+    )
 
 
 async def write_rule(
@@ -155,7 +160,7 @@ async def write_rule(
 
 
 async def remove_rule(
-    desk: Desk, workspace: str, effect: Effect | None, entry: Json, *, which: FileKind = FileKind.WORKSPACE
+    desk: Desk, workspace: str, effect: Effect, entry: Json, *, which: FileKind = FileKind.WORKSPACE
 ) -> int:
     """Remove rules equal to `entry`, or with that id. Raises: Invalid, Changed, Unavailable."""
     files = desk.configs.of(workspace)
@@ -164,7 +169,7 @@ async def remove_rule(
 
 
 async def write_switch(
-    desk: Desk, workspace: str, effect: Effect | None, entry: Json, *, enabled: bool, which: FileKind
+    desk: Desk, workspace: str, effect: Effect, entry: Json, *, enabled: bool, which: FileKind
 ) -> int:
     """Disable or enable rules that are `entry`, or have that id. Raises: Invalid, Changed, Unavailable."""
     files = desk.configs.of(workspace)

@@ -4,15 +4,18 @@ Who may change them is the edge's question; what an entry means is that of `core
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pml.core.approvals import Approval, Decider, Subject
 from pml.core.audit import rule_added, rule_removed, rule_switched
 from pml.core.config import FileKind
-from pml.core.errors import NotFound
+from pml.core.entries import is_named, is_to_switch
+from pml.core.errors import Invalid, NotFound
 from pml.core.rules import Effect, Rule, VerdictKind, names_tool, parse_entry
-from pml.core.values import Json
+from pml.core.telling import entry_text
+from pml.core.text import quote
+from pml.core.values import Json, check
 from pml.service.approvals import all_pending, refuse_denied_waiting
 from pml.service.desk import Desk
 from pml.service.policy import call_of, judge_in_session
@@ -48,7 +51,14 @@ async def _end_grants(desk: Desk, workspace: str, entry: Json, *, which: FileKin
 async def drop_rule(
     desk: Desk, workspace: str, effect: Effect | None, entry: Json, *, which: FileKind, by: Decider
 ) -> int:
-    """Remove the rules equal to `entry`, or with that id; return how many. Raises: Invalid, Unavailable."""
+    """Remove the rules equal to `entry`, or with that id; return how many.
+
+    Raises: Invalid, also without an `effect` if several lists have such a rule; Unavailable.
+    """
+    if effect is None:
+        effect = _only_list(desk, workspace, entry, which, lambda rule: is_named(rule.entry, entry))
+    if effect is None:
+        return 0
     count = await remove_rule(desk, workspace, effect, entry, which=which)
     if count:
         file = _path(desk, workspace, which)
@@ -74,10 +84,19 @@ async def switch_rule(
     which: FileKind,
     by: Decider,
 ) -> Switched:
-    """Disable or enable the rules that are `entry`, or have that id. Raises: Invalid, Unavailable.
+    """Disable or enable the rules that are `entry`, or have that id.
 
     One that is enabled does what one that is added does; one that is disabled, what one that is removed.
+    Raises: Invalid, also without an `effect` if several lists have such a rule; Unavailable.
     """
+
+    def is_meant(rule: Rule) -> bool:
+        return is_to_switch(rule.effect, rule.entry, entry, enabled=enabled)
+
+    if effect is None:
+        effect = _only_list(desk, workspace, entry, which, is_meant)
+    if effect is None:
+        return Switched(count=0, denied=())
     before = [rule.entry for rule in _rules(desk, workspace, which)]
     count = await write_switch(desk, workspace, effect, entry, enabled=enabled, which=which)
     if not count:
@@ -112,6 +131,41 @@ async def refuse_denied_everywhere(desk: Desk) -> tuple[Approval, ...]:
             for workspace in sorted(workspaces)
             for record in await refuse_denied_waiting(desk, workspace)
         ]
+    )
+
+
+def _only_list(
+    desk: Desk, workspace: str, entry: Json, which: FileKind, is_meant: Callable[[Rule], bool]
+) -> Effect | None:
+    """Return which list of the file has such a rule, None if none has.
+
+    The workspace's file is meant where none is named, so such a rule of the user's file is a doubt as well.
+    Raises: Invalid if several lists have one, ConfigInvalid.
+    """
+    check(entry, what="the rule")
+    loaded = desk.configs.of(workspace).read()
+    files = [loaded.user] if which is FileKind.USER else [loaded.workspace, loaded.user]
+    if files[0].error is not None:
+        raise files[0].error
+    lists: dict[tuple[FileKind, Effect], Rule] = {}
+    for file in (state.config for state in files if state.config is not None):
+        for rule in filter(is_meant, (*file.rules, *file.disabled)):
+            lists.setdefault((file.kind, rule.effect), rule)
+    if len(lists) > 1:
+        raise _several(entry, lists)
+    return next((effect for kind, effect in lists if kind is which), None)
+
+
+def _several(entry: Json, lists: Mapping[tuple[FileKind, Effect], Rule]) -> Invalid:
+    places = ", ".join(
+        f"{rule.effect} at {rule.source.file}:{rule.source.line}" for rule in lists.values() if rule.source
+    )
+    *options, last = (
+        f"`--effect {effect}{' --user' if kind is FileKind.USER else ''}`" for kind, effect in lists
+    )
+    return Invalid(
+        f"{quote(entry_text(entry))} stands in several lists: {places}",
+        hint=f"name the one you mean: {', '.join(options)} or {last}",
     )
 
 

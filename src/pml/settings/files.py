@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from pml.core.config import ConfigFile, FileKind, parse_config
+from pml.core.entries import bare, is_named, is_to_switch
 from pml.core.errors import Changed, Forbidden, Invalid, Unavailable
 from pml.core.jsonedit import append_item, remove_item, remove_member, replace_item, set_member
 from pml.core.jsontext import parse
 from pml.core.ports import Loaded
 from pml.core.rules import DEFAULT_ASK, Effect, parse_entry
-from pml.core.values import Json, canonical, check
+from pml.core.values import Json, check, is_same
 from pml.host.locks import LOCK_TIMEOUT_S, locked
 from pml.host.replacing import replace_file
 from pml.settings.paths import RealPaths
@@ -139,7 +140,7 @@ class WorkspaceFiles:
 
         def change(text: str) -> str:
             nonlocal added
-            if any(_is_same(found, entry) for _, found in _entries(text, effect, path)):
+            if any(is_same(found, entry) for _, found in _entries(text, effect, path)):
                 return text
             added = True
             return append_item(text, ("permissions", effect), entry, path=path)
@@ -148,12 +149,7 @@ class WorkspaceFiles:
         return added
 
     def remove_rule(
-        self,
-        which: FileKind,
-        effect: Effect | None,
-        entry: Json,
-        *,
-        before_replace: BeforeReplace | None = None,
+        self, which: FileKind, effect: Effect, entry: Json, *, before_replace: BeforeReplace | None = None
     ) -> int:
         """Remove the rules equal to `entry`, or with that id; return how many. Raises: as `edit`."""
         check(entry, what="the rule")
@@ -162,11 +158,10 @@ class WorkspaceFiles:
 
         def change(text: str) -> str:
             nonlocal removed
-            for each in Effect if effect is None else (effect,):
-                for index, found in reversed(list(_entries(text, each, str(path)))):
-                    if _is_same(found, entry) or _has_id(found, entry):
-                        text = remove_item(text, ("permissions", each), index, path=str(path))
-                        removed += 1
+            for index, found in reversed(list(_entries(text, effect, str(path)))):
+                if is_named(found, entry):
+                    text = remove_item(text, ("permissions", effect), index, path=str(path))
+                    removed += 1
             return text
 
         if os.path.lexists(path):
@@ -176,29 +171,23 @@ class WorkspaceFiles:
     def switch_rule(
         self,
         which: FileKind,
-        effect: Effect | None,
+        effect: Effect,
         entry: Json,
         *,
         enabled: bool,
         before_replace: BeforeReplace | None = None,
     ) -> int:
-        """Disable or enable the rules that are `entry`, or have that id; return how many. Raises: as `edit`.
-
-        The default ask `"*"` is left alone: it is no rule, and as an object it would be another one.
-        """
+        """Disable or enable what `is_to_switch` names; return how many there were. Raises: as `edit`."""
         check(entry, what="the rule")
         path = self.path_of(which)
         switched = 0
 
         def change(text: str) -> str:
             nonlocal switched
-            for each in Effect if effect is None else (effect,):
-                for index, found in enumerate([found for _, found in _entries(text, each, str(path))]):
-                    is_meant = _is_same(_bare(found), _bare(entry)) or _has_id(found, entry)
-                    is_default = each is Effect.ASK and found == DEFAULT_ASK
-                    if is_meant and not is_default and _is_enabled(found) is not enabled:
-                        text = _switched(text, each, index, found, enabled=enabled, path=str(path))
-                        switched += 1
+            for index, found in list(_entries(text, effect, str(path))):
+                if is_to_switch(effect, found, entry, enabled=enabled):
+                    text = _switched(text, effect, index, found, enabled=enabled, path=str(path))
+                    switched += 1
             return text
 
         if os.path.lexists(path):
@@ -254,26 +243,6 @@ def _entries(text: str, effect: Effect, path: str) -> Iterator[tuple[int, Json]]
     return enumerate(item.value for item in node.items) if node else iter(())
 
 
-def _is_same(one: Json, other: Json) -> bool:
-    return canonical(one) == canonical(other)  # `==` would take true for 1
-
-
-def _has_id(entry: Json, wanted: Json) -> bool:
-    return isinstance(entry, dict) and isinstance(wanted, str) and entry.get("id") == wanted
-
-
-def _is_enabled(entry: Json) -> bool:
-    return not isinstance(entry, dict) or entry.get("enabled") is not False
-
-
-def _bare(entry: Json) -> Json:
-    """Return the entry without its switch, as it would be written then."""
-    if not isinstance(entry, dict):
-        return entry
-    rest = {key: value for key, value in entry.items() if key != "enabled"}
-    return rest["tool"] if rest.keys() == {"tool"} else rest
-
-
 def _switched(text: str, effect: Effect, index: int, entry: Json, *, enabled: bool, path: str) -> str:
     """Return `text` with the rule switched; the rest of the rule stays as it is spelled."""
     pointer = ("permissions", effect)
@@ -281,7 +250,7 @@ def _switched(text: str, effect: Effect, index: int, entry: Json, *, enabled: bo
         return replace_item(text, pointer, index, {"tool": entry, "enabled": False}, path=path)
     if not enabled:
         return set_member(text, pointer, index, "enabled", False, path=path)
-    is_default = effect is Effect.ASK and _bare(entry) == DEFAULT_ASK  # as a string it would ask no more
-    if isinstance(_bare(entry), str) and not is_default:
-        return replace_item(text, pointer, index, _bare(entry), path=path)
+    is_default = effect is Effect.ASK and bare(entry) == DEFAULT_ASK  # as a string it would ask no more
+    if isinstance(bare(entry), str) and not is_default:
+        return replace_item(text, pointer, index, bare(entry), path=path)
     return remove_member(text, pointer, index, "enabled", path=path)

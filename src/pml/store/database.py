@@ -1,6 +1,6 @@
 """One SQLite connection with plain types: statements in, tuples out. The only caller of `apsw`'s API."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import apsw
@@ -12,9 +12,10 @@ Value: TypeAlias = "str | bytes | int | float | None"
 
 
 class Database:
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, may_create: bool = True) -> None:
         self.path = path
-        self._connection: Any = apsw.Connection(path)
+        flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if may_create else 0)
+        self._connection: Any = apsw.Connection(path, flags=flags)
         self._connection.set_busy_timeout(0)
 
     def run(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
@@ -34,6 +35,10 @@ class Database:
     def script(self, statements: str) -> None:
         """Run several statements that take no values and return nothing."""
         self._connection.execute(statements)
+
+    def define(self, function: Callable[..., Value]) -> None:
+        """Let statements use `function`, which answers the same to the same, under its own name."""
+        self._connection.create_scalar_function(function.__name__, function, deterministic=True)
 
     def changed(self) -> int:
         """Return how many rows the last statement changed."""

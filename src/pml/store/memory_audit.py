@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Container, Generator, Sequence
 from contextlib import contextmanager
+from math import inf
 from typing import TypeVar
 
 import msgspec
@@ -79,7 +80,8 @@ class MemoryAudit:
         return _Kept()
 
     async def list(self, query: AuditQuery) -> Sequence[Link]:
-        found = [link for link in self._links if link.seq > query.after and _matches(link.entry, query)]
+        links = [link for link in self._links if query.after < link.seq < (query.before or inf)]
+        found = [link for link in links if _matches(link.entry, query)]
         return found[max(0, len(found) - query.limit) :] if query.newest else found[: query.limit]
 
     async def last_seq(self) -> int:

@@ -1,18 +1,25 @@
-"""What every part of the SQLite store has: reads at once on the one connection, writes in the next batch."""
+"""What every part of the SQLite store has: reads at once on the one connection, writes in the next batch.
 
+Only what looks through all rows is read aside, so that nobody else waits for it.
+"""
+
+import asyncio
 from collections.abc import Sequence
+from contextlib import closing
 
 import apsw
 
 from pml.store.database import Database, Row, Value
 from pml.store.failures import unavailable
 from pml.store.queries import queries
+from pml.store.searching import is_within
 from pml.store.writer import Writer
 
 
 class Reader:
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._aside = asyncio.Lock()  # one at a time: threads are there for others too
 
     def run(self, query: str, values: Sequence[Value] = ()) -> list[Row]:
         """Return the rows of a named query. Raises: Unavailable."""
@@ -23,6 +30,20 @@ class Reader:
             return self._database.run(statement, values)
         except apsw.Error as exc:
             raise unavailable(exc, self._database.path) from exc
+
+    async def look_through(self, statement: str, values: Sequence[Value]) -> list[Row]:
+        """As `statement`, for a search that takes long: on another thread, with a connection of its own."""
+        async with self._aside:
+            return await asyncio.to_thread(_look_through, self._database.path, statement, values)
+
+
+def _look_through(path: str, statement: str, values: Sequence[Value]) -> list[Row]:
+    try:
+        with closing(Database(path, may_create=False)) as database:
+            database.define(is_within)
+            return database.run(statement, values)
+    except apsw.Error as exc:
+        raise unavailable(exc, path) from exc
 
 
 class Part:

@@ -144,6 +144,8 @@ class _Approvals(Part):
         where, values = _approval_filter(query)
         order = "created_at DESC, id DESC" if query.newest else "created_at, id"
         statement = f"SELECT * FROM approvals WHERE {where} ORDER BY {order} LIMIT ?"
+        if query.search is not None:
+            return approvals_of(await self._read.look_through(statement, (*values, query.limit)))
         return approvals_of(self._read.statement(statement, (*values, query.limit)))
 
     async def due(self, *, now: datetime, limit: int) -> list[Approval]:

@@ -49,6 +49,8 @@ class SqliteAudit(Part):
 
 def _audit_filter(query: AuditQuery) -> tuple[str, list[Value]]:
     wanted: list[tuple[str, list[Value]]] = [("seq > ?", [query.after])]
+    if query.before is not None:
+        wanted.append(("seq < ?", [query.before]))
     if query.since is not None:
         wanted.append(("at >= ?", [micros(query.since)]))
     if query.until is not None:
