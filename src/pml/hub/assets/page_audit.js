@@ -4,11 +4,11 @@
 import { get } from "./api.js";
 import { icon } from "./chrome.js";
 import { h, jsonView, replace, shownText } from "./dom.js";
-import { emptyState, keepFresh, pageHead, problemNote, redraw, spaced, whoText } from "./page_parts.js";
+import { emptyState, keepFresh, pageHead, problemNote, spaced, whoText } from "./page_parts.js";
 import { clockTime } from "./time.js";
 
-const FIRST = 100;
-const MOST = 1000; // what the hub gives at once
+const PAGE = 100;
+const MOST = 1000; // what the hub gives at once; so many more than were asked for pile up while the page is open
 const TYPING_MS = 300;
 const TICK = "M3.5 8.5 6.5 11.5 12.5 5";
 const CROSS = "M4.5 4.5l7 7M11.5 4.5l-7 7";
@@ -39,8 +39,12 @@ export const page = {
     const problems = h("div", { class: "problems" });
     const chain = h("div", null);
     const list = h("ul", { class: "list panel", "aria-label": "Entries, newest first" });
-    const foot = h("div", { class: "more" });
-    let limit = FIRST;
+    const foot = h("div", null);
+    const older = h("button", { type: "button", dataset: { action: "older" } }, "Older entries");
+    older.hidden = true;
+    const entries = new Entries(list);
+    let shownFor = "";
+    let wantsOlder = false;
     let typing = 0;
     const inputs = FIELDS.map(([name, label, placeholder]) => {
       const oninput = () => {
@@ -58,18 +62,18 @@ export const page = {
     });
     const load = async () => {
       const filters = Object.fromEntries(inputs.map((input) => [input.name, input.value.trim() || null]));
-      const { entries } = await get("/api/audit", { ...filters, limit });
-      list.hidden = entries.length === 0;
-      redraw(list, entries.reverse().map(row));
-      replace(foot, entries.length === 0 ? nothing() : entries.length === limit && moreButton());
+      const isSame = shownFor === JSON.stringify(filters);
+      if (!isSame || !await entries.catchUp(filters)) await entries.begin(filters);
+      shownFor = JSON.stringify(filters);
+      if (wantsOlder) await entries.goBack(filters);
+      wantsOlder = false;
+      list.hidden = list.childElementCount === 0;
+      older.hidden = !entries.hasOlder;
+      replace(foot, list.hidden && nothing());
     };
-    const moreButton = () => {
-      if (limit === MOST) return h("p", { class: "muted" }, "Older entries: pml audit list, or a filter.");
-      const onclick = () => {
-        limit = MOST;
-        fresh.refresh();
-      };
-      return h("button", { type: "button", dataset: { action: "more" }, onclick }, "Show more");
+    older.onclick = () => {
+      wantsOlder = true;
+      fresh.refresh();
     };
     root.append(
       pageHead(
@@ -80,6 +84,7 @@ export const page = {
       h("div", { class: "filters", role: "search" }, inputs),
       problems,
       list,
+      h("div", { class: "more" }, older),
       foot,
     );
     const fresh = keepFresh({ types: ["*"], problems, signal, load });
@@ -90,6 +95,57 @@ export const page = {
     };
   },
 };
+
+/** The rows, newest first. A log only grows: what stands is never drawn again. */
+class Entries {
+  /** @param {HTMLElement} list */
+  constructor(list) {
+    this.list = list;
+    this.room = 0;
+    this.hasOlder = false;
+  }
+
+  /** @param {Record<string, string | null>} filters */
+  async begin(filters) {
+    const { entries } = await get("/api/audit", { ...filters, limit: PAGE });
+    this.room = PAGE + MOST;
+    this.hasOlder = entries.length === PAGE;
+    replace(this.list, entries.reverse().map(row));
+  }
+
+  /**
+   * Put what came since on top. Returns whether that was all of it: after a long sleep it may be too much.
+   * @param {Record<string, string | null>} filters
+   */
+  async catchUp(filters) {
+    const after = seqOf(this.list.firstElementChild) ?? 0;
+    const { entries } = await get("/api/audit", { ...filters, after, limit: MOST });
+    if (entries.length === MOST) return false;
+    this.list.prepend(...entries.reverse().map(row));
+    while (this.list.childElementCount > this.room) {
+      this.list.lastElementChild?.remove();
+      this.hasOlder = true;
+    }
+    return true;
+  }
+
+  /** @param {Record<string, string | null>} filters */
+  async goBack(filters) {
+    const before = seqOf(this.list.lastElementChild);
+    const { entries } = await get("/api/audit", { ...filters, before, limit: PAGE });
+    this.room += PAGE;
+    this.hasOlder = entries.length === PAGE;
+    this.list.append(...entries.reverse().map(row));
+  }
+}
+
+/**
+ * @param {Element | null} node a row
+ * @returns {string | undefined}
+ */
+function seqOf(node) {
+  return /** @type {HTMLElement | null} */ (node)?.dataset.seq;
+}
 
 /**
  * Look at the whole chain, and say how it is.

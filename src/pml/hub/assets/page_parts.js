@@ -14,6 +14,7 @@ import { ofTab } from "./storage.js";
 
 const SETTLE_MS = 200; // many things happen at once: a list is read anew once
 const WORKSPACE = "pml.workspace";
+const PLAIN_NAME = /^(?!you$)[\p{L}\p{N}._@+-]+$/iu; // it reads as nothing but a name
 
 /**
  * @param {string} title
@@ -162,6 +163,27 @@ export async function workspaceChooser(given, onChange) {
 }
 
 /**
+ * A page about one workspace, which its head lets choose; kept fresh.
+ * @param {HTMLElement} root
+ * @param {{query: URLSearchParams, signal: AbortSignal}} visit
+ * @param {object} what
+ * @param {string} what.title
+ * @param {Child} what.lead
+ * @param {Child} [what.tools]
+ * @param {HTMLElement} what.place what `load` fills
+ * @param {string[]} what.types
+ * @param {(workspace: string) => Promise<void>} what.load
+ */
+export async function workspacePage(root, { query, signal }, { title, lead, tools, place, types, load }) {
+  const problems = h("div", { class: "problems" });
+  const workspace = await workspaceChooser(query.get("workspace"), () => fresh.refresh());
+  root.append(pageHead(title, lead, workspace.node, tools), problems, place);
+  const fresh = keepFresh({ types, problems, signal, load: () => load(workspace.current()) });
+  await fresh.refresh();
+  return fresh;
+}
+
+/**
  * A rule's entry as a person writes it.
  * @param {unknown} entry
  */
@@ -185,13 +207,15 @@ export function spaced(value) {
 }
 
 /**
- * Who decided or changed something.
- * @param {{kind: string, id: string, channel: string} | null | undefined} by
+ * Who decided or changed something. Only a person stands there by name alone: a client chooses its own.
+ * @param {import("./shapes.js").Decider | null | undefined} by
  */
 export function whoText(by) {
   if (!by) return "";
   if (by.kind === "rule") return "a rule";
-  return by.kind === "person" ? by.id : `${by.kind} ${by.id}`;
+  if (by.kind === "person" && PLAIN_NAME.test(by.id)) return by.id;
+  const what = by.kind === "parent" ? "session" : `the ${by.kind}`;
+  return `${what} \`${by.id}\`${by.channel === "model" ? " (its model)" : ""}`;
 }
 
 /**

@@ -3,15 +3,7 @@
 
 import { get } from "./api.js";
 import { h, replace, shortPath, shownText } from "./dom.js";
-import {
-  emptyState,
-  keepFresh,
-  pageHead,
-  problemNote,
-  redraw,
-  spaced,
-  workspaceChooser,
-} from "./page_parts.js";
+import { emptyState, problemNote, redraw, spaced, workspacePage } from "./page_parts.js";
 import { tickingTime } from "./time.js";
 
 const LINES = 200;
@@ -30,28 +22,22 @@ const KINDS = {
 export const page = {
   path: "/servers",
   title: "Servers",
-  async render(root, { query, signal }) {
-    const problems = h("div", { class: "problems" });
+  async render(root, visit) {
     const list = h("div", { class: "cards" });
-    const workspace = await workspaceChooser(query.get("workspace"), () => fresh.refresh());
-    const load = async () => {
-      const where = workspace.current();
-      const { servers } = await get("/api/servers", { workspace: where });
-      redraw(list, servers.length ? servers.map((/** @type {any} */ each) => card(each, where)) : nothing());
-    };
-    root.append(
-      pageHead(
-        "Servers",
-        "What PML starts for tools, and what each may reach.",
-        workspace.node,
-        h("a", { class: "button", href: "#/secrets" }, "Secrets"),
-      ),
-      problems,
-      list,
-    );
-    const types = ["server.changed", "trust.changed", "install.finished", "rules.changed"];
-    const fresh = keepFresh({ types, problems, signal, load });
-    await fresh.refresh();
+    const fresh = await workspacePage(root, visit, {
+      title: "Servers",
+      lead: "What PML starts for tools, and what each may reach.",
+      tools: h("a", { class: "button", href: "#/secrets" }, "Secrets"),
+      place: list,
+      types: ["server.changed", "trust.changed", "install.finished", "rules.changed"],
+      load: async (where) => {
+        const { servers } = await get("/api/servers", { workspace: where });
+        redraw(
+          list,
+          servers.length ? servers.map((/** @type {any} */ each) => card(each, where)) : nothing(),
+        );
+      },
+    });
     return fresh.stop;
   },
 };

@@ -4,15 +4,7 @@
 import { ApiError, get, post } from "./api.js";
 import { h, jsonView, replace, shownText } from "./dom.js";
 import { confirmDialog, toast } from "./dialog.js";
-import {
-  emptyState,
-  keepFresh,
-  pageHead,
-  problemNote,
-  redraw,
-  spaced,
-  workspaceChooser,
-} from "./page_parts.js";
+import { emptyState, problemNote, redraw, spaced, workspacePage } from "./page_parts.js";
 
 const LOOK_MS = 1500; // a file that changed under the cursor is not trusted by a click meant for the one before
 const COMES_AND_GOES = ["focus", "blur", "visibilitychange"];
@@ -22,27 +14,21 @@ const SHIELD = "M8 2l5 1.8v4c0 3.2-2.1 5.3-5 6.2-2.9-.9-5-3-5-6.2v-4z";
 export const page = {
   path: "/trust",
   title: "Trust",
-  async render(root, { query, signal }) {
-    const problems = h("div", { class: "problems" });
+  async render(root, visit) {
     const place = h("div", { class: "stack" });
-    const workspace = await workspaceChooser(query.get("workspace"), () => fresh.refresh());
     const sight = new Sight(() => place.querySelector("[data-action=trust]")?.removeAttribute("disabled"));
-    const load = async () => {
-      const told = await get("/api/trust", { workspace: workspace.current() });
-      sight.take(told);
-      redraw(place, told.exists ? shown(told, sight, () => fresh.refresh()) : nothing(told));
-    };
-    root.append(
-      pageHead(
-        "Trust",
+    const fresh = await workspacePage(root, visit, {
+      title: "Trust",
+      lead:
         "A workspace's file may only tighten until you trust its exact content. Any change ends the trust.",
-        workspace.node,
-      ),
-      problems,
       place,
-    );
-    const fresh = keepFresh({ types: ["trust.changed", "rules.changed"], problems, signal, load });
-    await fresh.refresh();
+      types: ["trust.changed", "rules.changed"],
+      load: async (workspace) => {
+        const told = await get("/api/trust", { workspace });
+        sight.take(told);
+        redraw(place, told.exists ? shown(told, sight, () => fresh.refresh()) : nothing(told));
+      },
+    });
     const onfocus = () => fresh.soon(); // the file may have been edited meanwhile, of which no event tells
     addEventListener("focus", onfocus);
     return () => {
