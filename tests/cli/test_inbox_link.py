@@ -103,6 +103,16 @@ def test_a_hub_that_people_open_by_another_name_is_linked_by_it(pml: Pml, pml_ho
     assert made.out.startswith("https://hub.example/#login=pml_")
 
 
+def test_a_link_for_a_colleague_logs_that_name_in(pml: Pml, pml_home: Path) -> None:
+    with present(pml_home):
+        assert pml("inbox", "--link", "--name", "bo").code == 0
+        unseen = pml("inbox", "--link", "--name", "b\u202eo")
+        alone = pml("inbox", "--open", "--name", "bo")
+    assert [token["name"] for token in pml("token", "list", "--json").json["tokens"]] == ["bo"]
+    assert (unseen.code, "characters that can be seen" in unseen.err) == (2, True)
+    assert (alone.code, "--name goes with --link" in alone.err) == (2, True)
+
+
 @promise("agent:cannot-decide")
 @pytest.mark.usefixtures("agent")
 @pytest.mark.parametrize("how", ["--link", "--open"])
@@ -146,6 +156,7 @@ def test_a_token_for_a_login_is_not_made_by_hand(pml: Pml) -> None:
     ("words", "start"),
     [
         (["--allow-host", "hub.example"], "http://127.0.0.1:"),
+        (["--allow-host", "hub.example:443"], "https://hub.example/#"),
         (["--host", "0.0.0.0", "--insecure"], "http://127.0.0.1:"),
         (
             ["--host", "0.0.0.0", "--insecure", "--allow-host", "hub.example:443", "--allow-host", "b"],

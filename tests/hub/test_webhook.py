@@ -531,6 +531,18 @@ async def test_a_secret_that_cannot_be_read_is_told_and_harms_nothing(hub: Hub, 
     assert receiver.got == []
 
 
+async def test_while_the_users_file_is_broken_it_says_so_and_goes_on_when_it_is_mended(
+    hub: Hub, receiver: Receiver
+) -> None:
+    async with hub.running() as webhook:
+        hub.office.home.joinpath("config.json").write_text("{")
+        await hub.office.ask()
+        assert "config.json" in await hub.complaint()
+        assert receiver.got == []
+        hub.configure(receiver.url)
+        await hub.delivered(webhook, 1)
+
+
 @promise("webhook:users-file-only")
 async def test_the_url_of_a_workspaces_file_is_ignored_also_when_it_is_trusted(
     hub: Hub, receiver: Receiver

@@ -26,6 +26,7 @@ examples:
   pml inbox                    on this terminal
   pml inbox --open             in the browser
   pml inbox --link             print a link for a browser, here or on the machine you came from by SSH
+  pml inbox --link --name ana  for a colleague, whose answers the history tells apart from yours
   pml inbox --link --json | jq -r .login_url"""
 
 
@@ -34,10 +35,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--link", action="store_true", help="print a link that logs a browser in, once")
     where.add_argument("--open", action="store_true", help="open the inbox in the browser, logged in")
+    parser.add_argument(
+        "--name", metavar="NAME", help="with --link: whom it logs in, as the history will tell (default: you)"
+    )
     add_common(parser)
 
 
 async def run(args: argparse.Namespace) -> int:
+    if args.name is not None and not args.link:
+        raise Invalid("--name goes with --link")
     if args.link or args.open:
         return await _link(args)
     return await _screen(args)
@@ -85,7 +91,9 @@ async def _link(args: argparse.Namespace) -> int:
     async with opened(args) as desk:
         await guard_person(desk)
         hub = _running(args)
-        link = login_link(hub.page or hub.url, await make_login(desk, name=user_name(), by=person()))
+        link = login_link(
+            hub.page or hub.url, await make_login(desk, name=args.name or user_name(), by=person())
+        )
     is_open = args.open and _opens(link, find_place(args.workspace).home)
     if args.json:
         print_json({"login_url": link})

@@ -101,7 +101,7 @@ async def _serve(args: argparse.Namespace) -> int:
         allowed = allowed_names(args.host, port, scheme=scheme, more=args.allow_host)
         async with open_hub(place, url=url, allowed=allowed, servers=servers, server_logs=server_logs) as hub:
             since = hub.desk.clock.now()
-            page = _page(args, port, scheme=scheme)
+            page = allowed.public if _is_reached_elsewhere(args, port) else None
             announce(Presence(url=url, pid=os.getpid(), started_at=since, page=page))
             login = await make_login(hub.desk, name=user_name(), by=person())
             _tell(url, args, home=str(place.home), login_url=login_link(page or url, login))
@@ -131,14 +131,12 @@ def _tls(args: argparse.Namespace) -> "Tls | None":
     return None
 
 
-def _page(args: argparse.Namespace, port: int, *, scheme: str) -> str | None:
-    """Return where people open the hub: by its first other name, once other machines reach it."""
-    from pml.hub.origins import outer_url
+def _is_reached_elsewhere(args: argparse.Namespace, port: int) -> bool:
+    """Whether people open the hub by its other name: other machines reach it, or a proxy before it."""
     from pml.web.hosts import is_loopback
 
-    if is_loopback(args.host) or not args.allow_host:
-        return None
-    return outer_url(args.allow_host[0], port, scheme=scheme)
+    is_proxied = any(":" in name and not name.endswith(f":{port}") for name in args.allow_host[:1])
+    return is_proxied or not is_loopback(args.host)
 
 
 def _check_usable(tls: "Tls") -> None:

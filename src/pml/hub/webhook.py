@@ -106,8 +106,11 @@ class Webhook:
 
     async def _target(self) -> Target | None:
         """Return to whom to deliver; None, having told why, if that cannot be."""
-        user = self.desk.configs.of(self._workspace).read().user.config
-        url = None if user is None else user.webhook
+        user = self.desk.configs.of(self._workspace).read().user
+        if user.error is not None:
+            self.complain(f"nothing is delivered while {visible(str(user.error))}")
+            return None
+        url = None if user.config is None else user.config.webhook
         if url is None:
             self._told.clear()
             return None
