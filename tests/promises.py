@@ -124,6 +124,7 @@ PROMISES: Final[dict[str, str]] = {
     "inbox:history": "A decision made in the page is in the history, with who made it.",
     "inbox:many": "Hundreds of cards are all there, in order, and each can be reached.",
     "inbox:no-accidents": "Held, hurried or late keys decide no second card; one that arrives takes none.",
+    "inbox:notification-tells-no-arguments": "A notification tells tool and session, never an argument.",
     "inbox:not-framed": "No other page can frame the inbox.",
     "inbox:nothing-in-a-card-runs": "Markup, links and odd keys in a card are text; nothing of them runs.",
     "inbox:reconnects": "When the hub ends and comes back, no card is lost or doubled.",

@@ -246,10 +246,10 @@ class Waiting {
     this.show();
   }
 
-  /** Whether nothing has the focus, or what led to this page still has it. */
+  /** Whether nothing has the focus, or the bar above still has it from before this page. */
   isFocusFree() {
     const now = document.activeElement;
-    return now === document.body || (!this.supply.hasRead && now?.matches("[data-nav], .brand"));
+    return now === document.body || (!this.supply.hasRead && now?.closest(".top"));
   }
 
   tick() {
