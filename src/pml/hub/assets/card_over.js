@@ -2,7 +2,8 @@
 /** What is left of a card once it is over: one line that says what became of it, and by whom. */
 
 import { icon } from "./chrome.js";
-import { h } from "./dom.js";
+import { h, shownText } from "./dom.js";
+import { whoText } from "./page_parts.js";
 import { ago } from "./time.js";
 
 const NOT = new Set(["denied", "expired", "cancelled"]);
@@ -20,7 +21,7 @@ export function drawOver(card, status, text) {
     "div",
     { class: `over ${isGood ? "good" : "not"}` },
     icon(isGood ? CHECK : CROSS),
-    h("strong", { dataset: { outcome: status } }, text),
+    h("strong", { dataset: { outcome: status } }, typeof text === "string" ? shownText(text) : text),
     h("span", { class: "over-what", id: `s-${card.id}` }, card.sentence),
     h("a", { href: `#/card/${card.id}` }, "Show"),
   );
@@ -37,12 +38,14 @@ export function outcomeText(card) {
 }
 
 /**
+ * What became of it, and by whom; whoever looks is never “you” here, but where this page knows its own answer.
  * @param {string} status
- * @param {{kind: string, id: string} | null} by
+ * @param {import("./shapes.js").Decider | null} by
  */
 export function sentenceOf(status, by) {
   if (status === "expired") return "It expired";
   if (status === "cancelled") return "Its asker no longer waits";
-  const who = by ? by.id : "Somebody";
-  return status === "denied" ? `${who} denied it` : `${who} allowed it`;
+  const who = by ? whoText(by) : "somebody";
+  const begin = who === by?.id ? who : who.charAt(0).toUpperCase() + who.slice(1);
+  return status === "denied" ? `${begin} denied it` : `${begin} allowed it`;
 }

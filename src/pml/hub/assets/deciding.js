@@ -1,19 +1,20 @@
 // @ts-check
 /**
  * Sending an answer, and telling at the card what came of it. An answer names the digest that was shown and has a key
- * of its own, so that one that is sent again after a lost connection counts once.
+ * of its own, so that one that is sent again after a lost connection counts once. What the hub has answered is done
+ * with: the same answer, given again, is another one.
  */
 
 import { get, post } from "./api.js";
 import { outcomeText } from "./card_over.js";
 import { toast } from "./dialog.js";
-import { h } from "./dom.js";
+import { h, shownText } from "./dom.js";
 
 /** @typedef {import("./card.js").CardView} CardView */
 /** @typedef {import("./shapes.js").Answer} Answer */
 
 /** @type {Map<string, string>} */
-const keys = new Map(); // of answers that were sent, by what was sent
+const keys = new Map(); // of answers that the hub has perhaps not heard, by what was sent
 
 /**
  * Decide a card. Returns whether this answer is the one that counts.
@@ -26,19 +27,23 @@ export async function decide(view, answer) {
   /** @type {Record<string, string>} */
   const raw = updated_input === undefined ? {} : { updated_input };
   const path = `/api/approvals/${view.card.id}/decision`;
-  const once = keyFor(path + JSON.stringify([body, raw]));
+  const sent = path + JSON.stringify([body, raw]);
+  const once = keyFor(sent);
   const send = () => post(path, body, { once, raw });
   view.setSending(true);
   view.tell(null);
   try {
     const done = await send().catch((error) => error.status === 0 ? send() : Promise.reject(error));
+    keys.delete(sent);
     view.isLasting = done.remembered !== null && !done.remembered.counts;
     view.settle(done.status, whatWasDone(view.card, answer, done.remembered), { isMine: true });
     if (done.released.length) toast(`${done.released.length} more went on with it.`, "good");
     return true;
   } catch (error) {
+    const refusal = /** @type {import("./api.js").ApiError} */ (error);
+    if (refusal.status !== 0) keys.delete(sent);
     view.setSending(false);
-    await tellRefusal(view, /** @type {import("./api.js").ApiError} */ (error));
+    await tellRefusal(view, refusal);
     return false;
   }
 }
@@ -63,7 +68,7 @@ export async function tellRefusal(view, error) {
       : `Not sent: ${error.message} (${error.hint}).`;
     return view.tell(h("span", { dataset: { lost: "" } }, words), "warn");
   }
-  view.tell([error.message, error.hint && ` (${error.hint})`], "bad");
+  view.tell(shownText(error.message + (error.hint ? ` (${error.hint})` : "")), "bad");
 }
 
 /** A key that no other request has; also where the page is no secure context. */

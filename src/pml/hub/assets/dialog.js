@@ -1,5 +1,8 @@
 // @ts-check
-/** Questions in front of the page, and short notes at its edge. Both are told to screen readers. */
+/**
+ * Questions in front of the page, and short notes at its edge. Both are told to screen readers. A key that is held
+ * answers none of them, and of what is dangerous the default is to leave it.
+ */
 
 import { h } from "./dom.js";
 
@@ -34,6 +37,10 @@ export function openDialog({ title, wide = false, build }) {
     dialog.addEventListener("click", (event) => {
       if (event.target === dialog) close(null);
     });
+    dialog.addEventListener("keydown", (event) => {
+      const presses = event.key === "Enter" || event.key === " ";
+      if (event.repeat && presses && !(event.target instanceof HTMLTextAreaElement)) event.preventDefault();
+    });
     dialog.append(h("h2", { id }, title), h("div", { class: "dialog-body" }, build(close)));
     document.body.append(dialog);
     dialog.showModal();
@@ -54,13 +61,21 @@ export async function confirmDialog({ title, body = null, confirm = "OK", danger
       h(
         "div",
         { class: "actions" },
-        h("button", { type: "button", dataset: { action: "cancel" }, onclick: () => close(null) }, "Cancel"),
+        h(
+          "button",
+          {
+            type: "button",
+            dataset: { action: "cancel", ...(danger ? { default: "" } : {}) },
+            onclick: () => close(null),
+          },
+          "Cancel",
+        ),
         h(
           "button",
           {
             type: "button",
             class: danger ? "danger" : "primary",
-            dataset: { action: "confirm", default: "" },
+            dataset: { action: "confirm", ...(danger ? {} : { default: "" }) },
             onclick: () => close(true),
           },
           confirm,

@@ -10,6 +10,7 @@ import { isKeeping, ofTab } from "./storage.js";
 
 const LINK = "#login=";
 const REFUSED = "pml.refused"; // in this tab: the hub has refused the token that was here
+const UNHEARD = "pml.unheard"; // in this tab: the id of a token that was given up while the hub did not answer
 const TOKEN = /^pml_[0-9A-Za-z]+_[0-9A-Za-z_-]+$/;
 
 /** Take the login token out of the address, if there is one. */
@@ -38,8 +39,25 @@ export function startOver(isRefused) {
   location.reload();
 }
 
+/**
+ * Keep in mind that the hub did not hear of a logout, until somebody logs in.
+ * @param {string} given the token that was given up
+ */
+export function noteUnheard(given) {
+  ofTab(UNHEARD, given.split("_")[1] ?? null);
+}
+
 /** Why this tab has to log in again, if it has to. */
 export function takeRefusal() {
+  const unheard = ofTab(UNHEARD);
+  if (unheard !== null) {
+    return new ApiError(
+      0,
+      "unheard",
+      "the hub did not hear that you logged out: this browser has forgotten its token, which still counts",
+      `end it with \`pml token revoke ${unheard}\``,
+    );
+  }
   const wasRefused = ofTab(REFUSED) !== null;
   ofTab(REFUSED, null);
   if (!wasRefused) return null;
@@ -61,6 +79,7 @@ export async function logIn(given) {
   }
   const answer = await post("/api/login", {}, { bearer: given });
   keepToken(answer.token);
+  ofTab(UNHEARD, null);
 }
 
 /**
@@ -161,6 +180,7 @@ async function keepPersons(given, refused) {
   keepToken(given);
   try {
     await get("/api/me");
+    ofTab(UNHEARD, null);
   } catch {
     keepToken(null);
     throw refused;

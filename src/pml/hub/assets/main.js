@@ -1,11 +1,11 @@
 // @ts-check
 /** The page as a whole: comes in, keeps the frame right, and shows the page that the address names. */
 
-import { ApiError, get, loggedOut, onLogout, post, token } from "./api.js";
+import { ApiError, get, keepToken, loggedOut, onLogout, post, token } from "./api.js";
 import { applyTheme, buildFrame, markPage } from "./chrome.js";
 import { h, replace } from "./dom.js";
 import { listen, onReconnect, startLive, stopLive } from "./live.js";
-import { heedLinks, logIn, showLogin, startOver, takeLoginToken, takeRefusal } from "./login.js";
+import { heedLinks, logIn, noteUnheard, showLogin, startOver, takeLoginToken, takeRefusal } from "./login.js";
 import { notify, showBadge } from "./notify.js";
 import { page as audit } from "./page_audit.js";
 import { page as card } from "./page_card.js";
@@ -120,11 +120,20 @@ async function checkHub(frame) {
   frame.banners.set("updated", me.assets === ASSETS ? null : ["PML was updated.", reload], "info");
 }
 
-/** Log out: the token counts no longer anywhere. */
+/** Log out: the token counts no longer anywhere; if the hub was not told, its person is. */
 async function leave() {
   stopLive();
-  await post("/api/logout", {}).catch(() => {});
-  loggedOut();
+  const kept = token();
+  try {
+    await post("/api/logout", {});
+    loggedOut();
+  } catch {
+    if (kept === null || !token()) return; // the hub has refused it, so it counts no longer
+    noteUnheard(kept);
+    keepToken(null);
+    await askForLogin(takeRefusal()); // here: there is perhaps no hub to load it from
+    location.reload();
+  }
 }
 
 /**

@@ -51,7 +51,7 @@ function drawOverCard(card) {
       h(
         "div",
         { class: "notice" },
-        h("strong", null, outcomeText(card)),
+        h("strong", null, shownText(outcomeText(card))),
         card.outcome?.message && [": ", shownText(card.outcome.message)],
       ),
       drawWarnings(card),

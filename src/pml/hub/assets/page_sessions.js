@@ -7,7 +7,8 @@ import { confirmDialog, toast } from "./dialog.js";
 import { emptyState, keepFresh, pageHead, problemNote, redraw } from "./page_parts.js";
 import { clockTime, tickingTime } from "./time.js";
 
-const LIMIT = 300;
+const PAGE = 100;
+const MORE = 300;
 const MESSAGES = 1000; // as many as the hub gives at once
 const TREE = "M8 3v4M8 7H4v3M8 7h4v3M6.5 1.5h3v2h-3zM2.5 10h3v2.5h-3zM10.5 10h3v2.5h-3z";
 const LIVE_TYPES = ["session.*", "approval.*"];
@@ -37,21 +38,29 @@ export const page = {
     const ended = h("input", { type: "checkbox", id: "ended", onchange: () => fresh.refresh() });
     ended.checked = wanted !== null;
     let isFirst = true;
+    let wantedCount = PAGE; // of the newest, where those that ended are shown too
     /** @type {Map<string, HTMLElement>} */
     const bodies = new Map(); // kept while the list is drawn anew, so that what is read stays in its place
 
+    const more = h("button", {
+      type: "button",
+      dataset: { action: "more" },
+      onclick: () => {
+        wantedCount += MORE;
+        fresh.refresh();
+      },
+    }, "Show more");
     const load = async () => {
       /** @type {{sessions: Session[]}} */
-      const { sessions } = await get("/api/sessions", { limit: LIMIT });
-      if (wanted && !sessions.some((each) => each.id === wanted)) {
+      const { sessions: live } = await get("/api/sessions", { live: true });
+      const { sessions: newest, hasMore } = ended.checked ? await latest(wantedCount) : { sessions: [] };
+      const sessions = [...new Map([...live, ...newest].map((each) => [each.id, each])).values()];
+      if (wanted && ended.checked && !sessions.some((each) => each.id === wanted)) {
         sessions.push(await get(`/api/sessions/${encodeURIComponent(wanted)}`));
       }
-      const shown = sessions.filter((each) =>
-        ended.checked || each.ended_at === null || hasLive(each, sessions)
-      );
-      list.hidden = shown.length === 0;
-      redraw(list, ordered(shown).map(([each, depth]) => row(each, depth, bodies)));
-      replace(foot, shown.length === 0 && nothing(sessions.length > 0, ended));
+      list.hidden = sessions.length === 0;
+      redraw(list, ordered(sessions).map(([each, depth]) => row(each, depth, bodies)));
+      replace(foot, sessions.length === 0 && nothing(ended), hasMore && more);
       if (isFirst && wanted) open(list, wanted);
       isFirst = false;
     };
@@ -72,12 +81,20 @@ export const page = {
 };
 
 /**
- * @param {Session} session
- * @param {Session[]} all
- * @returns {boolean}
+ * The newest sessions, also those that ended.
+ * @param {number} count
  */
-function hasLive(session, all) {
-  return all.some((each) => each.parent === session.id && (each.ended_at === null || hasLive(each, all)));
+async function latest(count) {
+  /** @type {Session[]} */
+  const sessions = [];
+  /** @type {string | null} */
+  let after = null;
+  do {
+    const page = await get("/api/sessions", { after, limit: Math.min(MORE, count - sessions.length) });
+    sessions.push(...page.sessions);
+    after = page.next;
+  } while (after && sessions.length < count);
+  return { sessions, hasMore: Boolean(after) };
 }
 
 /**
@@ -87,12 +104,12 @@ function hasLive(session, all) {
  */
 function ordered(sessions) {
   const known = new Set(sessions.map((each) => each.id));
+  const newestFirst = [...sessions].sort((one, other) => other.started_at.localeCompare(one.started_at));
+  const below = Map.groupBy(newestFirst, (each) => known.has(each.parent) ? each.parent : null);
   /** @type {[Session, number][]} */
   const found = [];
   const visit = (/** @type {string | null} */ parent, /** @type {number} */ depth) => {
-    for (const each of sessions) {
-      const above = known.has(each.parent) ? each.parent : null;
-      if (above !== parent) continue;
+    for (const each of below.get(parent) ?? []) {
       found.push([each, depth]);
       visit(each.id, depth + 1);
     }
@@ -274,16 +291,13 @@ function message(each) {
   );
 }
 
-/**
- * @param {boolean} hasEnded
- * @param {HTMLInputElement} ended
- */
-function nothing(hasEnded, ended) {
+/** @param {HTMLInputElement} ended */
+function nothing(ended) {
   return emptyState(
     TREE,
     "Nobody is here",
     "A client that uses PML, or an agent that you launch, shows up here as soon as it begins.",
-    hasEnded && h("button", { type: "button", onclick: () => ended.click() }, "Show those that ended"),
+    !ended.checked && h("button", { type: "button", onclick: () => ended.click() }, "Show those that ended"),
     h("pre", null, "pml launch --loopback -- claude -p 'tidy the notes'"),
   );
 }

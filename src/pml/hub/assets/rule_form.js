@@ -4,9 +4,11 @@
 import { get, post } from "./api.js";
 import { h, replace, shownText } from "./dom.js";
 import { confirmDialog, openDialog, toast } from "./dialog.js";
+import { leftItem, listedWhole, Listing, listItem } from "./listing.js";
 import { choice, field, problemNote } from "./page_parts.js";
 
-const SHOWN_COVERED = 20;
+const LISTED = 500; // nobody reads more
+const PAGE = 100;
 
 /**
  * Ask for a rule and add it. Resolves when the dialog is closed.
@@ -14,7 +16,7 @@ const SHOWN_COVERED = 20;
  */
 export async function addRule(where) {
   const added = await openDialog({ title: "Add a rule", wide: true, build: (close) => form(where, close) });
-  if (added && added.told.covers.length > 0) await offerRelease(added, added.told.covers);
+  if (added && added.told.covers.length > 0) await offerRelease(added, added.told.covers).catch(sayProblem);
 }
 
 /**
@@ -140,75 +142,78 @@ function badJson(error) {
 }
 
 /**
- * Show what waits and is allowed by rules now, and let exactly that run if wanted.
+ * Show what waits and is allowed by rules now, and let run what is listed whole, if wanted.
  * @param {{body: any, raw: {entry: string}}} added
  * @param {string[]} covers
  */
 async function offerRelease(added, covers) {
-  const shown = await Promise.all(
-    covers.slice(0, SHOWN_COVERED).map((id) => get(`/api/inbox/${id}`).catch(() => null)),
-  );
-  const cards = shown.filter((each) => each !== null).map((each) => each.card);
+  const cards = await waitingAmong(covers.slice(0, LISTED));
+  const ready = cards.filter(listedWhole);
   if (cards.length === 0) return;
   await openDialog({
     title: cards.length === 1 ? "This waits, and is allowed now" : "These wait, and are allowed now",
     wide: true,
-    build: (close) => [
-      h(
-        "p",
-        { class: "muted" },
-        cards.length === 1
-          ? "It goes on waiting until you let it run."
-          : "They go on waiting until you let them run.",
-      ),
-      h(
-        "ul",
-        { class: "list panel" },
-        cards.map((card) =>
+    build: (close) => {
+      const left = cards.filter((card) => !ready.includes(card));
+      const listing = new Listing([
+        ...ready.map((card) => listItem(card, false)),
+        ...left.map((card) => leftItem(card, () => close(null))),
+      ]);
+      const go = async () => {
+        if (listing.isFresh || !listing.readToEnd()) return;
+        close(true);
+        await release(added, ready.map((card) => card.id));
+      };
+      return [
+        h(
+          "p",
+          { class: "muted" },
+          cards.length === 1
+            ? "It goes on waiting until you let it run."
+            : "They go on waiting until you let them run.",
+        ),
+        listing.nodes,
+        covers.length > cards.length &&
+        h("p", { class: "muted" }, `${covers.length - cards.length} more wait; the inbox has them.`),
+        h(
+          "div",
+          { class: "actions" },
           h(
-            "li",
-            { class: "item rule" },
-            h(
-              "div",
-              { class: "item-main" },
-              h("div", { class: "entry" }, shownText(card.tool)),
-              h(
-                "div",
-                { class: "about" },
-                h("span", null, shownText(card.sentence)),
-                h("span", null, shownText(card.session_name)),
-              ),
-            ),
-            h("a", { class: "button", href: `#/card/${card.id}`, onclick: () => close(null) }, "Look"),
-          )
+            "button",
+            { type: "button", dataset: { action: "leave", default: "" }, onclick: () => close(null) },
+            cards.length === 1 ? "Leave it waiting" : "Leave them waiting",
+          ),
+          ready.length > 0 && h(
+            "button",
+            { type: "button", class: "primary", dataset: { action: "release" }, onclick: go },
+            cards.length === 1
+              ? "Let it run"
+              : ready.length === 1
+              ? "Let the first run"
+              : `Let these ${ready.length} run`,
+          ),
         ),
-      ),
-      covers.length > cards.length &&
-      h("p", { class: "muted" }, `${covers.length - cards.length} more wait; the inbox has them.`),
-      h(
-        "div",
-        { class: "actions" },
-        h(
-          "button",
-          { type: "button", onclick: () => close(null) },
-          cards.length === 1 ? "Leave it waiting" : "Leave them waiting",
-        ),
-        h(
-          "button",
-          {
-            type: "button",
-            class: "primary",
-            dataset: { action: "release" },
-            onclick: async () => {
-              await release(added, cards.map((card) => card.id));
-              close(true);
-            },
-          },
-          cards.length === 1 ? "Let it run" : `Let these ${cards.length} run`,
-        ),
-      ),
-    ],
+      ];
+    },
   });
+}
+
+/**
+ * Those of these that wait still, oldest first.
+ * @param {string[]} ids
+ */
+async function waitingAmong(ids) {
+  const wanted = new Set(ids);
+  /** @type {import("./shapes.js").Card[]} */
+  const found = [];
+  /** @type {string | null} */
+  let after = null;
+  do {
+    const { cards, next } = await get("/api/inbox", { after, limit: PAGE });
+    found.push(...cards.filter((/** @type {import("./shapes.js").Card} */ card) => wanted.has(card.id)));
+    after = next;
+  } while (after && found.length < wanted.size);
+  return found;
 }
 
 /**
@@ -221,6 +226,11 @@ async function release({ body, raw }, ids) {
     const rest = left.length ? ` ${left.length} stay as they are: rules do not cover them any more.` : "";
     toast(`${released.length} allowed.${rest}`, "good");
   } catch (error) {
-    toast(error instanceof Error ? error.message : "That did not work.", "bad");
+    sayProblem(error);
   }
+}
+
+/** @param {unknown} error */
+function sayProblem(error) {
+  toast(error instanceof Error ? error.message : "That did not work.", "bad");
 }

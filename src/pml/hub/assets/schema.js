@@ -1,8 +1,10 @@
 // @ts-check
 /**
  * Whether edited arguments fit a tool's schema, as far as helps while typing: required, types, enum, unknown. The hub
- * and the server judge again; what this does not know of a schema it lets pass.
+ * and the server judge again; what this does not know of a schema, or is malformed there, it lets pass.
  */
+
+const TYPES = new Set(["array", "boolean", "integer", "null", "number", "object", "string"]);
 
 /**
  * What is wrong with `value`, each with its place; nothing if it fits.
@@ -15,7 +17,7 @@ export function misfits(schema, value, place = "") {
   if (schema === null || typeof schema !== "object") return [];
   const where = place || "the arguments";
   const types = [schema.type ?? []].flat();
-  if (types.length && !types.some((type) => isOf(type, value))) {
+  if (types.length && types.every((type) => TYPES.has(type)) && !types.some((type) => isOf(type, value))) {
     return [`${where} must be ${types.map(article).join(" or ")}, not ${article(typeOf(value))}`];
   }
   if (Array.isArray(schema.enum) && !schema.enum.some((/** @type {unknown} */ each) => same(each, value))) {
@@ -43,13 +45,18 @@ export function misfits(schema, value, place = "") {
  * @param {string} place
  */
 function memberMisfits(schema, value, place) {
-  const known = schema.properties ?? {};
+  const known = typeOf(schema.properties) === "object" ? schema.properties : {};
+  const required = Array.isArray(schema.required) ? schema.required : [];
+  const isClosed = schema.additionalProperties === false && !("patternProperties" in schema) &&
+    known === (schema.properties ?? known);
   const at = (/** @type {string} */ name) => place ? `${place}.${name}` : name;
-  const missing = (schema.required ?? []).filter((/** @type {string} */ name) => !Object.hasOwn(value, name));
+  const missing = required.filter((/** @type {unknown} */ name) =>
+    typeof name === "string" && !Object.hasOwn(value, name)
+  );
   const problems = missing.map((/** @type {string} */ name) => `${at(name)} is required`);
   for (const [name, member] of Object.entries(value)) {
     if (Object.hasOwn(known, name)) problems.push(...misfits(known[name], member, at(name)));
-    else if (schema.additionalProperties === false) problems.push(`${at(name)} is unknown to the tool`);
+    else if (isClosed) problems.push(`${at(name)} is unknown to the tool`);
   }
   return problems;
 }
