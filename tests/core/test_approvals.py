@@ -18,8 +18,11 @@ from pml.core.approvals import (
     Approval,
     Attached,
     Cancelled,
+    Channel,
     Claimed,
     Completed,
+    Decider,
+    DeciderKind,
     Delivered,
     Denied,
     Event,
@@ -338,6 +341,12 @@ def test_a_call_that_was_taken_is_not_taken_again(state: State) -> None:
     record = in_state(state)
     with pytest.raises(AlreadyClaimed):
         advance(record, claim(record, owner=OTHER_OWNER))
+
+
+@promise("show:nothing-hidden")
+def test_the_name_of_who_decided_is_told_with_everything_visible() -> None:
+    decider = Decider(kind=DeciderKind.CLIENT, id="You\u202e`\n", channel=Channel.MODEL)
+    assert str(decider) == r"client `You\u{202e}`\n` (model)"
 
 
 def test_each_state_is_told_in_its_own_words() -> None:

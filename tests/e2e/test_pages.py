@@ -131,6 +131,21 @@ def test_a_rule_is_added_disabled_enabled_and_removed(tab: Tab, room: Room) -> N
     assert lists(room) == FILE["permissions"]
 
 
+def test_an_ask_is_disabled_only_by_who_says_so_twice(tab: Tab, room: Room) -> None:
+    permissions = {"allow": ["Bash"], "deny": [], "ask": ["WebFetch"]}
+    room.settle({"permissions": permissions})
+    tab.go(at(room, "/rules"))
+    rule = tab.page.locator('[data-rule="WebFetch"]')
+    rule.locator("[data-action=disable]").click()
+    expect(tab.dialog).to_contain_text("may then be allowed by another rule")
+    tab.press("Escape")
+    expect(tab.dialog).to_have_count(0)
+    assert lists(room) == permissions
+    rule.locator("[data-action=disable]").click()
+    tab.confirm()
+    expect(rule).to_have_attribute("data-counts", "false")
+
+
 def test_an_allow_shows_what_waits_and_lets_run_only_then(tab: Tab, agent: Caller) -> None:
     agent.room.settle(FILE)
     asked = agent.asks("Bash", command="make moa")

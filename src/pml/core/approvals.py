@@ -22,6 +22,7 @@ from pml.core.errors import (
     MayNotDecide,
     PmlError,
 )
+from pml.core.text import quote
 from pml.core.values import JsonObject
 
 ApprovalId = NewType("ApprovalId", str)
@@ -93,7 +94,7 @@ class Decider(msgspec.Struct, frozen=True, kw_only=True):
     channel: Channel
 
     def __str__(self) -> str:
-        return f"{self.kind} `{self.id}` ({self.channel})"
+        return f"{self.kind} {quote(self.id)} ({self.channel})"
 
 
 class MatchedRule(msgspec.Struct, frozen=True, kw_only=True):

@@ -234,10 +234,15 @@ function shownEntry(rule) {
  * @param {boolean} enabled
  */
 async function switchRule(body, rule, enabled) {
-  if (!enabled && body.effect === "deny") {
+  if (!enabled && body.effect !== "allow") {
     const isSure = await confirmDialog({
-      title: "Disable this deny?",
-      body: ["What it denies may then be asked for, or be allowed by another rule: ", code(rule)],
+      title: `Disable this ${body.effect}?`,
+      body: [
+        body.effect === "deny"
+          ? "What it denies may then be asked for, or be allowed by another rule: "
+          : "What it asks about may then be allowed by another rule: ",
+        code(rule),
+      ],
       confirm: "Disable",
       danger: true,
     });

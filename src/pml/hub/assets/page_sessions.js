@@ -9,7 +9,7 @@ import { clockTime, tickingTime } from "./time.js";
 
 const PAGE = 100;
 const MORE = 300;
-const MESSAGES = 1000; // as many as the hub gives at once
+const MESSAGES = 1000; // that are shown, and as many as the hub gives at once
 const TREE = "M8 3v4M8 7H4v3M8 7h4v3M6.5 1.5h3v2h-3zM2.5 10h3v2.5h-3zM10.5 10h3v2.5h-3z";
 const LIVE_TYPES = ["session.*", "approval.*"];
 /** @type {Record<string, [string, string]>} */
@@ -267,18 +267,40 @@ function stopButton(session) {
 /** @param {string} id */
 async function messagesOf(id) {
   try {
-    /** @type {{messages: any[]}} */
-    const { messages } = await get(`/api/sessions/${encodeURIComponent(id)}/messages`, { limit: MESSAGES });
+    const messages = await latestMessages(id);
     return h(
       "div",
       { class: "messages" },
-      h("h3", null, messages.length ? "Messages" : "It has said nothing yet"),
+      h("h3", null, heading(messages.length)),
       messages.map(message),
-      messages.length === MESSAGES && h("p", { class: "muted" }, `The first ${MESSAGES} messages are shown.`),
     );
   } catch (error) {
     return problemNote(error);
   }
+}
+
+/**
+ * @param {string} id
+ * @returns {Promise<any[]>}
+ */
+async function latestMessages(id) {
+  /** @type {any[]} */
+  let latest = [];
+  /** @type {any[]} */
+  let found;
+  do {
+    const after = latest.at(-1)?.seq ?? 0;
+    const path = `/api/sessions/${encodeURIComponent(id)}/messages`;
+    ({ messages: found } = await get(path, { after, limit: MESSAGES }));
+    latest = [...latest, ...found].slice(-MESSAGES);
+  } while (found.length === MESSAGES);
+  return latest;
+}
+
+/** @param {number} count */
+function heading(count) {
+  if (count === 0) return "It has said nothing yet";
+  return count < MESSAGES ? "Messages" : `The latest ${MESSAGES} messages`;
 }
 
 /** @param {any} each */
