@@ -68,7 +68,7 @@ def test_an_entry_tells_who_decided_what_and_when(pml: Pml) -> None:
     assert entry["by"] == {"kind": "person", "id": entry["by"]["id"], "channel": "terminal"}
     assert (entry["kind"], entry["session"], entry["tool"]) == ("approval.denied", "other", "db:drop")
     line = pml("audit", "list", "--decider", entry["by"]["id"], "--tool", "db:drop").out.splitlines()[1]
-    assert f"db:drop, by {entry['by']['id']} (terminal)" in line
+    assert f"db:drop, by person `{entry['by']['id']}` (terminal)" in line
 
 
 @pytest.mark.usefixtures("history")

@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from pml.core.approvals import MatchedRule, Subject, advance
-from pml.core.telling import asked_facts, launch_lines, why_asked
+from pml.core.approvals import Channel, Decider, DeciderKind, MatchedRule, Subject, advance
+from pml.core.telling import asked_facts, launch_lines, who_decided, why_asked
 from pml.core.values import Json, JsonObject
 from tests.builders import allow, make_approval
 from tests.promises import promise
@@ -133,3 +133,24 @@ def test_a_rule_cannot_forge_a_line() -> None:
     rule = replace(RULE, entry='"a\nb"', file="/x\ny")
 
     assert why_asked(replace(make_approval(), rule=rule)) == 'ask "a\\nb" (/x\\ny:3)'
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "channel", "told"),
+    [
+        (DeciderKind.PERSON, "ana", Channel.TERMINAL, "ana"),
+        (DeciderKind.PERSON, "jo.söder@shop", Channel.INBOX, "jo.söder@shop"),
+        (DeciderKind.PERSON, "You", Channel.INBOX, "the person `You`"),
+        (DeciderKind.PERSON, "a rule", Channel.INBOX, "the person `a rule`"),
+        (DeciderKind.PERSON, "ana\u3164", Channel.INBOX, r"the person `ana\u{3164}`"),
+        (DeciderKind.CLIENT, "ana", Channel.FORM, "the client `ana`"),
+        (DeciderKind.CLIENT, "You", Channel.MODEL, "the client `You` (its model)"),
+        (DeciderKind.CLIENT, "\u202eana", Channel.FORM, r"the client `\u{202e}ana`"),
+        (DeciderKind.PARENT, "ana", Channel.LOOPBACK, "session `ana`"),
+        (DeciderKind.RULE, "ana", Channel.RULES, "a rule"),
+    ],
+)
+def test_only_a_person_is_told_by_name_alone(
+    kind: DeciderKind, name: str, channel: Channel, told: str
+) -> None:
+    assert who_decided(Decider(kind=kind, id=name, channel=channel)) == told

@@ -2,10 +2,13 @@
 
 import contextlib
 from collections.abc import AsyncGenerator, Callable
+from typing import Any
 
+import msgspec
 from textual.events import Key
 from textual.pilot import Pilot
 
+from pml.core.approvals import Approval
 from pml.screen.app import InboxApp
 from pml.screen.inbox import Inbox
 from pml.screen.keys import Ticks
@@ -16,6 +19,12 @@ from tests.service.offices import Office
 WIDE = (140, 40)
 NARROW = (80, 24)
 _LOOKS = 500  # of one turn or more of the event loop each: bounded, and far more than anything takes
+
+
+def unshowable(record: Approval) -> Approval:
+    """Return the question as something that nobody foresaw has left it: no card can be made of it."""
+    nothing: Any = None
+    return msgspec.structs.replace(record, deciders=nothing)
 
 
 class SetTicks(Ticks):
@@ -77,8 +86,9 @@ class Seat:
         await self.until(lambda: all(text in self.screen() for text in texts))
 
     async def settled(self) -> None:
-        """Wait until the focused card is drawn, and until no key is held back any more."""
+        """Wait until the focused card is drawn, and until no key is held back any more or dropped."""
         await self.turn()
+        await self.until(lambda: not self.inbox.is_listing)
         await self.until(lambda: self.inbox.strokes.held is None and not self.inbox.is_deciding)
         await self.until(lambda: self.inbox.stream.focused is None or self.inbox.card is not None)
         await self.turn()

@@ -6,7 +6,16 @@ import json
 import pytest
 from textual.widgets import TextArea
 
-from pml.core.approvals import ApprovalId, Scope, State, Subject, call_facts
+from pml.core.approvals import (
+    ApprovalId,
+    Channel,
+    Decider,
+    DeciderKind,
+    Scope,
+    State,
+    Subject,
+    call_facts,
+)
 from pml.core.config import FileKind
 from pml.core.manifests import definition_digest, definition_of
 from pml.core.ports import Pin
@@ -248,6 +257,14 @@ async def test_a_card_that_somebody_else_decided_says_who_and_takes_no_key(offic
         await seat.settled()
         assert seat.inbox.stream.focus == other.id
     assert (await office.status(record), await office.status(other)) == (State.DENIED, State.PENDING)
+
+
+@promise("screen:first-wins")
+async def test_a_client_that_names_itself_after_the_person_is_told_as_a_client(office: Office) -> None:
+    record = await office.ask()
+    async with seated(office) as seat:
+        await office.deny(record, by=Decider(kind=DeciderKind.CLIENT, id="ana", channel=Channel.MODEL))
+        await seat.shows("the client `ana` (its model) denied it 0 s ago")
 
 
 async def test_a_decision_that_comes_second_is_told_and_is_no_error(office: Office) -> None:

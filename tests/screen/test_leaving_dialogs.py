@@ -1,5 +1,6 @@
 """A dialog is left without deciding anything, and what was typed in it is not lost, nor told to others."""
 
+import asyncio
 import io
 
 import pytest
@@ -7,9 +8,12 @@ from rich.console import Console
 from textual.widgets import TextArea
 from textual.worker import WorkerFailed
 
-from pml.core.approvals import State, Subject, call_facts
+from pml.core.approvals import Approval, State, Subject, call_facts
+from pml.core.cards import Card
 from pml.core.values import JsonObject
+from pml.screen import history
 from pml.screen.keys import AGAIN_S, ESCAPE_S, Dropped, Escapes, Held, Strokes
+from pml.service.desk import Desk
 from tests.promises import promise
 from tests.screen.seats import NARROW, Seat, seated
 from tests.service.offices import Office
@@ -206,6 +210,33 @@ async def _stumble(office: Office, console: Console) -> None:
 
 def _breaks(_: tuple[str, str]) -> None:
     raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("turns", range(0, 24, 4))
+async def test_leaving_the_history_while_a_request_is_read_is_no_mistake(
+    office: Office, monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    is_ready = asyncio.Event()
+    made = history.make_card
+
+    async def make_late(desk: Desk, record: Approval, *, whole: bool) -> Card:
+        card = await made(desk, record, whole=whole)
+        await is_ready.wait()
+        return card
+
+    monkeypatch.setattr(history, "make_card", make_late)
+    await office.ask()
+    async with seated(office) as seat:
+        await seat.press("h")
+        await seat.shows("PML history")
+        screen = seat.app.screen
+        assert isinstance(screen, history.History)
+        screen.action_back()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        is_ready.set()
+        await seat.until(lambda: seat.app.screen is seat.inbox)
+        await seat.settled()
 
 
 async def test_ctrl_z_suspends(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:

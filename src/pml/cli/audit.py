@@ -151,5 +151,5 @@ def _what(entry: Entry) -> Shown:
     details = [entry.detail[key] for key in _TOLD if entry.detail.get(key) is not None]
     words = [] if entry.tool is None else [visible(entry.tool)]
     words += [visible(each) if isinstance(each, str) else visible_json(each, indent=None) for each in details]
-    by = "" if entry.by is None else f", by {visible(entry.by.id)} ({entry.by.channel})"
+    by = "" if entry.by is None else f", by {visible(str(entry.by))}"
     return Shown(" ".join(words) + by)

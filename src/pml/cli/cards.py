@@ -5,9 +5,9 @@ from datetime import datetime
 from typing import Final
 
 from pml.cli.output import console, count
-from pml.core.approvals import Approval, DeciderKind, SessionId, State, Subject, instant, told
+from pml.core.approvals import Approval, SessionId, State, Subject, instant, told
 from pml.core.ports import Session
-from pml.core.telling import always_note, asked_facts, span, why_asked
+from pml.core.telling import always_note, asked_facts, span, who_decided, why_asked
 from pml.core.text import visible, visible_json
 from pml.core.values import Json
 from pml.core.wire import headline
@@ -35,10 +35,8 @@ def left(record: Approval, now: datetime) -> str:
     if record.decided_by is None:
         return f"{record.status}{ago}"
     verb = "denied" if record.status is State.DENIED else "allowed"
-    by = record.decided_by
-    who = visible(by.id) if by.kind is not DeciderKind.RULE else "a rule"
     after = "" if record.status in (State.DENIED, State.ALLOWED) else f", {record.status}"
-    return f"{verb} by {who}{ago}{after}"
+    return f"{verb} by {who_decided(record.decided_by)}{ago}{after}"
 
 
 def print_card(

@@ -3,10 +3,11 @@
 Terminal cards, forms and approval results all tell from here. How the facts are laid out is theirs.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
-from pml.core.approvals import Approval, Subject
+from pml.core.approvals import Approval, Channel, Decider, DeciderKind, Subject
 from pml.core.dependency import tell_changed, tell_install, tell_variables, why_install
 from pml.core.rules import runs_code
 from pml.core.text import has_hidden, visible, visible_json
@@ -19,6 +20,7 @@ _WHY: Final[Mapping[Subject, str]] = {
 }
 NEEDS: Final = "needs"  # why a capability is asked about: for the tools that its code calls
 UNASKED: Final = "tools of theirs that no rule names: the client asks about them, PML does not"
+_PLAIN_NAME: Final = re.compile(r"(?!you$)[\w.@+-]+", re.IGNORECASE)  # it reads as nothing but a name
 _UNITS: Final = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 
 
@@ -29,6 +31,17 @@ def span(seconds: float) -> str:
         if whole >= size:
             return f"{whole // size} {big} {whole % size // small_size} {small}"
     return f"{whole} s"
+
+
+def who_decided(by: Decider) -> str:
+    """Return who it was, visible. Only a person stands there by name alone: a client chooses its own."""
+    name = visible(by.id)
+    if by.kind is DeciderKind.RULE:
+        return "a rule"
+    if by.kind is DeciderKind.PERSON and _PLAIN_NAME.fullmatch(name):
+        return name
+    what = "session" if by.kind is DeciderKind.PARENT else f"the {by.kind}"
+    return f"{what} `{name}`" + (" (its model)" if by.channel is Channel.MODEL else "")
 
 
 def entry_text(entry: Json) -> str:

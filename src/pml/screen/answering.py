@@ -10,9 +10,10 @@ from pml.core.approvals import ApprovalId, Scope
 from pml.core.cards import Card
 from pml.core.text import visible, visible_json
 from pml.core.values import JsonObject
-from pml.screen.batch import batch_lines, report_lines, split
+from pml.screen.batch import batch_lines, find_listed, report_lines
 from pml.screen.deciding import Given, give, misfits
 from pml.screen.dialogs import Editing, Reading, Typing
+from pml.screen.lines import Styled
 from pml.screen.live import Live, Work, program
 from pml.screen.questions import always_lines
 from pml.screen.stream import Entry
@@ -26,6 +27,7 @@ class Answering(Live):
     def __init__(self, work: Work) -> None:
         super().__init__(work)
         self.is_deciding = False
+        self.is_listing = False  # what "all" would cover is being looked at
         self._edits: dict[ApprovalId, str] = {}  # begun and left
 
     def give(self, approval_id: ApprovalId, decision: Decision) -> None:
@@ -128,11 +130,33 @@ class Answering(Live):
 
     def ask_all(self, *, allow: bool) -> None:
         waiting = self.stream.waiting
-        entries, left_out = split(waiting, is_seen=self._is_seen) if allow else (waiting, ())
-        if not entries:
-            self.tell("none of them was seen whole: read each by itself" if left_out else "nothing waits")
+        if not waiting:
+            self.tell("nothing waits")
             return
+        self.is_listing = True
+        self.tell("making the list: a moment")
+        self.run_worker(partial(self._list_all, waiting, allow=allow), group="list")
 
+    async def _list_all(self, waiting: Sequence[Entry], *, allow: bool) -> None:
+        try:
+            unseen = [entry for entry in waiting if not self._is_seen(entry)]
+            listed = await find_listed(self.work.desk, unseen)
+        finally:
+            self.is_listing = False
+        self.tell("")
+
+        def is_known(entry: Entry) -> bool:
+            return self._is_seen(entry) or entry.record.id in listed
+
+        entries = [entry for entry in waiting if is_known(entry) or not allow]
+        left_out = [entry for entry in waiting if allow and not is_known(entry)]
+        if not entries:
+            self.tell("none of them was seen whole: read each by itself")
+            return
+        lines = batch_lines(entries, left_out=left_out, is_known=is_known)
+        self._ask_all(entries, lines, allow=allow)
+
+    def _ask_all(self, entries: Sequence[Entry], lines: Sequence[Styled], *, allow: bool) -> None:
         def chosen(key: str | None) -> None:
             if key is not None:
                 self.run_worker(partial(self._give_all, entries, allow=allow), group="decide")
@@ -140,7 +164,6 @@ class Answering(Live):
         verb = "allow" if allow else "deny"
         title = f"{verb} {'this one' if len(entries) == 1 else f'these {len(entries)}'}?"
         hint = f"Return {'allows' if allow else 'denies'} exactly these, once · Esc goes back"
-        lines = batch_lines(entries, left_out=left_out, is_seen=self._is_seen)
         program(self).push_screen(Reading(self.work.ticks, title, hint, lines, keys=""), chosen)
 
     def _is_seen(self, entry: Entry) -> bool:

@@ -8,41 +8,58 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from pml.core.approvals import Subject
-from pml.core.card_blocks import Asked
-from pml.core.card_words import warnings_of
-from pml.core.text import count_hidden, visible_json
+from pml.core.approvals import Approval, ApprovalId, Subject
+from pml.core.cards import Arguments, Block, Card, Code, Command, Diff, Facts
+from pml.core.text import visible_json
 from pml.screen.deciding import Given
 from pml.screen.dialogs import item
 from pml.screen.lines import BLANK, Row, Span, Styled, shown
 from pml.screen.stream import Entry
 from pml.screen.styles import BOLD, CYAN, DIM, GREEN, PLAIN, RED, YELLOW
+from pml.service.cards import cards
+from pml.service.desk import Desk
 
 _SHOWN: Final = 1000  # characters of an input; the rest is counted
+_PAGE: Final = 100  # cards that are made at a time, as for a page of many
 _BREAK: Final = r"\n"  # a line break, as JSON writes it
 _PARTS: Final = re.compile(r"[^\\]+|\\.")  # an escape is a part of its own
 _MARK: Final[Span] = (" ⏎ ", CYAN)
 
 
-def split(
-    entries: Iterable[Entry], *, is_seen: Callable[[Entry], bool]
-) -> tuple[Sequence[Entry], Sequence[Entry]]:
-    """Return what may be allowed at once, and what must be read by itself first."""
-    covered: list[Entry] = []
-    left_out: list[Entry] = []
-    for entry in entries:
-        (covered if is_seen(entry) or _is_listed_whole(entry) else left_out).append(entry)
-    return covered, left_out
+async def find_listed(desk: Desk, entries: Sequence[Entry]) -> frozenset[ApprovalId]:
+    """Return which of them the list tells to their last character, as their cards are now."""
+    short = [entry.record for entry in entries if len(_input(entry)) <= _SHOWN]
+    found: list[Card] = []
+    for at in range(0, len(short), _PAGE):
+        found += await _cards(desk, short[at : at + _PAGE])
+    return frozenset(card.id for card in found if _is_listed_whole(card))
 
 
-def _is_listed_whole(entry: Entry) -> bool:
-    """Tell whether the list has all that its card would: a folder, code or a warning is only there."""
-    record = entry.record
-    if record.subject is not Subject.TOOL_CALL or record.cwd is not None or record.run_id is not None:
-        return False
-    asked = Asked(record=record, cwd=entry.workspace, workspace=entry.workspace)
-    warned = warnings_of(asked, hidden=count_hidden(record.tool_input))
-    return len(_input(entry)) <= _SHOWN and not warned
+async def _cards(desk: Desk, records: Sequence[Approval]) -> list[Card]:
+    """Return their cards, but for those that cannot be made: what cannot be shown is not listed whole."""
+    try:
+        return await cards(desk, records)
+    except Exception:
+        if len(records) == 1:
+            return []
+        return [card for record in records for card in await _cards(desk, [record])]
+
+
+def _is_listed_whole(card: Card) -> bool:
+    """Tell whether a card would tell nothing more: not where a link leads, not a folder, code or warning."""
+    is_plain = card.subject is Subject.TOOL_CALL and card.run_id is None and not card.cut
+    return is_plain and not card.warnings and all(_repeats(block, card) for block in card.blocks)
+
+
+def _repeats(block: Block, card: Card) -> bool:
+    """Tell whether the part has only what stands in the arguments, or in the list beside them."""
+    match block:
+        case Arguments() | Code():
+            return True
+        case Command():
+            return block.cwd == card.workspace
+        case Diff() | Facts():
+            return False
 
 
 def _input(entry: Entry) -> str:
@@ -50,7 +67,7 @@ def _input(entry: Entry) -> str:
 
 
 def batch_lines(
-    entries: Sequence[Entry], *, left_out: Sequence[Entry], is_seen: Callable[[Entry], bool]
+    entries: Sequence[Entry], *, left_out: Sequence[Entry], is_known: Callable[[Entry], bool]
 ) -> list[Styled]:
     """Each request that "all" would decide and what it would do, below those that are left out."""
     lines: list[Styled] = []
@@ -60,16 +77,16 @@ def batch_lines(
         lines += [Styled(spans=_title(entry), gutter=(("✗ ", YELLOW),)) for entry in left_out]
         lines.append(BLANK)
     for entry in entries:
-        below: Row = ((entry.glimpse, PLAIN), (f"  in {entry.workspace}", DIM))
-        if entry.record.subject is Subject.TOOL_CALL:
-            below = (*_listed(_input(entry)),)
-        doubt: Row = () if is_seen(entry) or _is_listed_whole(entry) else (("  not seen whole", YELLOW),)
-        lines += [*item((*_title(entry), *doubt), below), BLANK]
+        is_call = entry.record.subject is Subject.TOOL_CALL
+        below: Row = (*_listed(_input(entry)),) if is_call else ((entry.glimpse, PLAIN),)
+        doubt: Row = () if is_known(entry) else (("  not seen whole", YELLOW),)
+        lines += [*item(_title(entry, doubt), below), BLANK]
     return lines
 
 
-def _title(entry: Entry) -> Row:
-    return (*shown(entry.record.tool_name, BOLD), (f"  {entry.session_name}", DIM))
+def _title(entry: Entry, doubt: Row = ()) -> Row:
+    where = f"  {entry.session_name}  in {entry.workspace}"
+    return (*shown(entry.record.tool_name, BOLD), *doubt, (where, DIM))
 
 
 def _listed(text: str) -> Iterator[Span]:

@@ -92,12 +92,11 @@ class History(Screen[None]):
         entry = self._focused
         try:
             card = None if entry is None else await make_card(self._work.desk, entry.record, whole=True)
-        except TOLD as exc:
-            self._status = problem(exc)
-            card = None
-        if not program(self).is_running:
-            return
-        self.query_one(CardPane).show_card(card)
+            if program(self).is_running:
+                self.query_one(CardPane).show_card(card)
+        except Exception as exc:  # whatever is wrong with one, the others can be looked at
+            if entry is not None and program(self).is_running:
+                self.query_one(CardPane).show_failure(entry.record.id, exc)
         self._draw()
 
     @property
@@ -136,6 +135,8 @@ class History(Screen[None]):
         self._draw()
 
     def action_back(self) -> None:
+        # what is still being read has nowhere to be drawn
+        self.workers.cancel_node(self)  # pyright: ignore[reportUnknownMemberType]
         self.dismiss(None)
 
     def on_key(self, event: Key) -> None:
@@ -155,7 +156,7 @@ class History(Screen[None]):
                     Typing(self._work.ticks, "search the history", hint, value=self._search), self._find
                 )
             case "h":
-                self.dismiss(None)
+                self.action_back()
             case "q":
                 program(self).exit(0)
             case _:

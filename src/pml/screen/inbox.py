@@ -36,6 +36,8 @@ class Inbox(Answering):
     def on_key(self, event: Key) -> None:
         event.stop()
         event.prevent_default()
+        if self.is_listing:  # a Return may be meant for the list that is about to open
+            return
         at = self.work.ticks.of(event.time)
         match self.strokes.press(event.key, at, is_bare=event.character == "\x1b"):
             case Held() as held:
@@ -115,7 +117,7 @@ class Inbox(Answering):
         elif not entry.waits:
             self.tell("this one is settled; j and k move to others")
         elif card is None:
-            self.tell("it is being read: a moment")
+            self.tell("it is not shown yet: nothing was decided")
         else:
             return card
         return None

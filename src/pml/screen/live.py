@@ -21,7 +21,7 @@ from pml.screen.chrome import TALL, buttons, card_title, head, keys_line, list_r
 from pml.screen.keys import Ticks
 from pml.screen.lines import BLANK, Row, Styled, as_text
 from pml.screen.panes import CardPane, LinesPane, Pane, count_pages
-from pml.screen.stream import Stream
+from pml.screen.stream import Entry, Stream
 from pml.screen.styles import BOLD, DIM, YELLOW
 from pml.screen.words import TOLD, problem
 from pml.service.cards import card as make_card
@@ -157,19 +157,24 @@ class Live(Screen[None]):
         entry = self.stream.focused
         try:
             card = None if entry is None else await make_card(self.work.desk, entry.record, whole=True)
-        except TOLD as exc:
-            self.tell(f"the request cannot be shown: {problem(exc)}")
-            return
-        if not program(self).is_running:
-            return
-        is_other = card is None or self.pane.card is None or card.id != self.pane.card.id
-        if self.pane.show_card(card):
-            self.tell("it has changed since you read it: look again")
-        if is_other:
-            self.shown_at = self.work.ticks.now()
+            if not program(self).is_running:
+                return
+            is_other = card is None or self.pane.card is None or card.id != self.pane.card.id
+            if self.pane.show_card(card):
+                self.tell("it has changed since you read it: look again")
+            if is_other:
+                self.shown_at = self.work.ticks.now()
+        except Exception as exc:  # whatever is wrong with one, the others can be decided
+            self._fail(entry, exc)
         self._lay_out()
         self._draw_times()
         self._draw_status()
+
+    def _fail(self, entry: Entry | None, error: Exception) -> None:
+        self._loaded = ()  # the next look tries again
+        self.came_by_itself = True  # if that shows it, nobody asked for it just then
+        if entry is not None and program(self).is_running:
+            self.pane.show_failure(entry.record.id, error)
 
     def _lay_out(self) -> None:
         is_wide = self.size.width >= WIDE
@@ -203,6 +208,8 @@ class Live(Screen[None]):
         entry, card = self.stream.focused, self.card
         if entry is not None and card is not None:
             self._put("#title", card_title(card, entry, now, max(1, self.query_one("#title").size.width - 2)))
+        elif self.pane.card is None:
+            self._put("#title", ())
         self._put("#keys", keys_line(width))
 
     def _draw_list(self) -> None:

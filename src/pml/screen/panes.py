@@ -9,11 +9,12 @@ from textual.events import Resize
 from textual.strip import Strip
 from textual.widget import Widget
 
-from pml.core.approvals import State
+from pml.core.approvals import ApprovalId, State
 from pml.core.cards import Card
 from pml.screen.card_lines import Drawn, draw
-from pml.screen.lines import Row, Styled, wrapped
-from pml.screen.styles import BLUE, DIM, PLAIN
+from pml.screen.lines import Row, Styled, shown, wrapped
+from pml.screen.styles import ALARM, BLUE, BOLD, DIM, PLAIN
+from pml.screen.words import problem
 
 _BAR: Final = 2  # cells at the right: one blank, one that shows the place
 _PAGE_OVERLAP: Final = 2  # rows of the last page that stay in view
@@ -157,6 +158,19 @@ class CardPane(LinesPane):
         self.is_open = self.is_open and is_same
         self._draw(top=None if is_same else 0)
         return is_changed
+
+    def show_failure(self, approval_id: ApprovalId, error: Exception) -> None:
+        """Say in place of a card why there is none, and where else the question can be read and decided."""
+        self.card = None
+        self._folded = 0
+        words = (
+            ("This request cannot be shown here.", ALARM),
+            (problem(error), PLAIN),
+            ("This shows it, and tells how it is decided:", PLAIN),
+            (f"pml approvals show {approval_id}", BOLD),
+        )
+        lines = [Styled(spans=shown(text, style), by_words=True) for text, style in words]
+        self.show_lines(lines, top=0)
 
     def _has_changed(self, card: Card) -> bool:
         seen = self._seen.get((card.id, card.digest))

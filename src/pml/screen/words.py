@@ -3,9 +3,9 @@
 from datetime import datetime
 from typing import Final
 
-from pml.core.approvals import Approval, DeciderKind, State
+from pml.core.approvals import Approval, State
 from pml.core.errors import PmlError
-from pml.core.telling import span
+from pml.core.telling import span, who_decided
 from pml.core.text import visible
 
 TOLD: Final = (PmlError, OSError)  # what is said at the screen; the inbox goes on
@@ -16,15 +16,16 @@ def what_became(record: Approval, now: datetime) -> str:
     ago = "" if record.resolved_at is None else f" {span((now - record.resolved_at).total_seconds())} ago"
     by = record.decided_by
     if by is not None:
-        who = "a rule" if by.kind is DeciderKind.RULE else visible(by.id)
-        return f"{who} {'denied' if record.status is State.DENIED else 'allowed'} it{ago}"
+        return f"{who_decided(by)} {'denied' if record.status is State.DENIED else 'allowed'} it{ago}"
     reason = "" if record.reason is None else f": {visible(record.reason)}"
     return f"{record.status}{ago}{reason}"
 
 
-def problem(error: PmlError | OSError) -> str:
-    """Return what went wrong and the next step in one line."""
+def problem(error: Exception) -> str:
+    """Return what went wrong and the next step in one line; of what nobody foresaw, only its kind."""
     if isinstance(error, OSError):
         return visible(error.strerror or str(error))
+    if not isinstance(error, PmlError):
+        return f"internal error ({type(error).__name__})"
     hint = "" if error.hint is None else f" → {visible(error.hint)}"
     return f"{visible(error.message)}{hint}"

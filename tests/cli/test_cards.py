@@ -1,0 +1,12 @@
+"""Lists in the terminal: what became of each, in few words."""
+
+from pml.cli.cards import left
+from pml.core.approvals import Channel, Decider, DeciderKind, advance
+from tests.builders import ANYONE, allow, later, make_approval
+
+
+def test_a_client_that_names_itself_after_a_person_is_told_as_a_client() -> None:
+    by = Decider(kind=DeciderKind.CLIENT, id="ana", channel=Channel.MODEL)
+    record = make_approval(deciders=ANYONE)
+    decided = advance(record, allow(record, by=by))
+    assert left(decided, later(5)).startswith("allowed by the client `ana` (its model) ")
