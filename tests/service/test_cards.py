@@ -13,6 +13,7 @@ from pml.core.approvals import Approval, SessionId, Subject
 from pml.core.card_files import Present
 from pml.core.cards import Ancestor, Arguments, Card, Code, Command, Covered, Diff, Fact, Facts
 from pml.core.config import FileKind
+from pml.core.errors import Unavailable
 from pml.core.manifests import Manifest, definition_digest, definition_of
 from pml.core.ports import Pin
 from pml.core.values import JsonObject
@@ -97,6 +98,35 @@ async def test_a_question_that_cannot_be_laid_out_is_shown_plainly_and_hides_no_
     assert [each.id for each in shown] == [odd.id, other.id]
     assert any("could not be laid out" in warning for warning in shown[0].warnings)
     assert (shown[0].cut, shown[1].cut, shown[1].warnings) == (True, False, ())
+
+
+async def test_a_question_whose_card_cannot_be_made_hides_no_other_and_is_never_whole(
+    office: Office,
+) -> None:
+    good, bad = await office.ask(arguments={"n": 1}), await office.ask(arguments={"n": 2})
+    nobodys = msgspec.structs.replace(bad, session_id=SessionId("gone\u202e"))
+
+    shown = await cards(office.desk, [good, nobodys])
+
+    assert shown[0] == (await cards(office.desk, [good]))[0]
+    assert (shown[1].id, shown[1].digest, shown[1].cut) == (bad.id, bad.digest, True)
+    assert (shown[1].input, shown[1].always, shown[1].remember) == (None, None, None)
+    assert f"`pml approvals show {bad.id}`" in shown[1].warnings[0]
+    assert "\u202e" not in str(msgspec.to_builtins(shown[1]))
+
+
+async def test_a_store_that_is_busy_is_not_taken_for_cards_that_cannot_be_made(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = await office.ask()
+
+    async def busy(session_id: SessionId) -> None:
+        raise Unavailable("the store is busy")
+
+    monkeypatch.setattr(office.desk.store.sessions, "get", busy)
+
+    with pytest.raises(Unavailable):
+        await cards(office.desk, [record])
 
 
 async def test_relative_paths_begin_where_the_agent_was_launched(office: Office) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import msgspec
 
@@ -18,6 +19,8 @@ from pml.core.telling import always_note, entry_text, session_memory, why_asked
 from pml.core.text import count_hidden, visible
 from pml.core.values import Json
 from pml.core.wire import title
+
+_UNSHOWN: Final = "This request cannot be shown"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +88,31 @@ def make_card(around: Around, *, read: Read, whole: bool) -> Card:
         outcome=_outcome(record),
     )
     return full if whole else shortened(full)
+
+
+def unshown_card(record: Approval, problem: str) -> Card:
+    """Return what stands for a question whose card cannot be made: never whole, so that nobody allows it."""
+    return Card(
+        id=record.id,
+        digest=record.digest,
+        status=record.status,
+        subject=record.subject,
+        tool=visible(brief(record.tool_name, MAX_HEADING)),
+        title=_UNSHOWN,
+        sentence=_UNSHOWN,
+        warnings=(f"{visible(brief(problem, MAX_HEADING))}; `pml approvals show {record.id}` may tell more",),
+        why="that cannot be told either",
+        rule=None,
+        session=record.session_id,
+        session_name=visible(brief(record.session_id, MAX_HEADING)),
+        lineage=(),
+        workspace="",
+        created_at=record.created_at,
+        expires_at=record.expires_at,
+        may_allow=tuple(sorted(record.deciders)),
+        run_id=record.run_id,
+        cut=True,
+    )
 
 
 def _left_out(blocks: Sequence[Block]) -> Iterator[str]:

@@ -19,9 +19,10 @@ from pml.core.approvals import Approval, Channel, Decider, DeciderKind, SessionI
 from pml.core.card_blocks import Asked
 from pml.core.card_cutting import brief
 from pml.core.card_files import MAX_HEADING, Present
-from pml.core.card_making import Around, make_card
+from pml.core.card_making import Around, make_card, unshown_card
 from pml.core.card_words import glimpse_of, sentence_of
 from pml.core.cards import Ancestor, Card, Covered
+from pml.core.errors import PmlError, Unavailable
 from pml.core.manifests import definition_digest
 from pml.core.names import parse_tool
 from pml.core.ports import Session
@@ -46,8 +47,22 @@ async def card(desk: Desk, record: Approval, *, whole: bool) -> Card:
 
 
 async def cards(desk: Desk, records: Sequence[Approval]) -> list[Card]:
-    """Return a page of shortened cards. Raises: NotFound."""
-    return await _make(desk, records, whole=False)
+    """Return a page of shortened cards; one that cannot be made keeps no other from being seen."""
+    try:
+        return await _make(desk, records, whole=False)
+    except Unavailable:
+        raise
+    except Exception:
+        return [await _one_of(desk, record) for record in records]
+
+
+async def _one_of(desk: Desk, record: Approval) -> Card:
+    try:
+        return await card(desk, record, whole=False)
+    except Unavailable:
+        raise
+    except Exception as exc:  # a mistake of ours, or a record that was tampered with
+        return unshown_card(record, exc.message if isinstance(exc, PmlError) else type(exc).__name__)
 
 
 async def _make(desk: Desk, records: Sequence[Approval], *, whole: bool) -> list[Card]:
