@@ -17,7 +17,7 @@ class Stranger:
 
 
 @contextmanager
-def stranger_running(html: str = "", *, port: int = 0) -> Generator[Stranger]:
+def stranger_running(html: str = "", *, port: int = 0, status: int = 200) -> Generator[Stranger]:
     stranger = Stranger(url="", html=html)
 
     class Answering(BaseHTTPRequestHandler):
@@ -26,7 +26,7 @@ def stranger_running(html: str = "", *, port: int = 0) -> Generator[Stranger]:
         def do_GET(self) -> None:
             stranger.got.append({name.lower(): value for name, value in self.headers.items()})
             body = f"<!doctype html><title>another page</title>{stranger.html}".encode()
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("Content-Type", "text/html; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

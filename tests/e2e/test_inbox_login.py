@@ -227,15 +227,32 @@ def test_a_browser_whose_clock_is_wrong_shows_the_time_that_is_left(inbox: Inbox
     inbox.clear()
 
 
+def test_a_login_that_the_hub_has_forgotten_is_asked_for_again(inbox: Inbox) -> None:
+    with opened(inbox) as tab:
+        tab.log_in()
+        tab.refusals = {404}
+        tab.page.evaluate("localStorage.setItem('pml.token', 'pml_ffffffffffff_unknown')")
+        tab.page.reload()
+        expect(tab.page.locator("body")).to_contain_text("login of this browser is over")
+        expect(tab.page.locator("body")).to_contain_text("pml inbox --link")
+        assert TOKEN not in stored(tab)
+
+
 @promise("inbox:token-only-to-the-hub")
-def test_whoever_takes_the_port_of_a_hub_that_has_ended_is_not_told_the_token(inbox: Inbox) -> None:
+@pytest.mark.parametrize("status", [200, 401, 404])
+def test_whoever_takes_the_port_of_a_hub_that_has_ended_is_not_told_the_token(
+    inbox: Inbox, status: int
+) -> None:
     with opened(inbox) as tab:
         tab.log_in()
         tab.may_lose = True
+        tab.refusals = {status}
+        tab.page.evaluate("addEventListener('pagehide', () => localStorage.setItem('left', 'yes'))")
         [approval_id] = inbox.fill(inbox.room(), 1)
         tab.look_at_id(approval_id)
         inbox.hub.stop()
-        with stranger_running(port=int(inbox.hub.url.rpartition(":")[2])) as thief:
+        port = int(inbox.hub.url.rpartition(":")[2])
+        with stranger_running(port=port, status=status) as thief:
             banner = tab.page.locator("[data-banner=taken]")
             until(lambda: banner.count() or tab.let_pass(1000), "the page notices who answers")
             expect(banner).to_contain_text("do not reload")
@@ -243,6 +260,7 @@ def test_whoever_takes_the_port_of_a_hub_that_has_ended_is_not_told_the_token(in
             expect(tab.card(approval_id).locator("[data-told]")).to_contain_text("another program answers")
             assert thief.got
             assert not [asked for asked in thief.got if "authorization" in asked]
+            assert "left" not in stored(tab)
         inbox.hub.start()
         tab.let_pass(30_000)
         tab.is_in()

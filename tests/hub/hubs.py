@@ -120,7 +120,7 @@ class HubRig:
             server_logs=_server_logs,
             secrets=self.secrets,
             workspace=str(office.workspace),
-            allowed=allowed_names("127.0.0.1", PORT, scheme="http", more=["hub.example"]),
+            allowed=allowed_names("127.0.0.1", "127.0.0.1", PORT, scheme="http", more=["hub.example"]),
             gauges=Gauges(waiting_permits=lambda: 3, event_streams=lambda: 2),
             started_at=office.clock.now(),
             complain=self.complaints.append,

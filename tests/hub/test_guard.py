@@ -68,28 +68,30 @@ async def test_whoever_opens_the_page_as_localhost_is_sent_to_the_address_that_t
 
 
 @pytest.mark.parametrize(
-    ("host", "name"),
+    ("host", "address", "names"),
     [
-        ("127.0.0.1", "127.0.0.1"),
-        ("localhost", "127.0.0.1"),
-        ("0.0.0.0", "127.0.0.1"),
-        ("::1", "[::1]"),
-        ("::", "[::1]"),
-        ("10.0.0.5", "10.0.0.5"),
+        ("127.0.0.1", "127.0.0.1", ["127.0.0.1"]),
+        ("localhost", "127.0.0.1", ["127.0.0.1"]),
+        ("127.1", "127.0.0.1", ["127.0.0.1", "127.1"]),
+        ("0.0.0.0", "0.0.0.0", ["127.0.0.1"]),
+        ("::1", "::1", ["[::1]"]),
+        ("0:0:0:0:0:0:0:1", "::1", ["[::1]", "[0:0:0:0:0:0:0:1]"]),
+        ("::", "::", ["[::1]"]),
+        ("Box.lan", "10.0.0.5", ["10.0.0.5", "box.lan"]),
     ],
 )
-def test_without_a_certificate_the_hub_answers_to_the_one_address_that_it_listens_on(
-    host: str, name: str
+def test_without_a_certificate_the_hub_answers_to_where_it_listens_and_as_it_was_told_to(
+    host: str, address: str, names: list[str]
 ) -> None:
-    allowed = allowed_names(host, PORT, scheme="http")
-    assert allowed.hosts == {f"{name}:{PORT}"}
-    assert allowed.origins == {f"http://{name}:{PORT}"}
-    assert allowed.moved == {f"localhost:{PORT}": f"http://{name}:{PORT}"}
+    allowed = allowed_names(host, address, PORT, scheme="http")
+    assert allowed.hosts == {f"{name}:{PORT}" for name in names}
+    assert allowed.origins == {f"http://{name}:{PORT}" for name in names}
+    assert allowed.moved == {f"localhost:{PORT}": f"http://{names[0]}:{PORT}"}
 
 
 def test_with_a_certificate_or_when_asked_to_the_hub_answers_to_localhost() -> None:
-    sure = allowed_names("127.0.0.1", PORT, scheme="https")
-    asked_to = allowed_names("127.0.0.1", PORT, scheme="http", more=["localhost"])
+    sure = allowed_names("127.0.0.1", "127.0.0.1", PORT, scheme="https")
+    asked_to = allowed_names("127.0.0.1", "127.0.0.1", PORT, scheme="http", more=["localhost"])
     for allowed in (sure, asked_to):
         assert f"localhost:{PORT}" in allowed.hosts
         assert allowed.moved == {}
@@ -124,7 +126,9 @@ async def test_the_hubs_own_pages_get_in(rig: HubRig) -> None:
 
 
 def test_other_names_are_the_hubs_own_only_if_they_were_given() -> None:
-    allowed = allowed_names("0.0.0.0", 4445, scheme="https", more=["hub.example", "Inbox.example:443"])
+    allowed = allowed_names(
+        "0.0.0.0", "0.0.0.0", 4445, scheme="https", more=["hub.example", "Inbox.example:443"]
+    )
     assert {"hub.example:4445", "inbox.example:443", "inbox.example", "localhost:4445"} <= allowed.hosts
     assert not {"hub.example", "0.0.0.0:4445"} & allowed.hosts
     assert {"https://hub.example:4445", "https://inbox.example"} <= allowed.origins
@@ -139,7 +143,7 @@ def test_other_names_are_the_hubs_own_only_if_they_were_given() -> None:
         "*",
     ):
         with pytest.raises(Invalid, match="no name of a host"):
-            allowed_names("127.0.0.1", 4445, scheme="http", more=[wrong])
+            allowed_names("127.0.0.1", "127.0.0.1", 4445, scheme="http", more=[wrong])
 
 
 @promise("hub:host-and-origin")
@@ -357,7 +361,7 @@ def _guarded(rig: HubRig, app: object, complaints: list[Exception] | None = None
     return Guard(
         app,  # pyright: ignore[reportArgumentType]
         desk=rig.desk,
-        allowed=allowed_names("127.0.0.1", PORT, scheme="http"),
+        allowed=allowed_names("127.0.0.1", "127.0.0.1", PORT, scheme="http"),
         seen=lambda method, route, status: None,
         complain=(rig.complaints if complaints is None else complaints).append,
     )

@@ -590,7 +590,7 @@ def test_https_and_this_machine_are_good_addresses(url: str) -> None:
 def test_a_link_begins_with_the_first_name_that_others_know_the_hub_by(
     names: tuple[str, ...], public: str | None
 ) -> None:
-    assert allowed_names("0.0.0.0", 4445, scheme="https", more=names).public == public
+    assert allowed_names("0.0.0.0", "0.0.0.0", 4445, scheme="https", more=names).public == public
 
 
 def test_of_an_address_only_the_host_is_shown() -> None:

@@ -220,7 +220,7 @@ async def _own_hub(place: "Place") -> AsyncGenerator[str]:
 
     with listen("127.0.0.1", 0) as listening:
         url, port = url_of(listening), listening.getsockname()[1]
-        allowed = allowed_names("127.0.0.1", port, scheme="http")
+        allowed = allowed_names("127.0.0.1", "127.0.0.1", port, scheme="http")
         async with open_hub(place, url=url, allowed=allowed, servers=servers, server_logs=server_logs) as hub:
             serving = asyncio.ensure_future(serve_hub(hub.app, listening, on_stop=hub.stop))
             try:

@@ -97,8 +97,8 @@ async def _serve(args: argparse.Namespace) -> int:
     with sole_hub(place.home) as announce, listen_as_hub(args.host, args.port) as listening:
         scheme = "http" if tls is None else "https"
         url = url_of(listening, scheme=scheme)
-        port = listening.getsockname()[1]
-        allowed = allowed_names(args.host, port, scheme=scheme, more=args.allow_host)
+        address, port = listening.getsockname()[:2]
+        allowed = allowed_names(args.host, address, port, scheme=scheme, more=args.allow_host)
         async with open_hub(place, url=url, allowed=allowed, servers=servers, server_logs=server_logs) as hub:
             since = hub.desk.clock.now()
             page = allowed.public if _is_reached_elsewhere(args, port) else None

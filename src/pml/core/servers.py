@@ -35,7 +35,7 @@ _STEERING_VARIABLE: Final = re.compile(
     re.IGNORECASE,
 )
 _SECRET_VARIABLE: Final = re.compile(r"auth|token|secret|passw|credential|(?:^|_)key", re.IGNORECASE)
-_LOGIN_IN_URL: Final = re.compile(r"//[^/@\s]*@")
+_LOGIN_IN_URL: Final = re.compile(r"//[^/?#\\@\s]*@")  # not where the host would end before the `@`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

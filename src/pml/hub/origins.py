@@ -35,13 +35,13 @@ class Allowed:
     public: str | None = None
 
 
-def allowed_names(host: str, port: int, *, scheme: str, more: Sequence[str] = ()) -> Allowed:
-    """Return the names of the hub that listens on `host`; `more` are names of it, perhaps with a port.
+def allowed_names(host: str, address: str, port: int, *, scheme: str, more: Sequence[str] = ()) -> Allowed:
+    """Return the names of the hub that was to listen on `host` and does so at `address`.
 
-    Raises: Invalid for what is no name.
+    `more` are names of it, perhaps with a port. Raises: Invalid for what is no name.
     """
-    own = _NEAR.get(in_url(host.lower()), in_url(host.lower()))
-    names = [own, *(_LOCAL if scheme == "https" else ())]
+    own, named = (_NEAR.get(name, name) for name in (in_url(address), in_url(host.lower())))
+    names = [own, named, *(_LOCAL if scheme == "https" else ())]
     places = [(scheme, name, port) for name in names]
     places += [_place(text, scheme=scheme, port=port) for text in more]
     spelt = [(each, text) for each, name, at in places for text in _spellings(each, name, at)]

@@ -4,7 +4,7 @@
  * no page: whoever wants to hear that the token no longer counts says so with `onLogout`.
  */
 
-import { beSure, doubt, Forgotten, NotTheHub } from "./proof.js";
+import { beSure, doubt, NotTheHub } from "./proof.js";
 import { keep, recall } from "./storage.js";
 
 const TOKEN = "pml.token";
@@ -127,7 +127,7 @@ async function send(method, path, { body, once, bearer, raw = {} } = {}) {
     told = await answer.json();
   } catch (error) {
     doubt();
-    throw unheard(error, bearer === undefined && token() === kept);
+    throw unheard(error, bearer !== undefined);
   }
   setClock(told?.now, answer.headers.get("date"), sentAt);
   if (answer.ok) return told;
@@ -139,22 +139,19 @@ async function send(method, path, { body, once, bearer, raw = {} } = {}) {
 /**
  * Why the hub did not hear what was to be sent.
  * @param {unknown} error
- * @param {boolean} isOwn whether the token of this browser was to be sent, which is forgotten where the hub has
+ * @param {boolean} isGiven whether somebody gave the token just now, and may have mistaken it
  */
-function unheard(error, isOwn) {
-  if (error instanceof NotTheHub) {
-    return new ApiError(
-      0,
-      "not_the_hub",
-      "another program answers where the hub was, and was told nothing",
-      "do not reload this page; end that program, then start `pml serve`",
-    );
-  }
-  if (!(error instanceof Forgotten)) {
+function unheard(error, isGiven) {
+  if (!(error instanceof NotTheHub)) {
     return new ApiError(0, "unreachable", "the hub does not answer", "is `pml serve` running?");
   }
-  if (isOwn) loggedOut(true);
-  return new ApiError(401, "unauthorized", "no token that counts was sent", null);
+  if (isGiven && error.says) return new ApiError(401, "unauthorized", "no token that counts was sent", null);
+  return new ApiError(
+    0,
+    "not_the_hub",
+    "another program answers where the hub was, and was told nothing",
+    "do not reload this page; end that program, then start `pml serve`",
+  );
 }
 
 /**

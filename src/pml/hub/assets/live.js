@@ -5,7 +5,7 @@
  */
 
 import { loggedOut, token } from "./api.js";
-import { beSure, doubt, Forgotten, NotTheHub } from "./proof.js";
+import { beSure, doubt, NotTheHub } from "./proof.js";
 
 /** @typedef {{type: string, at: string, id?: number, session?: string, approval_id?: string} & Record<string, any>} HubEvent */
 /**
@@ -122,7 +122,6 @@ async function follow(stopped) {
     }
   } catch (error) {
     isTaken = error instanceof NotTheHub;
-    if (error instanceof Forgotten) loggedOut(true);
     return began;
   } finally {
     doubt();

@@ -60,7 +60,11 @@ export function takeRefusal() {
   }
   const wasRefused = ofTab(REFUSED) !== null;
   ofTab(REFUSED, null);
-  if (!wasRefused) return null;
+  return wasRefused ? refusal() : null;
+}
+
+/** That the hub does not take the token of this browser any more. */
+export function refusal() {
   return new ApiError(0, "refused", "the login of this browser is over, or was revoked", null);
 }
 

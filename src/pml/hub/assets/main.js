@@ -5,7 +5,16 @@ import { ApiError, get, keepToken, loggedOut, onLogout, post, token } from "./ap
 import { applyTheme, buildFrame, markPage } from "./chrome.js";
 import { h, replace } from "./dom.js";
 import { listen, onReconnect, startLive, stopLive } from "./live.js";
-import { heedLinks, logIn, noteUnheard, showLogin, startOver, takeLoginToken, takeRefusal } from "./login.js";
+import {
+  heedLinks,
+  logIn,
+  noteUnheard,
+  refusal,
+  showLogin,
+  startOver,
+  takeLoginToken,
+  takeRefusal,
+} from "./login.js";
 import { notify, showBadge } from "./notify.js";
 import { page as audit } from "./page_audit.js";
 import { page as card } from "./page_card.js";
@@ -17,6 +26,7 @@ import { page as servers } from "./page_servers.js";
 import { page as sessions } from "./page_sessions.js";
 import { page as trust } from "./page_trust.js";
 import { page as waiting } from "./page_waiting.js";
+import { isForgotten } from "./proof.js";
 import { go, startRouter } from "./router.js";
 import { startTicking } from "./time.js";
 
@@ -59,6 +69,11 @@ async function comeIn(given) {
       if (token()) return; // a link that was used before does not end a login that counts
       problem = /** @type {ApiError} */ (error);
     }
+  }
+  const kept = token();
+  if (kept && await isForgotten(kept)) {
+    keepToken(null);
+    problem = refusal();
   }
   if (!token()) await askForLogin(problem);
 }

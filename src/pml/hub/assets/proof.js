@@ -8,11 +8,14 @@ const TOKEN = /^pml_([0-9A-Za-z]+)_([0-9A-Za-z_-]+)$/;
 const WITHIN_MS = 30_000;
 const NONCE_BYTES = 32;
 
-/** Another program answers where the hub was, or something between changes what it says. */
-export class NotTheHub extends Error {}
-
-/** The hub answers, and does not know the token any more. */
-export class Forgotten extends Error {}
+/** Whoever answers does not know the token: another program, or another hub. `says`: it says so itself. */
+export class NotTheHub extends Error {
+  /** @param {boolean} says */
+  constructor(says) {
+    super();
+    this.says = says;
+  }
+}
 
 let proven = ""; // the token for which it was shown
 
@@ -22,24 +25,33 @@ export function doubt() {
 }
 
 /**
- * Have it shown that the hub answers, unless that is known. Without TLS, on another machine, a browser offers no way to
- * check, and whoever is between reads along anyway.
+ * Have it shown that the hub answers, unless that is known. With TLS the certificate shows it; without, from another
+ * machine, a browser offers no way to check, and whoever is between reads along anyway.
  * @param {string} token
- * @throws {NotTheHub | Forgotten} or what `fetch` throws where nothing answers
+ * @throws {NotTheHub} or another error, where nothing answers or the hub is too busy to
  */
 export async function beSure(token) {
   const [, id, secret] = TOKEN.exec(token) ?? [];
-  if (!id || !secret || token === proven || !crypto.subtle) return;
+  if (!id || !secret || token === proven || location.protocol === "https:" || !crypto.subtle) return;
   const nonce = hex(crypto.getRandomValues(new Uint8Array(NONCE_BYTES)));
   const answer = await fetch(`/proof?${new URLSearchParams({ token: id, nonce })}`, {
     signal: AbortSignal.timeout(WITHIN_MS),
     cache: "no-store",
     credentials: "omit",
   });
-  if (answer.status === 404) throw new Forgotten();
+  if (answer.status >= 500) throw new Error("the hub is busy, or whoever answers is of no use");
   const told = await answer.json().catch(() => null);
-  if (told?.proof !== await proof(secret, nonce)) throw new NotTheHub();
+  if (told?.proof !== await proof(secret, nonce)) throw new NotTheHub(answer.status === 404);
   proven = token;
+}
+
+/**
+ * Whether the hub says that it does not know the token. For a page that has only just come from whoever says it: later
+ * it may be anybody, and to begin anew would be to load their page.
+ * @param {string} token
+ */
+export function isForgotten(token) {
+  return beSure(token).then(() => false, (error) => error instanceof NotTheHub && error.says);
 }
 
 /**
