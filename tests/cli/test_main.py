@@ -310,3 +310,23 @@ def test_a_terminal_that_cannot_show_a_character_gets_an_escape(
     ran = run_process("doctor")
     assert ran.code == 0
     assert "\\u2713 trust" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("argv", "prog", "meant"),
+    [
+        (("approvals", "allow", "2cfc", "--remembr=session"), "pml approvals allow", "--remember"),
+        (("approvals", "list", "--al"), "pml approvals list", "--all"),
+        (("inbox", "--link", "--nam", "ana"), "pml inbox", "--name"),
+        (("rules", "allow", "Read", "Write"), "pml rules allow", None),
+    ],
+)
+def test_a_mistyped_option_is_told_by_its_command_with_the_one_it_resembles(
+    pml: Pml, argv: tuple[str, ...], prog: str, meant: str | None
+) -> None:
+    ran = pml(*argv)
+    assert ran.code == Exit.USAGE
+    assert f"usage: {prog} " in ran.err
+    assert f"{prog}: unrecognized arguments: " in ran.err
+    assert ("did you mean" in ran.err) is (meant is not None)
+    assert meant is None or f"did you mean `{meant}`?" in ran.err

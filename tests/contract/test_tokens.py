@@ -237,20 +237,23 @@ async def test_an_exchange_for_a_token_that_cannot_be_stored_leaves_the_first_as
 async def test_what_counts_no_longer_is_forgotten_after_its_time_unless_it_is_of_a_session(
     store: Store,
 ) -> None:
-    over, spent, kept, endless, an_agents = (
+    over, spent, both, ended_late, kept, endless, an_agents = (
         make_login(1),
         make_visit(2),
+        make_token(6, role=TokenRole.PERSON, expires_at=later(100)),
+        make_token(7, role=TokenRole.PERSON, expires_at=later(60)),
         make_token(3, role=TokenRole.PERSON, expires_at=later(100)),
         make_visit(4),
         make_token(5, role=TokenRole.CHILD, session_id=SESSION, expires_at=later(60)),
     )
-    for token in (over, spent, kept, endless, an_agents):
+    for token in (over, spent, both, ended_late, kept, endless, an_agents):
         await store.tokens.add(token, by=PERSON)
-    await store.tokens.revoke(spent.id, at=later(60), by=PERSON)
+    for token, at in ((spent, 60), (both, 60), (ended_late, 100)):
+        await store.tokens.revoke(token.id, at=later(at), by=PERSON)
     log = await entries_of(store)
 
     await store.tokens.forget(older_than=later(60))
-    assert len(await store.tokens.all()) == 5
+    assert len(await store.tokens.all()) == 7
     await store.tokens.forget(older_than=later(61))
 
     assert {token.id for token in await store.tokens.all()} == {kept.id, endless.id, an_agents.id}

@@ -239,9 +239,11 @@ def test_a_login_that_the_hub_has_forgotten_is_asked_for_again(inbox: Inbox) -> 
 
 
 @promise("inbox:token-only-to-the-hub")
-@pytest.mark.parametrize("status", [200, 401, 404])
+@pytest.mark.parametrize(
+    ("status", "body"), [(200, ""), (200, f'{{"proof": "{"0" * 64}"}}'), (401, ""), (404, "{}")]
+)
 def test_whoever_takes_the_port_of_a_hub_that_has_ended_is_not_told_the_token(
-    inbox: Inbox, status: int
+    inbox: Inbox, status: int, body: str
 ) -> None:
     with opened(inbox) as tab:
         tab.log_in()
@@ -252,7 +254,7 @@ def test_whoever_takes_the_port_of_a_hub_that_has_ended_is_not_told_the_token(
         tab.look_at_id(approval_id)
         inbox.hub.stop()
         port = int(inbox.hub.url.rpartition(":")[2])
-        with stranger_running(port=port, status=status) as thief:
+        with stranger_running(port=port, status=status, body=body) as thief:
             banner = tab.page.locator("[data-banner=taken]")
             until(lambda: banner.count() or tab.let_pass(1000), "the page notices who answers")
             expect(banner).to_contain_text("do not reload")
@@ -266,3 +268,26 @@ def test_whoever_takes_the_port_of_a_hub_that_has_ended_is_not_told_the_token(
         tab.is_in()
         expect(banner).to_have_count(0)
         expect(tab.card(approval_id)).to_have_attribute("data-state", "waiting")
+
+
+@promise("inbox:token-only-to-the-hub")
+def test_a_proof_does_not_outlive_the_hub_while_no_stream_is_open(inbox: Inbox) -> None:
+    with opened(inbox) as tab:
+        tab.log_in()
+        tab.may_lose = True
+        inbox.hub.stop()
+        banner = tab.page.locator("[data-banner=gone]")
+        until(lambda: banner.count() or tab.let_pass(1000), "the page notices that the hub is gone")
+        for _ in range(3):  # by then it tries less often than a hub starts
+            with tab.page.expect_event("requestfailed"):
+                tab.let_pass(15_000)
+        inbox.hub.start()
+        with tab.page.expect_response("**/api/rules*"):
+            tab.page.evaluate("location.hash = '#/rules'")
+        inbox.hub.stop()
+        with stranger_running(port=int(inbox.hub.url.rpartition(":")[2])) as thief:
+            tab.page.evaluate("location.hash = '#/grants'")
+            until(lambda: thief.got, "the page asks whoever answers")
+            expect(tab.page.locator("main")).to_contain_text("nother program answers")
+            assert not [asked for asked in thief.got if "authorization" in asked]
+        inbox.hub.start()

@@ -340,6 +340,17 @@ async def test_an_edited_call_is_remembered_as_edited_and_no_wider(office: Offic
     assert kinds == [VerdictKind.UNLISTED, VerdictKind.ALLOW, VerdictKind.UNLISTED]
 
 
+@promise("always:only-what-was-shown")
+@pytest.mark.parametrize("scope", [Scope.SESSION, Scope.ALWAYS])
+async def test_an_edit_that_python_takes_for_the_same_is_remembered_as_edited(
+    office: Office, scope: Scope
+) -> None:
+    await office.allow(await office.ask("fs:clean", {"deep": 1}), scope=scope, updated_input={"deep": True})
+
+    kinds = [(await office.judge("fs:clean", {"deep": deep})).kind for deep in (1, True, 2)]
+    assert kinds == [VerdictKind.UNLISTED, VerdictKind.ALLOW, VerdictKind.UNLISTED]
+
+
 @promise("trust:exact-content")
 async def test_a_write_that_failed_leaves_nothing_trusted_that_was_not_written(
     office: Office, monkeypatch: pytest.MonkeyPatch

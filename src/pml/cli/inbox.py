@@ -91,9 +91,8 @@ async def _link(args: argparse.Namespace) -> int:
     async with opened(args) as desk:
         await guard_person(desk)
         hub = _running(args)
-        link = login_link(
-            hub.page or hub.url, await make_login(desk, name=args.name or user_name(), by=person())
-        )
+        name = user_name() if args.name is None else args.name
+        link = login_link(hub.page or hub.url, await make_login(desk, name=name, by=person()))
     is_open = args.open and _opens(link, find_place(args.workspace).home)
     if args.json:
         print_json({"login_url": link})

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import NoReturn, cast
 
@@ -23,6 +23,27 @@ class Parser(argparse.ArgumentParser):
         if self.get_default("is_hushed"):
             message = message.partition(" '")[0]
         self.exit(Exit.USAGE, f"{self.prog}: {visible(message)}\n")
+
+    def innermost(self, words: Sequence[str]) -> "Parser":
+        """Return the parser of the command that `words` name."""
+        for action in self._actions:
+            commands = cast("object", action.choices)
+            if isinstance(commands, Mapping):
+                for at, word in enumerate(words):
+                    found = cast("Mapping[str, object]", commands).get(word)
+                    if isinstance(found, Parser):
+                        return found.innermost(words[at + 1 :])
+        return self
+
+    def near_options(self, rest: Sequence[str]) -> str:
+        """Return which options may have been meant, as the end of a complaint."""
+        near = [
+            found
+            for word in rest
+            for found in get_close_matches(word.partition("=")[0], self._option_string_actions, n=1)
+            if word.startswith("--")
+        ]
+        return f"; did you mean {', '.join(f'`{name}`' for name in near)}?" if near else ""
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is None or value in action.choices:
@@ -47,7 +68,8 @@ def parse(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
         shown = " ".join(map(_without_value, rest))
         if getattr(args, "is_hushed", False):
             shown = "not shown, since a value may be among them"
-        parser.error(f"unrecognized arguments: {shown}")
+        meant = parser.innermost(words)
+        meant.error(f"unrecognized arguments: {shown}{meant.near_options(rest)}")
     return args
 
 

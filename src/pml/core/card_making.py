@@ -52,6 +52,8 @@ def make_card(around: Around, *, read: Read, whole: bool) -> Card:
     warnings = [*map(_broken, around.broken)] if waits else []
     if waits and record.abandoned_at is not None:
         warnings.append("whoever asked is gone; it is withdrawn unless they come back")
+    elif waits and around.session.ended_at is not None:
+        warnings.append("its session has ended: an answer counts only if it comes back and asks again")
     if asked.is_plain:
         warnings.append("it could not be laid out in time: what it would do stands in the arguments only")
     full = Card(

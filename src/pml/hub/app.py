@@ -70,7 +70,7 @@ def hub_app(
     paths = {
         ROOT_PATH: _only_get(show_page),
         OPEN_PATH: _only_get(_Health(started_at)),
-        PROOF_PATH: _only_get(Proof(desk)),
+        PROOF_PATH: _only_get(Proof(desk, allowed.hosts)),
         METRICS_PATH: _only_get(_Numbers(metrics)),
         MCP_PATH: mcp,
         EVENTS_PATH: events,

@@ -59,7 +59,7 @@ async def serve_hub(
 
 def is_hub(host: str, port: int) -> bool:
     """Tell whether a hub answers there."""
-    near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    near = {"0.0.0.0": "127.0.0.1", "localhost": "127.0.0.1", "::": "::1"}.get(host, host)
     connection = http.client.HTTPConnection(near, port, timeout=_ASK_S)
     with contextlib.closing(connection), contextlib.suppress(OSError, Invalid, http.client.HTTPException):
         connection.request("GET", OPEN_PATH)

@@ -5,6 +5,7 @@ browser. Nobody else can give the proof, and none that was given under one name 
 """
 
 import re
+from collections.abc import Container
 from typing import Final
 
 from starlette.requests import Request
@@ -21,8 +22,9 @@ _NONCE: Final = re.compile(r"[0-9a-f]{32,128}")
 class Proof:
     """The application at `/proof`: anybody may ask, as what it tells is of use to who has the token only."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, names: Container[str]) -> None:
         self._desk = desk
+        self._names = names
 
     async def __call__(self, request: Request) -> Response:
         nonce = request.query_params.get("nonce", "")
@@ -31,5 +33,7 @@ class Proof:
         token = await self._desk.store.tokens.get(TokenId(request.query_params.get("token", "")))
         if token is None:
             return error_answer(NotFound("no such token"))
-        host = request.headers["host"].lower()  # the guard has seen that it is a name of this hub
+        host = request.query_params.get("host", "")
+        if host not in self._names:
+            return error_answer(Invalid("`host` is no name of this hub"))
         return JSONResponse({"proof": hub_proof(token, nonce=nonce, host=host)})

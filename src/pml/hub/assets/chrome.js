@@ -1,7 +1,7 @@
 // @ts-check
 /** What stands around every page: the bar with the pages and the count, the theme, and the banners. */
 
-import { h, replace } from "./dom.js";
+import { h, replace, shownText, visible } from "./dom.js";
 import { onState } from "./live.js";
 import { askToNotify, canNotify, isNotifying, stopNotifying } from "./notify.js";
 import { keep, recall } from "./storage.js";
@@ -23,6 +23,7 @@ const GONE = "The hub is gone; what waits is kept. Trying again…";
 const TAKEN =
   "Another program answers where the hub was. It was told nothing: do not reload this page, end that " +
   "program, then start `pml serve` again.";
+const LEAVE = "M6.5 3H3.5v10h3M7 8h7M11.5 5.5 14 8l-2.5 2.5";
 const STATES = { live: "Live", lost: "Connecting…", gone: "Hub gone", taken: "Not the hub" };
 
 /** @typedef {ReturnType<typeof buildFrame>} Frame */
@@ -37,6 +38,7 @@ export function buildFrame({ onLogout }) {
     h("a", { href: `#${path}`, dataset: { nav: path } }, name, path === "/waiting" && count)
   );
   const root = h("main", { id: "main", tabindex: "-1" });
+  const logout = logoutButton(onLogout);
   const banners = new Banners();
   const top = h(
     "header",
@@ -47,7 +49,7 @@ export function buildFrame({ onLogout }) {
       h("a", { class: "sr-only", href: "#", onclick: skip(root) }, "Skip to the content"),
       h("a", { class: "brand", href: "#/waiting" }, logo(), "PML"),
       h("nav", { class: "nav", "aria-label": "Pages" }, links),
-      h("div", { class: "top-end" }, stateMark(), notifyButton(), themeButton(), logoutButton(onLogout)),
+      h("div", { class: "top-end" }, stateMark(), notifyButton(), themeButton(), logout),
     ),
     banners.node,
   );
@@ -60,6 +62,12 @@ export function buildFrame({ onLogout }) {
     root,
     banners,
     stop,
+    /** @param {string} name of whoever is logged in */
+    setName(name) {
+      logout.title = `Log out ${visible(name)}`;
+      logout.setAttribute("aria-label", logout.title);
+      replace(logout, h("span", { class: "who" }, shownText(name)), icon(LEAVE));
+    },
     /** @param {number} waiting */
     setCount(waiting) {
       count.hidden = waiting === 0;
@@ -190,7 +198,7 @@ function logoutButton(onLogout) {
       dataset: { action: "logout" },
       onclick: onLogout,
     },
-    icon("M6.5 3H3.5v10h3M7 8h7M11.5 5.5 14 8l-2.5 2.5"),
+    icon(LEAVE),
   );
 }
 

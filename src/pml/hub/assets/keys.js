@@ -20,6 +20,7 @@ import { h } from "./dom.js";
  * @property {(view: CardView) => void} showMore
  * @property {(view: CardView) => void} moveOn
  * @property {() => void} search
+ * @property {(keeps: boolean) => boolean} leaveSearch goes from the search field to the cards that match, or to all
  */
 
 const KEYS = [
@@ -31,10 +32,10 @@ const KEYS = [
   ["e", "Edit the arguments"],
   ["m", "Message to the agent, with a denial"],
   ["s", "Remember for this session"],
-  ["/", "Search"],
+  ["/", "Search; then Return goes to what matches, Esc shows all again"],
   ["?", "This help"],
 ];
-const TYPED = "input:not([type=checkbox]), textarea, select, [contenteditable]";
+export const TYPED = "input:not([type=checkbox]), textarea, select, [contenteditable]";
 const OWN_RETURN = "button, a, summary, input, select, textarea"; // they know what Return means
 
 /**
@@ -58,7 +59,7 @@ function onKey(event, stage) {
     return;
   }
   if (event.isComposing) return;
-  if (document.querySelector("dialog[open]")) return stage.calm.beginGrace(); // the key may close it
+  if (isDialogOpen()) return stage.calm.beginGrace(); // the key may close it
   if (!target.matches(TYPED) && !stage.calm.heedsKey()) {
     if (decides || event.key === " ") event.preventDefault();
     return;
@@ -82,7 +83,7 @@ function onDeciding(event, target, stage) {
     stage.all(isReturn);
     return true;
   }
-  if (!view) return leaveSearch(event, target);
+  if (!view) return target instanceof HTMLInputElement && stage.leaveSearch(isReturn);
   const withCommand = event.ctrlKey || event.metaKey;
   if (!isReturn) {
     if (view.closeOpen()) {
@@ -98,17 +99,6 @@ function onDeciding(event, target, stage) {
   }
   if (!withCommand && target.matches(OWN_RETURN)) return false;
   answer(stage, view, () => stage.go(view));
-  return true;
-}
-
-/**
- * Escape in the search field goes back to the cards.
- * @param {KeyboardEvent} event
- * @param {Element} target
- */
-function leaveSearch(event, target) {
-  if (event.key !== "Escape" || !(target instanceof HTMLInputElement)) return false;
-  target.blur();
   return true;
 }
 
@@ -160,6 +150,10 @@ function onOther(event, stage) {
       return view !== null;
   }
   return false;
+}
+
+export function isDialogOpen() {
+  return document.querySelector("dialog[open]") !== null;
 }
 
 export function showHelp() {

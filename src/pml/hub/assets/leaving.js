@@ -1,13 +1,14 @@
 // @ts-check
 /**
- * How what is over leaves the page: first the place that it kept folds, then its line goes. Neither happens beneath a
- * pointer or while somebody types, and a line that has the focus stays until the person moves on.
+ * How what is over leaves the page: first the place that it kept folds, then its line goes. Neither happens soon beneath
+ * a pointer or while somebody types, and a line that has the focus stays until the person moves on.
  */
 
 /** @typedef {import("./card.js").CardView} CardView */
 /** @typedef {import("./feed.js").Feed} Feed */
 
 const FOLD_MS = 2000; // so that the eye finds what was there
+const RESTING_MS = 10_000; // a hand that rests so long is not about to click; what moved takes no click at first
 const STUB_MS = 6000;
 const LASTING_MS = 60_000; // what must be read
 const TYPED = "textarea, input:not([type=checkbox])";
@@ -47,7 +48,9 @@ function isHandNear(feed) {
  */
 function mayFold(feed, view) {
   const isTall = view.node.style.minHeight !== "";
-  return isTall && performance.now() - view.overAt >= FOLD_MS && !isHandNear(feed);
+  const overFor = performance.now() - view.overAt;
+  const isTyping = Boolean(document.activeElement?.matches(TYPED));
+  return isTall && overFor >= FOLD_MS && (!isHandNear(feed) || (overFor >= RESTING_MS && !isTyping));
 }
 
 /**

@@ -5,7 +5,7 @@
  */
 
 import { loggedOut, token } from "./api.js";
-import { beSure, doubt, NotTheHub } from "./proof.js";
+import { beSure, doubt, NotTheHub, rely } from "./proof.js";
 
 /** @typedef {{type: string, at: string, id?: number, session?: string, approval_id?: string} & Record<string, any>} HubEvent */
 /**
@@ -95,10 +95,12 @@ async function follow(stopped) {
   let watchdog = setTimeout(() => ended.abort(), SILENCE_MS);
   let began = false;
   try {
-    await beSure(token() ?? "");
+    const kept = token() ?? "";
+    await beSure(kept);
+    rely(kept);
     isTaken = false;
     /** @type {Record<string, string>} */
-    const headers = { authorization: `Bearer ${token()}`, accept: "text/event-stream" };
+    const headers = { authorization: `Bearer ${kept}`, accept: "text/event-stream" };
     if (lastId) headers["last-event-id"] = lastId;
     const answer = await fetch("/events", { headers, signal, cache: "no-store", credentials: "omit" });
     if (answer.status === 401) loggedOut(true);

@@ -4,6 +4,7 @@
 import { ApiError, get, keepToken, loggedOut, onLogout, post, token } from "./api.js";
 import { applyTheme, buildFrame, markPage } from "./chrome.js";
 import { h, replace } from "./dom.js";
+import { isDialogOpen, showHelp, TYPED } from "./keys.js";
 import { listen, onReconnect, startLive, stopLive } from "./live.js";
 import {
   heedLinks,
@@ -118,6 +119,10 @@ function run() {
     recount();
     checkHub(frame);
   });
+  addEventListener("keydown", (event) => {
+    const isTyped = event.target instanceof Element && event.target.matches(TYPED);
+    if (event.key === "?" && !event.defaultPrevented && !isTyped && !isDialogOpen()) showHelp();
+  });
   onLogout(startOver);
   show();
   startLive();
@@ -130,6 +135,7 @@ function run() {
 async function checkHub(frame) {
   const me = await get("/api/me").catch(() => null);
   if (!me) return;
+  frame.setName(me.name);
   frame.banners.set("asking", me.asking, "warn");
   const reload = h("button", { type: "button", class: "link", onclick: () => location.reload() }, "Reload");
   frame.banners.set("updated", me.assets === ASSETS ? null : ["PML was updated.", reload], "info");

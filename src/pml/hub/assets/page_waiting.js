@@ -73,10 +73,7 @@ class Waiting {
       placeholder: "Search  /",
       "aria-label": "Search what waits",
       dataset: { field: "search" },
-      oninput: () => {
-        this.feed.filter(this.field.value);
-        this.show();
-      },
+      oninput: () => this.filter(),
     });
     this.empty = h("div", null);
     this.arrivals = h("div", { class: "sr-only", "aria-live": "polite", dataset: { part: "arrivals" } });
@@ -139,6 +136,24 @@ class Waiting {
   search() {
     this.field.focus();
     this.field.select();
+  }
+
+  filter() {
+    this.feed.filter(this.field.value);
+    this.show();
+  }
+
+  /**
+   * Go from the search field to the first card that matches, or to the first of all.
+   * @param {boolean} keeps whether what was searched for stays
+   */
+  leaveSearch(keeps) {
+    if (!keeps) this.field.value = "";
+    this.filter();
+    const first = this.feed.waiting[0];
+    if (first) this.feed.focusByItself(first);
+    else if (!keeps) this.field.blur();
+    return true;
   }
 
   /**
@@ -272,7 +287,8 @@ class Waiting {
     const shown = [...this.feed.views.values()].some((view) => !view.node.hidden);
     replace(
       this.empty,
-      !shown && this.supply.hasRead && (this.feed.search ? nothingFound() : nothingWaits()),
+      !shown && this.supply.hasRead &&
+        (this.feed.search ? nothingFound(() => this.leaveSearch(false)) : nothingWaits()),
     );
   }
 }

@@ -25,16 +25,16 @@ export function doubt() {
 }
 
 /**
- * Have it shown that the hub answers, unless that is known. With TLS the certificate shows it; without, from another
- * machine, a browser offers no way to check, and whoever is between reads along anyway.
+ * Have it shown that the hub answers, unless that is known. Without TLS, on another machine, a browser offers no way to
+ * check, and whoever is between reads along anyway.
  * @param {string} token
  * @throws {NotTheHub} or another error, where nothing answers or the hub is too busy to
  */
 export async function beSure(token) {
   const [, id, secret] = TOKEN.exec(token) ?? [];
-  if (!id || !secret || token === proven || location.protocol === "https:" || !crypto.subtle) return;
+  if (!id || !secret || token === proven || !crypto.subtle) return;
   const nonce = hex(crypto.getRandomValues(new Uint8Array(NONCE_BYTES)));
-  const answer = await fetch(`/proof?${new URLSearchParams({ token: id, nonce })}`, {
+  const answer = await fetch(`/proof?${new URLSearchParams({ token: id, nonce, host: location.host })}`, {
     signal: AbortSignal.timeout(WITHIN_MS),
     cache: "no-store",
     credentials: "omit",
@@ -42,6 +42,13 @@ export async function beSure(token) {
   if (answer.status >= 500) throw new Error("the hub is busy, or whoever answers is of no use");
   const told = await answer.json().catch(() => null);
   if (told?.proof !== await proof(secret, nonce)) throw new NotTheHub(answer.status === 404);
+}
+
+/**
+ * Take it for shown until `doubt`: for whoever holds a connection open, and hears when its other end is gone.
+ * @param {string} token
+ */
+export function rely(token) {
   proven = token;
 }
 

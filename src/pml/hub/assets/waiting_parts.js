@@ -18,6 +18,12 @@ export function nothingWaits() {
   );
 }
 
-export function nothingFound() {
-  return h("div", { class: "empty" }, h("h2", null, "Nothing that waits matches the search"));
+/** @param {() => void} onAll shows all again */
+export function nothingFound(onAll) {
+  return h(
+    "div",
+    { class: "empty" },
+    h("h2", null, "Nothing that waits matches the search"),
+    h("button", { type: "button", dataset: { action: "show-all" }, onclick: onAll }, "Show all"),
+  );
 }
