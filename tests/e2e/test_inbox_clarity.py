@@ -139,6 +139,28 @@ def test_allow_all_leaves_out_what_shows_more_than_its_list_does(
     tab.still_waits(unseen)
 
 
+@promise("inbox:seen-whole")
+def test_allow_all_leaves_out_a_command_that_would_run_in_another_folder(
+    inbox: Inbox, tab: Tab, agent: Caller
+) -> None:
+    question = Question(
+        session=started(inbox, agent.room, "elsewhere"),
+        tool="Bash",
+        arguments={"command": "make clean"},
+        cwd=inbox.hub.environment["HOME"],
+    )
+    seen = agent.asks("Bash", command="sleep 1\n" * 30)
+    unseen = inbox.beside(lambda desk: ask(desk, question))
+    tab.shows([seen.id, unseen.id])
+    tab.look_at(seen)
+    tab.press("Alt+Enter")
+    expect(tab.dialog.locator("[data-part=unread]")).to_contain_text("1 more")
+    expect(tab.dialog.locator(f'[data-covers="{unseen.id}"]')).to_have_count(0)
+    tab.confirm()
+    assert seen.answer()["behavior"] == "allow"
+    assert inbox.hub.ask(f"/api/approvals/{unseen.id}")["status"] == "pending"
+
+
 @promise("inbox:batch-shows-what-it-covers")
 def test_what_a_new_rule_lets_run_is_shown_with_what_it_does_and_where(
     inbox: Inbox, tab: Tab, agent: Caller
@@ -165,7 +187,7 @@ def test_what_a_new_rule_lets_run_is_shown_with_what_it_does_and_where(
         tab.let_pass()
         release.click()
         assert [each.answer()["behavior"] for each in (asked, far)] == ["allow", "allow"]
-        assert long.waits
+        assert inbox.hub.ask(f"/api/approvals/{long.id}")["status"] == "pending"
     finally:
         inbox.hub.ask("/api/rules/remove", {"entry": "Bash", "user": True})
 

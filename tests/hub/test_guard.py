@@ -89,12 +89,14 @@ def test_without_a_certificate_the_hub_answers_to_where_it_listens_and_as_it_was
     assert allowed.moved == {f"localhost:{PORT}": f"http://{names[0]}:{PORT}"}
 
 
-def test_with_a_certificate_or_when_asked_to_the_hub_answers_to_localhost() -> None:
-    sure = allowed_names("127.0.0.1", "127.0.0.1", PORT, scheme="https")
-    asked_to = allowed_names("127.0.0.1", "127.0.0.1", PORT, scheme="http", more=["localhost"])
-    for allowed in (sure, asked_to):
-        assert f"localhost:{PORT}" in allowed.hosts
-        assert allowed.moved == {}
+def test_only_with_a_certificate_the_hub_answers_to_localhost() -> None:
+    allowed = allowed_names("127.0.0.1", "127.0.0.1", PORT, scheme="https")
+    assert f"localhost:{PORT}" in allowed.hosts
+    assert allowed.moved == {}
+    for name in ("localhost", "LocalHost:8080", "hub.localhost"):
+        with pytest.raises(Invalid, match="two addresses"):
+            allowed_names("127.0.0.1", "127.0.0.1", PORT, scheme="http", more=[name])
+    assert allowed_names("127.0.0.1", "127.0.0.1", PORT, scheme="http", more=["localhost:443"]).public
 
 
 @promise("hub:host-and-origin")

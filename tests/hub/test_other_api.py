@@ -110,6 +110,11 @@ async def test_all_that_live_are_told_at_once_with_those_that_they_descend_from(
     assert told["next"] is None
 
 
+async def test_a_session_is_told_of_its_own_tree_only_also_of_what_lives(rig: HubRig) -> None:
+    told = (await rig.send("GET", "/api/sessions?live", TokenRole.SESSION)).json
+    assert sorted(each["id"] for each in told["sessions"]) == ["kid", "top"]
+
+
 async def test_a_person_launches_looks_at_and_stops_an_agent(rig: HubRig) -> None:
     body: Json = {"prompt": "look", "name": "scout", "model": "m", "may_launch": True}
     launched = (await rig.send("POST", "/api/sessions", json=body)).json

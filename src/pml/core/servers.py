@@ -31,10 +31,14 @@ _LOADER_VARIABLE: Final = re.compile(
 # these a server may be given, but whoever trusts the file must see them
 _STEERING_VARIABLE: Final = re.compile(
     r"PATH|HOME|XDG_.*|PML_.*|DENO_.*|NODE_(?!ENV$).*|BUN_.*|NPM_CONFIG_.*|YARN_.*|PNPM_.*|COREPACK_.*"
-    r"|UV_.*|PIP_.*|CARGO_.*|GO.*|GIT_.*|DOCKER_.*|(?:.*_)?PROXY|SSL_CERT_.*|(?:REQUESTS|CURL)_CA_BUNDLE",
+    r"|VOLTA_.*|NVM_.*|UV_.*|PIP_.*|VIRTUAL_ENV|PYENV_.*|CARGO_.*|RUST.*|GO.*|GEM_.*|CLASSPATH|PHPRC|LUA_.*"
+    r"|GIT_.*|SSH_ASKPASS|DOCKER_.*|(?:.*_)?PROXY|SSL_CERT_.*|(?:REQUESTS|CURL)_CA_BUNDLE|OPENSSL_CONF"
+    r"|SHELL|BROWSER|EDITOR|PAGER|.*_(?:BINARY|EXECUTABLE)_PATH|USERPROFILE|(?:LOCAL)?APPDATA",
     re.IGNORECASE,
 )
-_SECRET_VARIABLE: Final = re.compile(r"auth|token|secret|passw|credential|(?:^|_)key", re.IGNORECASE)
+_SECRET_VARIABLE: Final = re.compile(
+    r"(?<!go)auth|token|secret|passw|credential|(?:^|_)key(?!ring)", re.IGNORECASE
+)
 _LOGIN_IN_URL: Final = re.compile(r"//[^/?#\\@\s]*@")  # not where the host would end before the `@`
 
 

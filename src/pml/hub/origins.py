@@ -44,6 +44,11 @@ def allowed_names(host: str, address: str, port: int, *, scheme: str, more: Sequ
     names = [own, named, *(_LOCAL if scheme == "https" else ())]
     places = [(scheme, name, port) for name in names]
     places += [_place(text, scheme=scheme, port=port) for text in more]
+    if _is_ambiguous(places):
+        raise Invalid(
+            "`localhost` is two addresses, and another program may listen on the other",
+            hint="open the hub by its address, or serve it with a certificate",
+        )
     spelt = [(each, text) for each, name, at in places for text in _spellings(each, name, at)]
     hosts = frozenset(text for _, text in spelt)
     moved = {text: f"{scheme}://{own}:{port}" for text in _spellings(scheme, _LOCALHOST, port)}
@@ -53,6 +58,11 @@ def allowed_names(host: str, address: str, port: int, *, scheme: str, more: Sequ
         moved={text: url for text, url in moved.items() if text not in hosts},
         public=outer_url(more[0], port, scheme=scheme) if more else None,
     )
+
+
+def _is_ambiguous(places: Sequence[tuple[str, str, int]]) -> bool:
+    names = (name for scheme, name, _ in places if scheme == "http")
+    return any(name == _LOCALHOST or name.endswith(f".{_LOCALHOST}") for name in names)
 
 
 def outer_url(name: str, port: int, *, scheme: str) -> str:

@@ -21,8 +21,8 @@ const NAV = [
 ];
 const GONE = "The hub is gone; what waits is kept. Trying again…";
 const TAKEN =
-  "Another program answers where the hub was. It was told nothing: do not reload this page, end that " +
-  "program, then start `pml serve` again.";
+  "Another program answers where the hub was, or a hub that does not know you. It was told nothing: do not " +
+  "reload this page, end that program, then start `pml serve` again.";
 const LEAVE = "M6.5 3H3.5v10h3M7 8h7M11.5 5.5 14 8l-2.5 2.5";
 const STATES = { live: "Live", lost: "Connecting…", gone: "Hub gone", taken: "Not the hub" };
 

@@ -65,7 +65,7 @@ export async function tellRefusal(view, error) {
   if (error.status === 0) {
     const words = error.code === "unreachable"
       ? "The hub does not answer, so nothing is sure yet. Try again."
-      : `Not sent: ${error.message} (${error.hint}).`;
+      : `Nothing is sure yet: ${error.message} (${error.hint}).`;
     return view.tell(h("span", { dataset: { lost: "" } }, words), "warn");
   }
   view.tell(shownText(error.message + (error.hint ? ` (${error.hint})` : "")), "bad");
