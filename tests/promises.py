@@ -210,6 +210,7 @@ PROMISES: Final[dict[str, str]] = {
     "screen:no-accident": "Keys too soon, too fast, held, pasted, or an arrow in parts decide nothing.",
     "screen:no-locals": "A mistake of ours ends the screen with a line, and shows no value that was typed.",
     "screen:seen-whole": "A key decides only a card of which all that is asked was in view.",
+    "screen:typed-order": "What is typed into a field stands there in the order in which it was typed.",
     "secret:url-mode": "That a link for a key was opened decides nothing, and no client gets the key.",
     "secrets:concurrent-writes-lose-nothing": "Secrets that several processes store at once are all kept.",
     "secrets:never-shown": "No command, message, error or object shows the value of a secret.",

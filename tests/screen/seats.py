@@ -1,5 +1,6 @@
 """A person at the terminal inbox: presses keys at instants of the test's choice, and reads the screen."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
@@ -74,6 +75,11 @@ class Seat:
     async def turn(self) -> None:
         """Let the screen do what it has to do; not until the processor is idle, which others keep busy."""
         await self.pilot.pause(0)
+        handed_out = asyncio.ensure_future(self.app.keys.join())
+        try:
+            await self.until(lambda: handed_out.done() or self.app.crash is not None)
+        finally:
+            handed_out.cancel()
 
     async def until(self, condition: Callable[[], bool]) -> None:
         for _ in range(_LOOKS):

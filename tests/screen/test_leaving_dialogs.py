@@ -5,14 +5,15 @@ import io
 
 import pytest
 from rich.console import Console
+from textual.events import Key
 from textual.widgets import TextArea
 from textual.worker import WorkerFailed
 
 from pml.core.approvals import Approval, State, Subject, call_facts
 from pml.core.cards import Card
 from pml.core.values import JsonObject
-from pml.screen import history
-from pml.screen.keys import AGAIN_S, ESCAPE_S, Dropped, Escapes, Held, Strokes
+from pml.screen import history, keys
+from pml.screen.keys import AGAIN_S, ESCAPE_S, GRACE_S, Dropped, Escapes, Held, Strokes
 from pml.service.desk import Desk
 from tests.promises import promise
 from tests.screen.seats import NARROW, Seat, seated
@@ -60,12 +61,23 @@ async def test_a_key_that_closed_a_dialog_and_is_still_held_down_decides_nothing
 
 
 @promise("screen:no-accident")
-@pytest.mark.parametrize("key", ["e", "m", "A", "h"])
-async def test_escape_twice_leaves_a_dialog_and_denies_nothing(office: Office, key: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "leaves"),
+    [
+        *((key, "escape") for key in ("e", "m", "a", "A", "h", "slash", "question_mark")),
+        ("h", "h"),
+        ("slash", "enter"),
+        ("question_mark", "q"),
+    ],
+)
+async def test_one_escape_too_many_denies_nothing_however_a_dialog_was_left(
+    office: Office, key: str, leaves: str
+) -> None:
     record = await office.ask()
     async with seated(office) as seat:
         await _opened(seat, key)
-        await seat.burst("escape")
+        seat.ticks.at += 1.0
+        await seat.burst(leaves)
         await _left(seat)
         seat.ticks.at += 0.2
         await seat.burst("escape")
@@ -75,6 +87,36 @@ async def test_escape_twice_leaves_a_dialog_and_denies_nothing(office: Office, k
         await seat.press("escape")
         await seat.shows("denied")
     assert await office.status(record) is State.DENIED
+
+
+async def test_half_an_arrow_does_not_leave_the_history(office: Office) -> None:
+    await office.ask()
+    async with seated(office) as seat:
+        await _opened(seat, "h")
+        for key in (Key("escape", "\x1b"), Key("left_square_bracket", "["), Key("A", "A")):
+            seat.app.post_message(key)
+        await seat.turn()
+        assert isinstance(seat.app.screen, history.History)
+        await seat.press_bare_escape()
+        await _left(seat)
+
+
+@promise("screen:no-accident")
+async def test_the_time_for_an_escape_too_many_begins_when_the_history_is_gone(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "ESCAPE_S", 1.5)  # so that a busy machine is sure to look in between
+    record = await office.ask()
+    async with seated(office) as seat:
+        await _opened(seat, "h")
+        await seat.press_bare_escape()
+        seat.ticks.at += GRACE_S
+        await _left(seat)
+        seat.ticks.at += GRACE_S / 2
+        await seat.burst("escape")
+        await seat.shows("came up a moment ago")
+        await seat.settled()
+    assert await office.status(record) is State.PENDING
 
 
 async def test_an_edit_that_was_left_is_there_again(office: Office) -> None:
@@ -231,7 +273,7 @@ async def test_leaving_the_history_while_a_request_is_read_is_no_mistake(
         await seat.shows("PML history")
         screen = seat.app.screen
         assert isinstance(screen, history.History)
-        screen.action_back()
+        screen.leave()
         for _ in range(turns):
             await asyncio.sleep(0)
         is_ready.set()

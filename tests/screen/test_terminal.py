@@ -1,5 +1,6 @@
 """The inbox on a real terminal: what is shown there, and that its answer reaches whoever waits."""
 
+import contextlib
 import json
 import os
 import pty
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import TIMEOUT_S, spawn
+from tests.promises import promise
 
 _LOOK_S = 0.1
 _BETWEEN_S = 2.0  # longer than the inbox takes a key for one that is held down
@@ -61,6 +63,9 @@ class Tmux:
     def press(self, *keys: str) -> None:
         self._run("send-keys", "-t", "inbox", *keys)
 
+    def resize(self, *, columns: int, rows: int) -> None:
+        self._run("resize-window", "-t", "inbox", "-x", str(columns), "-y", str(rows))
+
     def end(self) -> None:
         subprocess.run([*self._base, "kill-server"], capture_output=True, timeout=TIMEOUT_S, check=False)
 
@@ -106,6 +111,17 @@ def test_return_on_a_real_terminal_answers_whoever_waits_and_half_an_arrow_does_
     assert "deploy:prod" not in after, "what was there before the inbox is there again"
 
 
+@pytest.mark.parametrize("tmux", [(80, 24)], indirect=True)
+def test_a_terminal_that_was_made_wider_shows_nothing_of_the_inbox_once_it_is_left(
+    tmux: Tmux, home: Path, tmp_path: Path
+) -> None:
+    tmux.start(sys.executable, "-m", "pml", "inbox", "--workspace", str(tmp_path))
+    tmux.until("PML inbox", "Nothing waits", "─" * 80)
+    tmux.resize(columns=120, rows=40)
+    tmux.until("PML inbox", "Nothing waits", "─" * 120)
+    assert "PML inbox" not in tmux.press_until("q", "back in the shell: 0")
+
+
 class Bytes:
     """All that is written to a terminal, until one looks for something in it."""
 
@@ -114,13 +130,19 @@ class Bytes:
         self._rest = b""
 
     def until(self, sought: bytes) -> None:
-        end = time.monotonic() + TIMEOUT_S
+        came = self.came(sought, within_s=TIMEOUT_S)
+        assert came, f"never written: {sought!r}; the last was {self._rest[-500:]!r}"
+
+    def came(self, sought: bytes, *, within_s: float) -> bool:
+        end = time.monotonic() + within_s
         while sought not in self._rest:
             left_s = end - time.monotonic()
-            assert left_s > 0, f"never written: {sought!r}; the last was {self._rest[-500:]!r}"
+            if left_s <= 0:
+                return False
             if select.select([self._ours], [], [], left_s)[0]:
                 self._rest += os.read(self._ours, 65536)
         self._rest = self._rest.partition(sought)[2]
+        return True
 
 
 def _stopped(process: "subprocess.Popen[bytes]") -> bool:
@@ -133,14 +155,12 @@ def _stopped(process: "subprocess.Popen[bytes]") -> bool:
     return False
 
 
-@pytest.mark.parametrize("by_key", [True, False], ids=["ctrl-z", "kill"])
-def test_the_shell_has_the_terminal_as_it_was_while_the_inbox_is_suspended(
-    home: Path, tmp_path: Path, by_key: bool
-) -> None:
+@contextlib.contextmanager
+def _inbox(place: list[str]) -> Generator[tuple[int, "subprocess.Popen[bytes]", Bytes]]:
+    """Run the inbox on a terminal of our own: where to type, the process, what it writes."""
     ours, theirs = pty.openpty()
-    shown = Bytes(ours)
     process = subprocess.Popen(
-        [sys.executable, "-m", "pml", "inbox", "--workspace", str(tmp_path)],
+        [sys.executable, "-m", "pml", "inbox", *place],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -148,6 +168,19 @@ def test_the_shell_has_the_terminal_as_it_was_while_the_inbox_is_suspended(
         start_new_session=True,
     )
     try:
+        yield ours, process, Bytes(ours)
+    finally:
+        process.kill()
+        process.wait(TIMEOUT_S)
+        os.close(theirs)
+        os.close(ours)
+
+
+@pytest.mark.parametrize("by_key", [True, False], ids=["ctrl-z", "kill"])
+def test_the_shell_has_the_terminal_as_it_was_while_the_inbox_is_suspended(
+    home: Path, tmp_path: Path, by_key: bool
+) -> None:
+    with _inbox(["--workspace", str(tmp_path)]) as (ours, process, shown):
         shown.until(b"\x1b[8l")
         shown.until(b"Nothing waits")
         if by_key:
@@ -161,11 +194,30 @@ def test_the_shell_has_the_terminal_as_it_was_while_the_inbox_is_suspended(
         os.write(ours, b"q")
         shown.until(b"\x1b[8h")
         assert process.wait(TIMEOUT_S) == 0
-    finally:
-        process.kill()
-        process.wait(TIMEOUT_S)
-        os.close(theirs)
-        os.close(ours)
+
+
+@promise("screen:typed-order")
+def test_bytes_that_come_in_one_write_are_typed_in_their_order(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = ["--workspace", str(tmp_path)]
+    asked = ["approvals", "ask", "deploy:prod", '{"version": "1.4"}', "--wait", "--json"]
+    with spawn([*asked, *place]) as asker, _inbox(place) as (ours, _, shown):
+        try:
+            shown.until(b"deploy:prod")
+            shown.until(b"Allow")
+            os.write(ours, b"e")
+            shown.until(b"Ctrl+S")
+            os.write(ours, b"\x1b[C" * 5 + b"@b" + b"\x1b[D" + b"\x1b[200~pp\x1b[201~" + b"\x1b[Dq")
+            for _ in range(_TRIES):  # the first may come too soon after the editor was opened
+                os.write(ours, b"\x13")
+                if shown.came(b"allowed deploy:prod", within_s=_BETWEEN_S):
+                    break
+            out, _ = asker.communicate(timeout=TIMEOUT_S)
+        finally:
+            asker.kill()
+    assert '"@pqpbversion"' in out, out
 
 
 def test_the_inbox_says_where_to_look_if_there_is_no_terminal(home: Path, tmp_path: Path) -> None:

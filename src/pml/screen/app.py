@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import ClassVar, Final
 
 from rich.segment import Segment
-from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.color import Color
 from textual.filter import LineFilter
@@ -20,6 +19,7 @@ from pml.core.text import pieces
 from pml.screen.inbox import Inbox
 from pml.screen.keys import know_alt_enter
 from pml.screen.live import Work
+from pml.screen.order import INTERRUPT, InOrder
 from pml.service.desk import Desk
 
 if sys.platform == "win32":
@@ -31,6 +31,7 @@ INTERRUPTED: Final = 130
 _INSTEAD: Final = "�"
 _AS_WRITTEN: Final = "\x1b[8l"  # ECMA-48 BDSM: draw letters in the order in which they come
 _BY_DIRECTION: Final = "\x1b[8h"
+_EMPTY: Final = "\x1b[H\x1b[J"  # tmux wraps lines wider than before into what the shell then shows
 
 
 class NothingObeyed(LineFilter):
@@ -58,17 +59,17 @@ class AsWritten(TerminalDriver):
         self.write(_AS_WRITTEN)
 
     def stop_application_mode(self) -> None:
-        self.write(_BY_DIRECTION)
+        self.write(_BY_DIRECTION + _EMPTY)
         super().stop_application_mode()
 
 
-class InboxApp(App[int]):
+class InboxApp(InOrder):
     """`pml inbox`."""
 
     CSS_PATH = "inbox.tcss"
     TITLE = "PML inbox"
     ENABLE_COMMAND_PALETTE = False
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "interrupt", show=False, priority=True)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding(INTERRUPT, "interrupt", show=False, priority=True)]
 
     def __init__(self, work: Work) -> None:
         super().__init__(driver_class=AsWritten)

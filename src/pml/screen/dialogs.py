@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.events import Key, Resize
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Input, Static, TextArea
 
@@ -28,16 +28,46 @@ _MAX_MESSAGE: Final = 4000
 _AROUND: Final = 9  # rows of the box and of what stands around it
 
 
-class Dialog(ModalScreen[T | None]):
+class Escapable(Screen[T]):
+    """A screen that Escape closes, once it is known not to be the start of an arrow key."""
+
+    def __init__(self, ticks: Ticks) -> None:
+        super().__init__()
+        self.ticks = ticks
+        self._escapes = Escapes()
+
+    def takes(self, event: Key) -> bool:
+        """Take the key if it is an Escape or the rest of one; all others are for what is in it."""
+        at = self.ticks.of(event.time)
+        match self._escapes.press(event.key, at, is_bare=event.character == "\x1b"):
+            case Held() as held:
+                self.set_timer(held.for_s, partial(self._settle_escape, held))
+            case "escape":
+                self.leave()
+            case str():
+                return False
+            case _:
+                pass
+        event.stop()
+        event.prevent_default()
+        return True
+
+    def _settle_escape(self, held: Held) -> None:
+        if self._escapes.settle(held):
+            self.leave()
+
+    def leave(self) -> None:
+        raise NotImplementedError
+
+
+class Dialog(Escapable[T | None], ModalScreen[T | None]):
     """A box with a title, something in it, and a line that says which keys it takes."""
 
     def __init__(self, ticks: Ticks, title: str, hint: str) -> None:
-        super().__init__()
+        super().__init__(ticks)
         self._title = title
         self._hint = hint
-        self.ticks = ticks
         self._opened_at = ticks.now()
-        self._escapes = Escapes()
 
     @property
     def is_meant(self) -> bool:
@@ -56,26 +86,6 @@ class Dialog(ModalScreen[T | None]):
 
     def complain(self, words: str) -> None:
         self.query_one("#dialog-problem", Static).update(as_text([(words, RED)]))
-
-    def takes(self, event: Key) -> bool:
-        """Take the key if it is an Escape or the rest of one; all others are for what is in the box."""
-        at = self.ticks.of(event.time)
-        match self._escapes.press(event.key, at, is_bare=event.character == "\x1b"):
-            case Held() as held:
-                self.set_timer(held.for_s, partial(self._settle_escape, held))
-            case "escape":
-                self.leave()
-            case str():
-                return False
-            case _:
-                pass
-        event.stop()
-        event.prevent_default()
-        return True
-
-    def _settle_escape(self, held: Held) -> None:
-        if self._escapes.settle(held):
-            self.leave()
 
     def leave(self) -> None:
         self.dismiss(None)
@@ -124,7 +134,7 @@ class Editing(Dialog[str]):
     It is left with the text as it then stands, or with None once it was sent.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+s", "send", show=False, priority=True)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+s", "send", show=False)]
 
     def __init__(
         self,

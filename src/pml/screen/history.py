@@ -1,20 +1,18 @@
 """All that was ever asked, newest first, with what became of it. It can be searched; it decides nothing."""
 
 from functools import partial
-from typing import ClassVar, Final
+from typing import Final
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
 from textual.events import Key, Resize
-from textual.screen import Screen
 from textual.widgets import Static
 
 from pml.core.approvals import SessionId, State
 from pml.core.ports import ApprovalQuery, Session
 from pml.screen.chrome import TALL, card_title, list_rows, spread
-from pml.screen.dialogs import Typing
+from pml.screen.dialogs import Escapable, Typing
 from pml.screen.lines import Row, as_text, shown
 from pml.screen.live import WIDE, Work, program
 from pml.screen.panes import CardPane, Pane
@@ -27,13 +25,11 @@ _PAGE: Final = 100
 _KEYS: Final = "j/k move · space page · o open folds · / search · Esc or h back · q quit"
 
 
-class History(Screen[None]):
+class History(Escapable[None]):
     """A list of what was asked, and the card of one."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "back", show=False)]
-
     def __init__(self, work: Work) -> None:
-        super().__init__()
+        super().__init__(work.ticks)
         self._work = work
         self._entries: list[Entry] = []
         self._sessions: dict[SessionId, Session | None] = {}
@@ -134,12 +130,14 @@ class History(Screen[None]):
     def on_resize(self, _: Resize) -> None:
         self._draw()
 
-    def action_back(self) -> None:
+    def leave(self) -> None:
         # what is still being read has nowhere to be drawn
         self.workers.cancel_node(self)  # pyright: ignore[reportUnknownMemberType]
         self.dismiss(None)
 
     def on_key(self, event: Key) -> None:
+        if self.takes(event):
+            return
         pane = self.query_one(CardPane)
         match event.key:
             case "j" | "down":
@@ -156,7 +154,7 @@ class History(Screen[None]):
                     Typing(self._work.ticks, "search the history", hint, value=self._search), self._find
                 )
             case "h":
-                self.action_back()
+                self.leave()
             case "q":
                 program(self).exit(0)
             case _:
