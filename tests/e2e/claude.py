@@ -95,6 +95,11 @@ class Screen:
     def read(self) -> str:
         return self._run("capture-pane", "-p")
 
+    @property
+    def is_over(self) -> bool:
+        """Whether what was run there has ended."""
+        return self._run("display-message", "-p", "#{pane_dead}").strip() == "1"
+
     def press(self, *keys: str) -> None:
         self._run("send-keys", *keys)
 

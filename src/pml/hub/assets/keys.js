@@ -35,8 +35,20 @@ const KEYS = [
   ["/", "Search; then Return goes to what matches, Esc shows all again"],
   ["?", "This help"],
 ];
-export const TYPED = "input:not([type=checkbox]), textarea, select, [contenteditable]";
+const TYPED = "input:not([type=checkbox]), textarea, select, [contenteditable]";
 const OWN_RETURN = "button, a, summary, input, select, textarea"; // they know what Return means
+
+let isBound = false;
+
+/**
+ * Heed on every page the key for help; a page that has keys of its own decides when it heeds them.
+ */
+export function bindHelp() {
+  addEventListener("keydown", (event) => {
+    const isTyped = event.target instanceof Element && event.target.matches(TYPED);
+    if (event.key === "?" && !isBound && !isTyped && !isDialogOpen()) showHelp();
+  });
+}
 
 /**
  * Heed the keys until `signal` is aborted.
@@ -44,6 +56,8 @@ const OWN_RETURN = "button, a, summary, input, select, textarea"; // they know w
  * @param {AbortSignal} signal
  */
 export function bindKeys(stage, signal) {
+  isBound = true;
+  signal.addEventListener("abort", () => isBound = false);
   document.addEventListener("keydown", (event) => onKey(event, stage), { signal, capture: true });
 }
 
@@ -152,7 +166,7 @@ function onOther(event, stage) {
   return false;
 }
 
-export function isDialogOpen() {
+function isDialogOpen() {
   return document.querySelector("dialog[open]") !== null;
 }
 

@@ -4,7 +4,7 @@
 import { ApiError, get, keepToken, loggedOut, onLogout, post, token } from "./api.js";
 import { applyTheme, buildFrame, markPage } from "./chrome.js";
 import { h, replace } from "./dom.js";
-import { isDialogOpen, showHelp, TYPED } from "./keys.js";
+import { bindHelp } from "./keys.js";
 import { listen, onReconnect, startLive, stopLive } from "./live.js";
 import {
   heedLinks,
@@ -119,10 +119,7 @@ function run() {
     recount();
     checkHub(frame);
   });
-  addEventListener("keydown", (event) => {
-    const isTyped = event.target instanceof Element && event.target.matches(TYPED);
-    if (event.key === "?" && !event.defaultPrevented && !isTyped && !isDialogOpen()) showHelp();
-  });
+  bindHelp();
   onLogout(startOver);
   show();
   startLive();
