@@ -99,6 +99,7 @@ PROMISES: Final[dict[str, str]] = {
     "events:replayed-whole": "A reader that comes back gets every event that it missed, once and in order.",
     "expiry:not-denial": "Denied, expired and cancelled are told apart everywhere.",
     "form:bound-and-single-use": "A form's answer counts once, and only for the very call it was asked for.",
+    "form:hook-is-no-person": "No form decides trust or a launch where a hook of the client answers forms.",
     "form:never-forged": "A server can show nothing that looks like PML's own question.",
     "form:nobody-decides-nothing": "An answer that nobody clearly gave decides nothing.",
     "gate:agent-cannot-approve-itself": "A model allows only what it may, never trust or a changed tool.",

@@ -169,7 +169,15 @@ async def open_gateway(
         workshop, cloud = open_workshop(place), open_cloud_client()
         opening.push_async_callback(workshop.close)
         opening.push_async_callback(cloud.close)
-        gate = Gate(desk=desk, session=session, servers=fleet, loader=loader, workshop=workshop, cloud=cloud)
+        gate = Gate(
+            desk=desk,
+            session=session,
+            servers=fleet,
+            loader=loader,
+            workshop=workshop,
+            cloud=cloud,
+            form_hook=_form_hook(place, era.client),
+        )
         launching = BesideHub(desk, place)
         opening.push_async_callback(launching.close)
         gateway = Gateway(gate, connection, relay, launching, launching.hub_url)
@@ -177,6 +185,20 @@ async def open_gateway(
         stack.push_async_exit(opening.pop_all())
     gc.freeze()  # all that was imported stays: the collector need not look through it during calls
     return gateway
+
+
+def _form_hook(place: Place, client: str) -> Callable[[], str | None]:
+    """Return what tells why a program may answer the client's forms; Claude Code lets hooks do so."""
+    from pml.agents.form_hooks import FormHooks, config_folder
+    from pml.service.gate import no_form_hook
+
+    if not client.lower().startswith("claude") and "CLAUDECODE" not in os.environ:
+        return no_form_hook
+    project = os.environ.get("CLAUDE_PROJECT_DIR")
+    folders = [place.workspace, Path.cwd(), *([Path(project)] if project else [])]
+    hooks = FormHooks(config_folder(os.environ, place.user_home), folders)
+    hooks()  # those that the client started with stay, whatever becomes of the files
+    return hooks
 
 
 async def register_process(

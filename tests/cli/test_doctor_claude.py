@@ -87,6 +87,19 @@ def test_settings_of_a_project_that_go_round_the_hook_are_a_warning(
     assert (status, told in message) == ("warn", True)
 
 
+@promise("form:hook-is-no-person")
+@pytest.mark.usefixtures("claude")
+def test_a_hook_that_answers_forms_is_a_warning(pml: Pml, workspace: Path, home: Path) -> None:
+    hooks = {"hooks": {"Elicitation": [{"hooks": [{"type": "command", "command": "yes"}]}]}}
+    for path in (workspace / ".claude" / "settings.json", home / ".claude" / "settings.json"):
+        path.parent.mkdir()
+        path.write_text(json.dumps(hooks))
+        told = [text for status, text in said(pml, "claude forms") if status == "warn"]
+        assert any(f"{path} has a hook `Elicitation`" in text for text in told)
+        path.write_text("{}")
+        assert said(pml, "claude forms") == []
+
+
 @pytest.mark.usefixtures("claude")
 def test_a_hook_whose_program_is_gone_fails(pml: Pml, workspace: Path) -> None:
     pml("init", "--claude-code")

@@ -67,10 +67,11 @@ def check_client() -> tuple[str | None, Check]:
 
 def check_set_up(place: "Place") -> Iterator[Check]:
     """Yield whether the client's settings hold the hook and the server, and what in them goes round PML."""
-    from pml.cli.claude_init import mcp_files, settings_files
+    from pml.agents.form_hooks import config_folder, settings_files
+    from pml.cli.claude_init import mcp_files
 
     hooks = 0
-    for path in settings_files(place):
+    for path in settings_files(config_folder(os.environ, place.user_home), [place.workspace]):
         try:
             found, warnings = _look_at_settings(path)
         except PmlError as exc:
@@ -124,6 +125,7 @@ def _is_this_pml(found: str, words: Sequence[Json]) -> bool:
 
 def _look_at_settings(path: Path) -> tuple[int, list[Check]]:
     """Return how many hooks of PML's a file has, and what is wrong in it. Raises: as `read_settings`."""
+    from pml.agents.form_hooks import why_scripted
     from pml.agents.settings import hook_commands, read_settings
 
     text = read_settings(path)
@@ -152,6 +154,10 @@ def _look_at_settings(path: Path) -> tuple[int, list[Check]]:
         checks.append(
             Check(name="claude settings", status=Status.WARN, message=message, hint=f"edit {shown}")
         )
+    if (why := why_scripted(path)) is not None:
+        message = f"{why}: a form's answer does not count for trust and launches"
+        hint = f"remove it from {shown}, or decide those with `pml approvals` or `pml inbox`"
+        checks.append(Check(name="claude forms", status=Status.WARN, message=message, hint=hint))
     return len(commands), checks
 
 

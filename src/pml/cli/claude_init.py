@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pml.agents.form_hooks import config_folder
 from pml.agents.hooks import SERVER
 from pml.agents.settings import (
     hook_command,
@@ -133,12 +134,6 @@ def _words(server: JsonObject) -> Sequence[object]:
     return words
 
 
-def settings_files(place: "Place") -> list[Path]:
-    """Return where settings of the client count in this workspace."""
-    local = place.workspace / ".claude"
-    return [_user_settings(place), local / "settings.json", local / "settings.local.json"]
-
-
 def mcp_files(place: "Place") -> list[Path]:
     """Return where the client finds its MCP servers in this workspace."""
     given = os.environ.get("CLAUDE_CONFIG_DIR")
@@ -146,8 +141,7 @@ def mcp_files(place: "Place") -> list[Path]:
 
 
 def _user_settings(place: "Place") -> Path:
-    given = os.environ.get("CLAUDE_CONFIG_DIR")
-    return (Path(given) if given else place.user_home / ".claude") / "settings.json"
+    return config_folder(os.environ, place.user_home) / "settings.json"
 
 
 def _project_settings(place: "Place") -> Path:

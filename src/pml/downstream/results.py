@@ -35,9 +35,14 @@ _AGAIN: Final = frozenset(
 )
 
 
-def approval_result(record: Approval, workflow: Workflow, *, now: datetime) -> JsonObject:
-    """Return the result that says: nothing has run, this is asked, so it goes on."""
-    text = _approval_text(record, workflow, now)
+def approval_result(
+    record: Approval, workflow: Workflow, *, now: datetime, no_form: str | None = None
+) -> JsonObject:
+    """Return the result that says: nothing has run, this is asked, so it goes on.
+
+    `no_form` is why the client's own form was not asked.
+    """
+    text = _approval_text(record, workflow, now, no_form)
     is_own = workflow.call is None or workflow.run_id is not None
     tool = record.tool_name if is_own or workflow.call is None else workflow.call.tool
     context: dict[str, Json] = {
@@ -71,7 +76,7 @@ def approval_result(record: Approval, workflow: Workflow, *, now: datetime) -> J
     }
 
 
-def _approval_text(record: Approval, workflow: Workflow, now: datetime) -> str:
+def _approval_text(record: Approval, workflow: Workflow, now: datetime, no_form: str | None) -> str:
     minutes = max(0, ceil((record.expires_at - now).total_seconds() / 60))
     short = record.id[:SHORT_ID]
     ran = "Nothing has run." if workflow.run_id is None else "This call has not run."
@@ -79,6 +84,8 @@ def _approval_text(record: Approval, workflow: Workflow, now: datetime) -> str:
     for name, value in [*asked_facts(record), ("why", why_asked(record))]:
         first, *rest = value.split("\n")
         lines += [f"  {name}: {first}", *(f"    {line}" for line in rest)]
+    if no_form is not None:
+        lines += ["", f"Your client's own form does not decide this: {no_form}."]
     lines += [
         "",
         f"{ran} A person can decide it until {instant(record.expires_at)} ({minutes} min):",

@@ -28,7 +28,7 @@ from pml.downstream.seals import Seals
 from pml.downstream.supervision import LAUNCH, Supervision, refused
 from pml.service.approvals import get
 from pml.service.executing import is_server, run_or_call
-from pml.service.gate import Attempt, Gate, Paused
+from pml.service.gate import Attempt, Gate, Paused, why_no_form
 from pml.service.own_tools import admit_own, refuse_denied_call
 from pml.service.policy import current_policy
 from pml.service.settling import settle_trust
@@ -101,7 +101,9 @@ class ToolCalls:
             return await self._answer(exchange, era, asked, asker)
         except Paused as exc:
             now = self._gate.desk.clock.now()
-            return await self._told(approval_result(exc.record, exc.workflow, now=now), asked, era)
+            no_form = why_no_form(self._gate, exc.record) if era.has_form else None
+            paused = approval_result(exc.record, exc.workflow, now=now, no_form=no_form)
+            return await self._told(paused, asked, era)
         except (WorkflowGone, WorkflowAborted) as exc:
             raise RpcError(SERVER_ERROR, exc.message) from exc
         except ServerRefused as exc:

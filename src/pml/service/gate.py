@@ -15,6 +15,7 @@ from pml.core.globs import covers
 from pml.core.identity import TokenRole
 from pml.core.loading import Found, Installed, Installer, Progress, Sources, Variables
 from pml.core.manifests import Manifest, launch_digest
+from pml.core.memory import LAUNCH_TOOL
 from pml.core.names import ToolName
 from pml.core.permissions import Containment, Permissions
 from pml.core.ports import PausedCall, Session, Workflow
@@ -76,6 +77,10 @@ class Loaded:
     brought_by: str | None = None  # a capability that brings it along: nobody else means it by this name
 
 
+def no_form_hook() -> None:
+    """Tell why a program may answer the client's forms: nothing says so."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Gate:
     desk: Desk
@@ -86,6 +91,7 @@ class Gate:
     cloud: Cloud | None = None
     is_cloud: bool = False  # this is the cloud: what others route here runs here
     is_held: bool = False  # launched by PML, which asks for all it uses; its model confirms nothing
+    form_hook: Callable[[], str | None] = no_form_hook  # why a program may answer the client's forms
     told: Callable[[str, Progress], None] | None = None  # hears how the install of a server goes
     # Caches: launches by server name, definitions found equal to their pins, the policy of this loop turn.
     launches: dict[str, Launch] = field(default_factory=dict[str, Launch])
@@ -222,11 +228,22 @@ def deciders(
     nobody = is_child or gate.is_held  # its form may be answered by the agent above it, or by its own code
     return who_may_allow(
         subject,
-        has_form=asking.has_form and not nobody,
+        has_form=asking.has_form and not nobody and not _is_scripted(gate, subject, tool),
         model_may_approve=model and asking.has_model and not nobody,
         parent_may_decide=all(has_deciding_parent(session, settings, each) for each in (tool, *also)),
         verified=verified,
     )
+
+
+def _is_scripted(gate: Gate, subject: Subject, tool: str) -> bool:
+    """Tell whether a program may answer the form, where only a person's own answer will do."""
+    return (subject is Subject.WORKSPACE_TRUST or tool == LAUNCH_TOOL) and gate.form_hook() is not None
+
+
+def why_no_form(gate: Gate, record: Approval) -> str | None:
+    """Return why the client's form is not asked, where that is because a program may answer it."""
+    is_scripted = _is_scripted(gate, record.subject, record.tool_name)
+    return gate.form_hook() if is_scripted and Role.FORM not in record.deciders else None
 
 
 def has_deciding_parent(session: Session, settings: Settings, tool: str) -> bool:
