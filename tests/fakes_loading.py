@@ -13,7 +13,7 @@ from pml.core.locks import Lock, Locked
 from pml.core.manifests import Manifest
 from pml.core.names import ToolName, parse_fqdn, tool_of
 from pml.core.packages import Ecosystem, Package
-from pml.core.permissions import Permissions
+from pml.core.permissions import NO_REACH, Permissions
 from pml.core.rules import Source
 from pml.core.servers import Artefact, ServerSpec
 from pml.core.values import JsonObject
@@ -50,7 +50,7 @@ def make_dependency(
         env_required=env_required,
         env=env or {},
         args=args,
-        permissions=permissions or Permissions(),
+        permissions=permissions or NO_REACH,
         lock=lock,
     )
 

@@ -156,6 +156,7 @@ PROMISES: Final[dict[str, str]] = {
     "load:deny-beats-consent": "What a denied call waits for is not carried out.",
     "load:exactly-what-was-approved": "Consent is to one lock, variables and reach; if it moves, PML asks.",
     "load:nothing-unproven": "A server without proof is refused, or asked about as such, of a person.",
+    "load:rules-cover-only-the-confined": "Rules, models, parents install the catalog's or the confined.",
     "load:rules-cover-only-the-proven": "A rule covers only an install with integrity and the first lock.",
     "load:weaker-containment-asks": "A server that would be contained less than was shown is asked about.",
     "lock:every-package-hashed": "A lock with a package that has no strong hash is refused, naming it.",

@@ -26,7 +26,7 @@ from pml.core.installing import parse_install
 from pml.core.locks import Ecosystem, Lock, Locked, lock_json
 from pml.core.names import Fqdn
 from pml.core.packages import Package
-from pml.core.permissions import Access, Permissions
+from pml.core.permissions import NO_REACH, Access, Permissions
 from pml.core.text import has_hidden
 from tests.promises import promise
 
@@ -123,6 +123,8 @@ def test_what_may_be_missing_may_also_be_null_and_what_is_unknown_is_passed_over
         name="memory",
         install="npx memory@1.2.3",
         package=Package(ecosystem=Ecosystem.NPM, name="memory", version="1.2.3"),
+        permissions=NO_REACH,
+        says_workspace=False,
     )
     assert parse_dependency(bare, what="it") == dependency
     assert parse_dependency({**bare, **dict.fromkeys(optional), "later": 1}, what="it") == dependency
@@ -148,6 +150,7 @@ def dependencies(draw: st.DrawFn) -> McpDependency:
     install = draw(INSTALLS)
     names = draw(st.lists(st.from_regex(r"X_[A-Z0-9]{1,6}", fullmatch=True), unique=True, max_size=4))
     half = len(names) // 2
+    workspace = draw(st.none() | st.sampled_from(Access))
     return McpDependency(
         name=draw(WORDS.filter(lambda name: name not in ("pml", "plexus"))),
         install=install,
@@ -159,10 +162,11 @@ def dependencies(draw: st.DrawFn) -> McpDependency:
         args=tuple(draw(st.lists(TEXTS | st.just(""), max_size=2))),
         permissions=Permissions(
             net=draw(st.booleans() | st.just(("x.test",))),
-            workspace=draw(st.sampled_from(Access)),
+            workspace=workspace or Access.NONE,
             read=draw(st.sampled_from([(), ("/a", "~/b")])),
             run=draw(st.sampled_from([(), ("git",)])),
         ),
+        says_workspace=workspace is not None,
     )
 
 

@@ -77,6 +77,18 @@ def test_who_may_allow_follows_the_subject_and_the_switches(
     assert roles == MAY_ALLOW[subject, verified] - switched_off
 
 
+@promise("load:rules-cover-only-the-confined")
+def test_an_install_that_no_rule_could_cover_is_neither_a_models_nor_a_parents() -> None:
+    roles = who_may_allow(
+        Subject.DEPENDENCY_INSTALL,
+        has_form=True,
+        model_may_approve=True,
+        parent_may_decide=True,
+        rule_could_cover=False,
+    )
+    assert roles == {Role.PERSON, Role.FORM}
+
+
 @pytest.mark.parametrize("role", Role)
 @pytest.mark.parametrize("listed", Role)
 def test_only_a_listed_role_may_allow(role: Role, listed: Role) -> None:

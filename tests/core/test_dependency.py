@@ -12,6 +12,7 @@ from pml.core.approvals import Subject, call_facts
 from pml.core.dependency import (
     dependency_title,
     install_facts,
+    rule_could_cover,
     tell_changed,
     tell_install,
     tell_variables,
@@ -42,24 +43,87 @@ def plan(containment: Containment = Containment.BUBBLEWRAP, **more: Any) -> Plan
     return Plan(dependency=dependency, lock=make_lock(dependency), containment=containment)
 
 
+def installed_as(of: Plan, containment: Containment) -> Installed:
+    return Installed(
+        dependency=of.dependency,
+        lock=of.lock.digest,
+        terms=of.terms,
+        tree="tree",
+        path="/home/servers/memory/1",
+        entry="main.js",
+        runtime="deno",
+        containment=containment,
+        installed_at=NOW,
+    )
+
+
 def asked(
     of: Plan, *, accepted: str | None = None, before: Containment | None = None, source: str = "catalog"
 ) -> dict[str, Json]:
-    installed = None
-    if before is not None:
-        installed = Installed(
-            dependency=of.dependency,
-            lock=of.lock.digest,
-            terms=of.terms,
-            tree="tree",
-            path="/home/servers/memory/1",
-            entry="main.js",
-            runtime="deno",
-            containment=before,
-            installed_at=NOW,
-        )
+    installed = None if before is None else installed_as(of, before)
     consented = None if accepted is None else Accepted(lock=accepted, terms="sha256:terms")
     return {**install_facts(of, source=source, accepted=consented, before=installed), **CALL}
+
+
+REACHES = {
+    "network": Permissions(net=True, workspace=Access.NONE),
+    "hosts": Permissions(net=("x.test",), workspace=Access.NONE),
+    "read": Permissions(read=("~/.ssh",), workspace=Access.NONE),
+    "write": Permissions(write=("~/notes",), workspace=Access.NONE),
+    "program": Permissions(run=("git",), workspace=Access.NONE),
+    "workspace": Permissions(workspace=Access.READ),
+}
+
+
+@promise("load:rules-cover-only-the-confined")
+@pytest.mark.parametrize("permissions", REACHES.values(), ids=REACHES)
+@pytest.mark.parametrize("containment", Containment)
+def test_no_rule_could_cover_what_reaches_anything_unless_it_is_the_catalogs(
+    permissions: Permissions, containment: Containment
+) -> None:
+    of = plan(containment, permissions=permissions)
+
+    assert not rule_could_cover(of, bundled=[], accepted=None, before=None)
+    bundled = [plan().dependency, replace(of.dependency, lock=of.lock.digest)]
+    assert rule_could_cover(of, bundled=bundled, accepted=None, before=None)
+
+
+@promise("load:rules-cover-only-the-confined")
+@pytest.mark.parametrize(
+    ("containment", "covers"),
+    [(Containment.BUBBLEWRAP, True), (Containment.LANDLOCK, False), (Containment.NONE, False)],
+)
+def test_a_rule_could_cover_what_reaches_nothing_where_it_is_wholly_held_to_that(
+    containment: Containment, covers: bool
+) -> None:
+    assert rule_could_cover(plan(containment), bundled=[], accepted=None, before=None) is covers
+
+
+@promise("load:rules-cover-only-the-confined")
+@pytest.mark.parametrize("lock", [None, "sha256:" + "0" * 64], ids=["looked up", "another"])
+def test_only_the_lock_of_the_catalog_makes_it_the_catalogs(lock: str | None) -> None:
+    of = plan(permissions=Permissions())
+
+    assert not rule_could_cover(of, bundled=[replace(of.dependency, lock=lock)], accepted=None, before=None)
+
+
+@promise("load:rules-cover-only-the-proven")
+@pytest.mark.parametrize("is_bundled", [True, False])
+def test_no_rule_could_cover_other_terms_or_weaker_containment_or_what_is_unverified(
+    is_bundled: bool,
+) -> None:
+    of, unverified = plan(), plan(integrity=None)
+    bundled = [replace(each.dependency, lock=each.lock.digest) for each in (of, unverified) if is_bundled]
+    stronger = installed_as(of, Containment.BUBBLEWRAP)
+    weak = replace(of, containment=Containment.LANDLOCK)
+
+    assert rule_could_cover(
+        of, bundled=bundled, accepted=Accepted(lock=of.lock.digest, terms=of.terms), before=stronger
+    )
+    assert not rule_could_cover(unverified, bundled=bundled, accepted=None, before=None)
+    assert not rule_could_cover(weak, bundled=bundled, accepted=None, before=stronger)
+    other = Accepted(lock=of.lock.digest, terms="sha256:other")
+    assert not rule_could_cover(of, bundled=bundled, accepted=other, before=None)
 
 
 def facts(of: JsonObject) -> JsonObject:
@@ -125,14 +189,14 @@ def test_an_install_without_integrity_is_told_with_that_word() -> None:
 @pytest.mark.parametrize(
     ("containment", "said"),
     [
-        (Containment.BUBBLEWRAP, "contained by bubblewrap (network: none; workspace: write)"),
+        (Containment.BUBBLEWRAP, "contained by bubblewrap (network: none; workspace: none)"),
         (
             Containment.LANDLOCK,
-            "contained by Landlock (network: none, as far as the kernel can; workspace: write)",
+            "contained by Landlock (network: none, as far as the kernel can; workspace: none)",
         ),
         (
             Containment.NONE,
-            "NOT CONTAINED: it can do what you can; it says it needs network: none; workspace: write",
+            "NOT CONTAINED: it can do what you can; it says it needs network: none; workspace: none",
         ),
     ],
 )

@@ -9,6 +9,7 @@ from pml.core.fields import Fields
 from pml.core.permissions import (
     FOLDER_RULE,
     HOST_RULE,
+    NO_REACH,
     PROGRAM_RULE,
     Access,
     Containment,
@@ -22,31 +23,55 @@ from pml.core.values import Json
 def read_permissions(value: Json, *, what: str) -> Permissions:
     """Return what `value`, the permissions of an entry, says."""
     fields = Fields(what=what, value={"permissions": value}).section("permissions")
-    return Permissions() if fields is None else permissions_in(fields)
+    assert fields is not None
+    return permissions_in(fields)
 
 
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (None, Permissions()),
-        ({}, Permissions()),
-        ({"net": None, "read": None}, Permissions()),
-        ({"net": True}, Permissions(net=True)),
-        ({"net": False}, Permissions()),
+        ({}, NO_REACH),
+        ({"net": None, "read": None, "workspace": None}, NO_REACH),
+        ({"net": True}, Permissions(net=True, workspace=Access.NONE)),
+        ({"net": False}, NO_REACH),
         (
-            {"net": ["api.x.test", "127.0.0.1:80", "[::1]:8080"]},
-            Permissions(net=("api.x.test", "127.0.0.1:80", "[::1]:8080")),
+            {"net": ["api.x.test", "127.0.0.1:80", "[::1]:8080"], "workspace": "read"},
+            Permissions(net=("api.x.test", "127.0.0.1:80", "[::1]:8080"), workspace=Access.READ),
         ),
-        ({"workspace": "none"}, Permissions(workspace=Access.NONE)),
+        ({"workspace": "none"}, NO_REACH),
+        ({"workspace": "write"}, Permissions()),
         (
             {"read": ["/a/b", "~/notes"], "write": ["/var/x y"], "run": ["git", "g++"]},
-            Permissions(read=("/a/b", "~/notes"), write=("/var/x y",), run=("git", "g++")),
+            Permissions(
+                read=("/a/b", "~/notes"), write=("/var/x y",), run=("git", "g++"), workspace=Access.NONE
+            ),
         ),
     ],
 )
-def test_declared_permissions_are_read_and_told_again(value: Any, expected: Permissions) -> None:
+def test_a_server_of_a_registry_reaches_what_is_declared_and_no_more(
+    value: Any, expected: Permissions
+) -> None:
     assert read_permissions(value, what="it") == expected
-    assert read_permissions(permissions_json(expected), what="it") == expected
+
+
+@pytest.mark.parametrize(
+    ("permissions", "reach_nothing"),
+    [
+        (NO_REACH, True),
+        (Permissions(net=(), workspace=Access.NONE), True),
+        (Permissions(net=True, workspace=Access.NONE), False),
+        (Permissions(net=("x.test",), workspace=Access.NONE), False),
+        (Permissions(read=("/a",), workspace=Access.NONE), False),
+        (Permissions(write=("/a",), workspace=Access.NONE), False),
+        (Permissions(run=("git",), workspace=Access.NONE), False),
+        (Permissions(workspace=Access.READ), False),
+        (Permissions(), False),
+    ],
+)
+def test_only_permissions_without_any_reach_reach_nothing(
+    permissions: Permissions, reach_nothing: bool
+) -> None:
+    assert permissions.reach_nothing is reach_nothing
 
 
 def test_permissions_that_nobody_declared_are_told_as_none() -> None:

@@ -13,7 +13,7 @@ from pml.core.errors import Invalid
 from pml.core.integrity import Algorithm, integrity_of
 from pml.core.loading import Installed, Plan, Progress, Told
 from pml.core.locks import Ecosystem, Lock, Locked
-from pml.core.permissions import Containment, Permissions
+from pml.core.permissions import NO_REACH, Containment, Permissions
 from pml.install.ecosystems import Command, Entry, Room
 from pml.install.installer import DiskInstaller
 from tests.fakes import FakeClock
@@ -62,7 +62,7 @@ def make_dependency(
         env=env or {},
         lock=lock,
         args=args,
-        permissions=permissions or Permissions(),
+        permissions=permissions or NO_REACH,
     )
 
 

@@ -11,6 +11,7 @@ from pml.core.integrity import Algorithm, integrity_of
 from pml.core.loading import Progress
 from pml.core.locks import Lock, Locked
 from pml.core.packages import Ecosystem, Package
+from pml.core.permissions import NO_REACH
 from pml.install.ecosystems import Command, Entry, Room
 from pml.install.pypi import Limits, PypiInstaller
 from tests.install.python_index import PythonIndex, make_wheel
@@ -93,7 +94,9 @@ def tell_uv(text: str) -> None:
 
 
 def hello_dependency(package: Package, *args: str) -> McpDependency:
-    return McpDependency(name="hello", install=f"uvx {package.spec}", package=package, args=args)
+    return McpDependency(
+        name="hello", install=f"uvx {package.spec}", package=package, args=args, permissions=NO_REACH
+    )
 
 
 def room_of(tree: Path) -> Room:

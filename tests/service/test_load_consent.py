@@ -8,7 +8,7 @@ from pml.core.capability import McpDependency
 from pml.core.config import FileKind
 from pml.core.errors import IntegrityFailed, MayNotDecide, NotApproved, ServerFailed, ToolDenied
 from pml.core.loading import Plan
-from pml.core.permissions import Containment, Permissions
+from pml.core.permissions import NO_REACH, Access, Containment, Permissions
 from pml.core.telling import asked_facts
 from pml.core.values import Json, JsonObject
 from pml.service.approvals import cancel
@@ -144,6 +144,112 @@ async def test_a_rule_that_allows_the_tool_installs_and_runs_it_at_once(warehous
         [],
     )
     assert "dependency.installed" in await warehouse.office.kinds()
+
+
+REACHES = {
+    "network": Permissions(net=True, workspace=Access.NONE),
+    "folder": Permissions(read=("~/.ssh",), workspace=Access.NONE),
+    "workspace": Permissions(workspace=Access.READ),
+    "program": Permissions(run=("git",), workspace=Access.NONE),
+}
+
+
+@promise("load:rules-cover-only-the-confined")
+@pytest.mark.parametrize("by", ["rule", "asking is off"])
+@pytest.mark.parametrize(
+    ("permissions", "containment"),
+    [
+        *((permissions, Containment.BUBBLEWRAP) for permissions in REACHES.values()),
+        (NO_REACH, Containment.LANDLOCK),
+        (NO_REACH, Containment.NONE),
+    ],
+    ids=[*REACHES, "Landlock", "not contained"],
+)
+async def test_what_a_registry_lets_reach_anything_is_a_persons_to_install(
+    warehouse: Warehouse, permissions: Permissions, containment: Containment, by: str
+) -> None:
+    warehouse.sources.offer("memory", make_dependency(permissions=permissions), source="/registry")
+    warehouse.configure(allow=["memory:*"] if by == "rule" else [], approval={"enabled": by == "rule"})
+    other = await warehouse.restart(containment=containment)
+
+    paused = await other.pause(TOOL)
+
+    assert paused.record.subject is Subject.DEPENDENCY_INSTALL
+    assert paused.record.deciders == {Role.PERSON}
+    with pytest.raises(Paused):  # the model's word counts for nothing
+        await other.go_on(paused.workflow.id, tool=TOOL)
+    assert (other.installs, other.servers.started) == ([], [])
+    await other.office.allow(paused.record)
+    await other.go_on(paused.workflow.id, tool=TOOL)
+    assert (other.installs, other.servers.ran) == (["memory@1.2.3"], [RAN])
+
+
+@promise("load:rules-cover-only-the-confined")
+async def test_a_rule_covers_what_the_catalog_has_whatever_it_reaches(warehouse: Warehouse) -> None:
+    dependency = make_dependency(permissions=Permissions(net=True))
+    warehouse.sources.offer("memory", replace(dependency, lock=make_lock(dependency)))
+    warehouse.configure(allow=["memory:*"])
+    other = await warehouse.restart(containment=Containment.NONE)
+
+    await other.call(TOOL)
+
+    assert (other.installs, other.servers.ran) == (["memory@1.2.3"], [RAN])
+
+
+@promise("load:rules-cover-only-the-confined")
+@pytest.mark.parametrize("reaches", [False, True])
+async def test_a_parent_has_installed_only_what_reaches_nothing(office: Office, reaches: bool) -> None:
+    top = await office.session(SessionId("session-0"))
+    child = Warehouse(office, await office.session(SessionId("child"), parent_id=top.id))
+    permissions = Permissions(net=True, workspace=Access.NONE) if reaches else NO_REACH
+    child.sources.offer("memory", make_dependency(permissions=permissions), source="/registry")
+    paused = await child.pause(TOOL)
+
+    if reaches:
+        with pytest.raises(MayNotDecide):
+            await office.allow(paused.record, by=parent("session-0"))
+    else:
+        await office.allow(paused.record, by=parent("session-0"))
+
+    assert (Role.PARENT in paused.record.deciders) is not reaches
+
+
+@promise("load:rules-cover-only-the-confined")
+async def test_a_form_of_the_client_decides_what_reaches_something(warehouse: Warehouse) -> None:
+    warehouse.sources.offer("memory", make_dependency(permissions=Permissions(net=True)), source="/registry")
+
+    paused = await warehouse.pause(TOOL, asking=FakeAsking(has_form=True))
+
+    assert paused.record.deciders == {Role.PERSON, Role.FORM}
+
+
+UNSAID = replace(make_dependency(), says_workspace=False)
+WRITES = make_dependency(permissions=Permissions())
+
+
+async def test_what_was_installed_while_silence_meant_the_workspace_stays_as_it_was_consented_to(
+    warehouse: Warehouse,
+) -> None:
+    warehouse.place(WRITES)
+    warehouse.sources.offer("memory", UNSAID, source="/registry")
+
+    await warehouse.call(TOOL)
+
+    assert (warehouse.servers.ran, warehouse.installs, await warehouse.states()) == ([RAN], [], [])
+    installed = warehouse.installer.installed("memory")
+    assert installed is not None
+    assert installed.dependency.permissions.workspace is Access.WRITE
+
+
+async def test_what_says_now_that_it_sees_nothing_of_the_workspace_is_asked_about_again(
+    warehouse: Warehouse,
+) -> None:
+    warehouse.place(WRITES)
+    warehouse.sources.offer("memory", make_dependency(), source="/registry")
+
+    paused = await warehouse.pause(TOOL)
+
+    assert paused.record.subject is Subject.DEPENDENCY_INSTALL
 
 
 @promise("load:rules-cover-only-the-proven")

@@ -72,7 +72,7 @@ async def test_the_question_holds_all_that_a_person_weighs(warehouse: Warehouse)
             "env": {},
             "tool": None,
             "args": [],
-            "permissions": {},
+            "permissions": {"workspace": "none"},
             "containment": "bubblewrap",
         },
         "call": {"tool": TOOL, "arguments": ARGUMENTS},

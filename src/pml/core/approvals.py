@@ -286,15 +286,19 @@ def who_may_allow(
     model_may_approve: bool,
     parent_may_decide: bool,
     verified: bool = True,
+    rule_could_cover: bool = True,
 ) -> frozenset[Role]:
-    """Return who may allow a question; fixed when it is asked, never read from who answers."""
+    """Return who may allow a question; fixed when it is asked, never read from who answers.
+
+    `rule_could_cover`: a model or a parent may stand in for a person, as a rule could.
+    """
     roles = {Role.PERSON}
     proven = subject is not Subject.INTEGRITY_CHANGED and verified
     if has_form and proven:
         roles.add(Role.FORM)
-    if parent_may_decide and proven and subject is not Subject.WORKSPACE_TRUST:
+    if parent_may_decide and proven and rule_could_cover and subject is not Subject.WORKSPACE_TRUST:
         roles.add(Role.PARENT)
-    if model_may_approve and proven and subject in _MODEL_SUBJECTS:
+    if model_may_approve and proven and rule_could_cover and subject in _MODEL_SUBJECTS:
         roles.add(Role.MODEL)
     return frozenset(roles)
 

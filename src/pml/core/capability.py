@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from pml.core.digest import digest
 from pml.core.errors import Invalid
@@ -19,7 +20,7 @@ from pml.core.integrity import NO_PROOF, parse_integrity
 from pml.core.locks import Lock, check_lock_of, lock_in, lock_json
 from pml.core.names import Fqdn, ToolName, parse_fqdn
 from pml.core.packages import Package
-from pml.core.permissions import Permissions, permissions_in, permissions_json
+from pml.core.permissions import NO_REACH, Access, Permissions, permissions_in, permissions_json
 from pml.core.readings import host_readings
 from pml.core.servers import server_name_problem, variable_problem
 from pml.core.shellwords import check_placeholders
@@ -57,6 +58,7 @@ class McpDependency(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     `args` and the values of `env` may say `${workspace}` and `${state}`, the server's own folder. `lock` is
     the whole closure, or its digest, or not given. No `integrity`: the install is unverified.
+    `says_workspace`: its metadata names what it sees of the workspace, be it nothing.
     """
 
     name: str
@@ -67,7 +69,8 @@ class McpDependency(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     env: Mapping[str, str] = {}
     lock: Lock | str | None = None
     args: tuple[str, ...] = ()
-    permissions: Permissions = Permissions()
+    permissions: Permissions  # without a default: what is recorded of an install always has them
+    says_workspace: bool = True
 
     @property
     def version(self) -> str:
@@ -99,6 +102,13 @@ class McpDependency(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
                 "permissions": permissions_json(self.permissions),
             }
         )
+
+    def former_terms(self, lock: str) -> str | None:
+        """Return the terms that it had while metadata that does not name `workspace` meant all of it."""
+        if self.says_workspace:
+            return None
+        permissions = replace(self.permissions, workspace=Access.WRITE)
+        return replace(self, permissions=permissions).terms(lock)
 
 
 class CapabilityMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -169,7 +179,7 @@ def dependency_json(dependency: McpDependency) -> JsonObject:
         "env": dict(dependency.env),
         "lock": lock_json(lock) if isinstance(lock, Lock) else lock,
         "args": list(dependency.args),
-        "permissions": permissions_json(dependency.permissions),
+        "permissions": _declared(dependency),
     }
     return {
         "name": dependency.name,
@@ -179,6 +189,14 @@ def dependency_json(dependency: McpDependency) -> JsonObject:
         "integrity": dependency.integrity,
         **{key: value for key, value in optional.items() if value},
     }
+
+
+def _declared(dependency: McpDependency) -> JsonObject:
+    """Return the permissions as metadata has them: `workspace` exactly where it was named."""
+    permissions = dependency.permissions
+    named = {"workspace": permissions.workspace.value} if dependency.says_workspace else {}
+    others = {key: each for key, each in (permissions_json(permissions) or {}).items() if key != "workspace"}
+    return {**others, **named}
 
 
 def _fqdn(fields: Fields) -> Fqdn:
@@ -253,7 +271,8 @@ def _dependency(fields: Fields) -> McpDependency:
         env=env,
         lock=_lock(fields, package),
         args=_args(fields),
-        permissions=Permissions() if permissions is None else permissions_in(permissions),
+        permissions=NO_REACH if permissions is None else permissions_in(permissions),
+        says_workspace=permissions is not None and permissions.get("workspace") is not None,
     )
 
 

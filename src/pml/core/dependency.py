@@ -3,7 +3,7 @@
 The facts are stored with the question and bound by its digest, so nothing in them depends on the hour.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +14,9 @@ from pml.core.text import visible, visible_json
 from pml.core.values import Json, JsonObject
 
 if TYPE_CHECKING:
+    from pml.core.capability import McpDependency
     from pml.core.loading import Accepted, Installed, Plan
+    from pml.core.locks import Lock
 
 _UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _SHOWN_FILES: Final = 20
@@ -59,6 +61,30 @@ def install_facts(
     if before is not None and plan.containment.is_weaker_than(before.containment):
         facts["contained_before"] = before.containment
     return {"dependency": facts}
+
+
+def rule_could_cover(
+    plan: "Plan",
+    *,
+    bundled: "Iterable[McpDependency]",
+    accepted: "Accepted | None",
+    before: "Installed | None",
+) -> bool:
+    """Tell whether a rule, a model or a parent may have it installed; all else is a person's.
+
+    It is the catalog's, lock and all, or it reaches nothing and is wholly held to that on this machine. Never
+    on other terms than those consented to under its name before, nor held by less.
+    """
+    if plan.dependency.integrity is None or (accepted is not None and accepted.terms != plan.terms):
+        return False
+    if before is not None and plan.containment.is_weaker_than(before.containment):
+        return False
+    is_confined = plan.dependency.permissions.reach_nothing and plan.containment.is_whole
+    return is_confined or any(each.terms(_digest_of(each.lock)) == plan.terms for each in bundled)
+
+
+def _digest_of(lock: "Lock | str | None") -> str:
+    return lock if isinstance(lock, str) else "" if lock is None else lock.digest
 
 
 def why_install(asked: JsonObject, tool: str) -> str:

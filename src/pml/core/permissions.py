@@ -38,13 +38,25 @@ class Access(StrEnum):
 
 
 class Permissions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`net`: all of it, none, or these hosts; `read`, `write`: folders; `run`: programs that it starts."""
+    """`net`: all of it, none, or these hosts; `read`, `write`: folders; `run`: programs that it starts.
+
+    Where `workspace` is left out, `mcpServers` and what is stored mean that it may write there; a registry
+    means that it may not (`permissions_in`).
+    """
 
     net: bool | tuple[str, ...] = False
     workspace: Access = Access.WRITE
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     run: tuple[str, ...] = ()
+
+    @property
+    def reach_nothing(self) -> bool:
+        """Whether they leave a server its own files and its own state only."""
+        return not (self.net or self.read or self.write or self.run) and self.workspace is Access.NONE
+
+
+NO_REACH: Final = Permissions(workspace=Access.NONE)
 
 
 class Containment(StrEnum):
@@ -58,6 +70,11 @@ class Containment(StrEnum):
         order = list(Containment)
         return order.index(self) > order.index(other)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether a server reaches nothing else: Landlock lets it change modes and times of any file."""
+        return self is Containment.BUBBLEWRAP
+
 
 def permissions_in(fields: Fields) -> Permissions:
     """Return the permissions that a registry declares. Raises: Invalid, also for a key that is unknown."""
@@ -69,7 +86,7 @@ def permissions_in(fields: Fields) -> Permissions:
         fields.refuse("net", NET_RULE)
     return Permissions(
         net=bool(net) if net is None or isinstance(net, bool) else _texts(fields, "net"),
-        workspace=fields.choice("workspace", Access) or Access.WRITE,
+        workspace=fields.choice("workspace", Access) or Access.NONE,
         read=_texts(fields, "read"),
         write=_texts(fields, "write"),
         run=_texts(fields, "run"),

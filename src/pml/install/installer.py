@@ -294,5 +294,5 @@ class DiskInstaller:
 
 
 def _kept(plan: Plan) -> McpDependency:
-    """Return the dependency as it is recorded: of its lock the digest is enough."""
-    return msgspec.structs.replace(plan.dependency, lock=plan.lock.digest)
+    """Return the dependency as it is recorded: of its lock the digest, and what it sees of the workspace."""
+    return msgspec.structs.replace(plan.dependency, lock=plan.lock.digest, says_workspace=True)

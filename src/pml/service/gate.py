@@ -209,6 +209,7 @@ def deciders(
     asking: Asking,
     *,
     verified: bool = True,
+    rule_could_cover: bool = True,
     reserved: bool = False,
     also: Sequence[str] = (),
 ) -> frozenset[Role]:
@@ -232,6 +233,7 @@ def deciders(
         model_may_approve=model and asking.has_model and not nobody,
         parent_may_decide=all(has_deciding_parent(session, settings, each) for each in (tool, *also)),
         verified=verified,
+        rule_could_cover=rule_could_cover,
     )
 
 

@@ -1,7 +1,7 @@
 """Servers that no file configures: found, consented to, installed, and ready to be proven and started.
 
-Consent is to exactly one lock and one set of variables. A rule that allows the tool covers an install whose
-bytes are named in advance, and never another lock than the one first accepted.
+Consent is to exactly one lock and one set of variables. A rule that allows the tool covers an install that
+`core.dependency.rule_could_cover`; a model or a parent decides no other either.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pml.core.approvals import Approval, MatchedRule, State, Subject, call_facts
 from pml.core.audit import dependency_installed
 from pml.core.capability import CapabilityType, McpDependency, Routing
-from pml.core.dependency import install_facts
+from pml.core.dependency import install_facts, rule_could_cover
 from pml.core.digest import digest
 from pml.core.errors import (
     AlreadyClaimed,
@@ -116,7 +116,9 @@ def in_use(loader: Loader, dependency: McpDependency) -> Installed | None:
     if installed is None:
         return None
     given = dependency.lock if isinstance(dependency.lock, str | None) else dependency.lock.digest
-    return installed if installed.terms == dependency.terms(given or installed.lock) else None
+    lock = given or installed.lock
+    is_it = installed.terms in (dependency.terms(lock), dependency.former_terms(lock))
+    return installed if is_it else None
 
 
 def _is_held_less(loader: Loader, installed: Installed) -> bool:
@@ -167,9 +169,13 @@ def _is_bundled(loader: Loader, dependency: McpDependency) -> bool:
 
 def _compared_with_bundled(loader: Loader, dependency: McpDependency) -> list[bool]:
     """Return, for each server of that name in the catalog, whether it is the same."""
-    plain = replace(dependency, lock=None)
-    bundled = (each.metadata.dependency(dependency.name) for each in loader.sources.bundled())
-    return [replace(each, lock=None) == plain for each in bundled if each is not None]
+    plain = replace(dependency, lock=None, says_workspace=True)
+    same_name = (each for each in _bundled(loader) if each.name == dependency.name)
+    return [replace(each, lock=None, says_workspace=True) == plain for each in same_name]
+
+
+def _bundled(loader: Loader) -> list[McpDependency]:
+    return [dependency for found in loader.sources.bundled() for dependency in found.metadata.mcp_deps]
 
 
 def _remember(gate: Gate, loader: Loader, policy: Policy, attempt: Attempt) -> Launch | None:
@@ -234,27 +240,27 @@ class _Step:
         plan = Plan(dependency=dependency, lock=lock, containment=loader.containment(dependency.permissions))
         if await current_policy(self._gate.desk, self._gate.session.workspace) is not self._policy:
             return  # resolving took time, and the rules are others now
-        if self._is_covered(plan):
+        could = self._rule_could_cover(plan)
+        if could and self._is_allowed(dependency):
             await in_background(loader, self._carry_out(plan, None))
             return
         if self._judged.needs_trust and await self._is_trusted_now():
             return
-        await self._ask(found, plan)
+        await self._ask(found, plan, rule_could_cover=could)
 
-    def _is_covered(self, plan: Plan) -> bool:
-        """Tell whether a rule covers this install: it allows the tool, or all tools of what comes along.
+    def _rule_could_cover(self, plan: Plan) -> bool:
+        installer, name = self._loader.installer, plan.dependency.name
+        return rule_could_cover(
+            plan,
+            bundled=_bundled(self._loader),
+            accepted=installer.accepted(name),
+            before=installer.installed(name),
+        )
 
-        Never on other terms than those consented to before, nor held by less.
-        """
-        dependency = plan.dependency
+    def _is_allowed(self, dependency: McpDependency) -> bool:
+        """Tell whether a rule allows the tool, or all tools of what comes along."""
         if _bringer(self._loader, self._attempt) is not None or is_foreign(self._policy, self._attempt):
             return False  # a rule means what the name means to all, not what a capability calls so
-        before = self._loader.installer.installed(dependency.name)
-        if before is not None and plan.containment.is_weaker_than(before.containment):
-            return False
-        accepted = self._loader.installer.accepted(dependency.name)
-        if dependency.integrity is None or (accepted is not None and accepted.terms != plan.terms):
-            return False
         if dependency.name != self._attempt.tool.namespace:
             now = self._gate.desk.clock.now()
             return is_allowed_whole(self._policy, dependency.name, now=now)
@@ -271,7 +277,7 @@ class _Step:
         )
         return refused is None
 
-    async def _ask(self, found: Found, plan: Plan) -> None:
+    async def _ask(self, found: Found, plan: Plan, *, rule_could_cover: bool) -> None:
         gate, attempt = self._gate, self._attempt
         name = plan.dependency.name
         verified = plan.dependency.integrity is not None
@@ -292,6 +298,7 @@ class _Step:
                 self._tool,
                 self._asking,
                 verified=verified,
+                rule_could_cover=rule_could_cover,
             ),
         )
         because = marked_foreign(matched_rule(self._judged), self._policy, self._attempt)
