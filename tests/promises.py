@@ -145,6 +145,7 @@ PROMISES: Final[dict[str, str]] = {
     "install:settings-reach-installers-only": "Installers get the user's registry settings and no other key.",
     "install:wheels-only": "A package of PyPI without a wheel is refused, and no setup.py runs.",
     "integrity:no-weak-proof": "Only one sha256 or sha512 of the whole artefact counts as proof.",
+    "launch:a-persons-to-allow": "An agent is started only if a person said so, through whatever door.",
     "launch:config-private-and-removed": "The file with an agent's token is private and ends with the run.",
     "launch:ends-with-parent": "An agent ends with the session that launched it.",
     "launch:never-wider-than-parent": "A child may use nothing that its parent may not use.",

@@ -177,6 +177,7 @@ async def open_gateway(
             workshop=workshop,
             cloud=cloud,
             form_hook=_form_hook(place, era.client),
+            is_stdio=True,
         )
         launching = BesideHub(desk, place)
         opening.push_async_callback(launching.close)

@@ -4,31 +4,23 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pml.core.agents import MessageKind
-from pml.core.approvals import Approval, Role, SessionId, State
+from pml.core.approvals import Role, SessionId, State
 from pml.core.identity import TokenRole
-from pml.core.ports import ApprovalQuery, Session
 from pml.core.values import Json, JsonObject
 from pml.downstream import asking, supervision
 from pml.downstream.connection import Exchange, Origin
-from pml.downstream.eras import MODERN, Era
-from pml.downstream.gateway import Gateway
+from pml.downstream.eras import MODERN
 from pml.downstream.messages import Request
-from pml.downstream.relay import Relay
 from pml.downstream.supervision import until_read
-from pml.service.gate import Gate
-from pml.service.launching import Launcher
-from tests.downstream.parties import FORMS, LATEST, SOON_S, Message, Party, code_of, text_of, tool
-from tests.fakes import FakeAgents
+from tests.downstream.parties import LATEST, SOON_S, code_of, text_of
+from tests.downstream.seats import BASH, Hub, found, opened_hub, permit_of
 from tests.promises import promise
-from tests.service.families import Asker, Family, gather, join
-from tests.service.offices import Office
+from tests.service.families import Asker, join
 
-BASH: JsonObject = {"tool_name": "Bash", "input": {"command": "ls"}, "tool_use_id": "use-1"}
 EDITED: JsonObject = {"command": "ls -la"}
 WRITE: JsonObject = {"path": "a", "text": "b"}
 NAMES = [
@@ -38,83 +30,10 @@ NAMES = [
 PROGRESS = "notifications/progress"
 
 
-class Seat(Party):
-    """The client of one session, before a gateway of the hub."""
-
-    def __init__(self, root: Path, session: Session, launcher: Launcher, office: Office) -> None:
-        root.mkdir()
-        super().__init__(root)
-        self.office = office
-        self.session = session
-        self._launcher = launcher
-
-    async def _open(self, era: Era) -> Gateway:
-        self.relay = Relay(self.connection, self.session.workspace)
-        self.servers.on_changed = self.relay.changed
-        gate = Gate(
-            desk=self.office.desk, session=self.session, servers=self.servers, is_held=self.session.waits
-        )
-        self._gateway = Gateway(gate, self.connection, self.relay, self._launcher)
-        return self._gateway
-
-    async def permit(self, arguments: JsonObject = BASH) -> Message:
-        """Return what the permission tool answers, as its client reads it."""
-        return permit_of(await self.call("loopback_permit", arguments))
-
-    async def all_questions(self) -> list[Approval]:
-        return await self.office.desk.store.approvals.page(ApprovalQuery(states=frozenset(State)))
-
-
-class Hub:
-    """A family in which anybody can sit down, with agents that do as the test says."""
-
-    def __init__(self, root: Path, office: Office, family: Family) -> None:
-        self._root = root
-        self.office = office
-        self.family = family
-        self.agents = FakeAgents()
-        self.launcher = Launcher(office.desk, self.agents)
-        self.seats: list[Seat] = []
-
-    async def sit(self, session: Session, version: str = LATEST, *, forms: bool = False) -> Seat:
-        """Return the connected client of the session; the server `files` stands behind its gateway."""
-        root = self._root / f"seat-{len(self.seats)}"
-        seat = Seat(root, session, self.launcher, self.office)
-        self.seats.append(seat)
-        seat.serve("files", tool("read", required=["path"]), tool("write", required=["path", "text"]))
-        await seat.connect(version, FORMS if forms else None)
-        return seat
-
-    async def launched(self, **more: Any) -> Session:
-        """Return a session that was launched so that it is asked by waiting."""
-        return await join(self.office, "launched", parent=self.family.parent, waits=True, **more)
-
-    async def close(self) -> None:
-        for seat in self.seats:
-            await seat.close()
-        async with asyncio.timeout(SOON_S):
-            await self.launcher.close()
-
-
 @pytest.fixture
 async def hub(tmp_path: Path) -> AsyncGenerator[Hub]:
-    party = Party(tmp_path)
-    await party.close()
-    hub = Hub(tmp_path, party.office, await gather(party.office))
-    yield hub
-    await hub.close()
-
-
-def permit_of(result: Message) -> Message:
-    """Return the answer of the permission tool: exactly one text block and nothing else."""
-    assert set(result) <= {"content", "resultType", "_meta"}
-    return json.loads(text_of(result))
-
-
-def found(result: Message) -> Message:
-    """Return the structured result, which the text spells too."""
-    assert json.loads(text_of(result)) == result["structuredContent"]
-    return result["structuredContent"]
+    async with opened_hub(tmp_path) as hub:
+        yield hub
 
 
 # What is offered, to whom
@@ -508,7 +427,7 @@ async def test_a_wait_without_bound_is_refused(hub: Hub, timeout_s: Json) -> Non
 async def test_a_parent_launches_hears_and_stops_a_child(hub: Hub) -> None:
     parent = await hub.sit(hub.family.parent)
 
-    launched = found(await parent.call("session_launch", {"prompt": "mend it", "name": "mender"}))
+    launched = found(await parent.launch({"prompt": "mend it", "name": "mender"}))
     await hub.agents.until_running()
     session_id = SessionId(launched["session_id"])
     assert (launched["name"], launched["state"]) == ("mender", "starting")
@@ -561,15 +480,12 @@ async def test_nothing_of_an_agents_passes_but_what_the_tool_has(hub: Hub, more:
 
 @promise("launch:never-wider-than-parent")
 async def test_a_launch_by_a_launched_session_is_asked_and_is_what_was_decided(hub: Hub) -> None:
-    parent = await hub.sit(hub.family.parent)
     middle = await hub.sit(await hub.launched(role=TokenRole.SESSION, tools=("Read",)))
     id = middle.start_call("session_launch", {"prompt": "x", "allowed_tools": ["Read"]})
     record = await middle.question()
     assert (record.tool_name, hub.agents.ran) == ("pml:session_launch", {})
 
-    await parent.call(
-        "loopback_respond", {"approval_id": record.id, "allow": True, "updated_input": {"prompt": "y"}}
-    )
+    await hub.office.allow(record, updated_input={"prompt": "y"})
 
     launched = found(await middle.result_of(id))
     await hub.agents.until_running()
@@ -591,7 +507,7 @@ async def test_a_launch_that_is_denied_starts_nothing(hub: Hub) -> None:
 @promise("supervise:own-descendants-only")
 async def test_nobody_stops_who_is_not_below_it(hub: Hub) -> None:
     parent, stranger = await hub.sit(hub.family.parent), await hub.sit(hub.family.stranger)
-    launched = found(await parent.call("session_launch", {"prompt": "x"}))
+    launched = found(await parent.launch({"prompt": "x"}))
     await hub.agents.until_running()
 
     refused = await stranger.call("session_stop", {"session_id": launched["session_id"]})

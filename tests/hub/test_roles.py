@@ -228,11 +228,26 @@ async def test_a_session_stops_those_it_launched_and_nobody_else(rig: HubRig) ->
     assert (stopped.status, stopped.json["state"]) == (200, "stopped")
 
 
+@promise("launch:a-persons-to-allow")
+@pytest.mark.parametrize("approval", [{}, {"enabled": False}, {"unlisted": "if_client_cannot"}])
 @pytest.mark.parametrize(
-    ("rules", "status"), [({}, 403), ({"ask": ["pml:*"]}, 403), ({"deny": ["pml:session_launch"]}, 403)]
+    "rules",
+    [{}, {"ask": ["pml:*"]}, {"deny": ["pml:session_launch"]}, {"allow": ["*"]}, {"allow": ["pml:*"]}],
 )
-async def test_a_session_launches_only_what_a_rule_allows(rig: HubRig, rules: Json, status: int) -> None:
-    rig.office.write(FileKind.USER, {"permissions": rules})
+async def test_a_session_launches_only_what_the_users_file_names(
+    rig: HubRig, rules: Json, approval: Json
+) -> None:
+    rig.office.write(FileKind.USER, {"permissions": rules, "approval": approval})
     got = await rig.send("POST", "/api/sessions", TokenRole.SESSION, json={"prompt": "go"})
-    assert got.status == status
+    assert got.status == 403
+    assert rig.agents.orders == []
+
+
+@promise("launch:a-persons-to-allow")
+async def test_a_workspace_allows_no_session_to_launch(rig: HubRig) -> None:
+    rig.office.write_rules(FileKind.WORKSPACE, allow=["pml:session_launch"])
+    await rig.office.trust()
+    got = await rig.send("POST", "/api/sessions", TokenRole.SESSION, json={"prompt": "go"})
+    assert got.status == 403
+    assert "a person's to allow" in got.json["error"]["message"]
     assert rig.agents.orders == []

@@ -12,6 +12,7 @@ from pml.cli.rules_removal import configure_remove, configure_switch, remove_ent
 from pml.cli.ruling import add_entry, configure_add
 from pml.cli.verbs import Verbs, run_verb
 from pml.core.config import FileKind, Unlisted
+from pml.core.memory import LAUNCH_TOOL
 from pml.core.names import parse_tool
 from pml.core.rules import Call, Effect, Rule, VerdictKind
 from pml.core.telling import entry_text
@@ -156,7 +157,7 @@ _MEANING = {
 
 def _tell_explained(tool: str, explained: "Explained") -> None:
     judged, policy = explained.judged, explained.policy
-    kind = judged.kind if judged.broken else judged.verdict.kind
+    kind = judged.kind if judged.broken or judged.is_launch else judged.verdict.kind
     then = f", {_who_asks(policy)}" if kind is VerdictKind.UNLISTED else ""
     say(f"{kind}: {visible(tool)} {_MEANING[kind]}{then}")
     for rule in judged.verdict.matched:
@@ -165,6 +166,8 @@ def _tell_explained(tool: str, explained: "Explained") -> None:
     for rule, note in explained.near:
         say(f"    {_rule_line(rule)}  ({note})")
     _complain_of_files(policy)
+    if judged.is_launch and kind is VerdictKind.ASK:
+        complain(f"  a launch is a person's to allow; only `{LAUNCH_TOOL}` itself, in the user's file, does")
     if judged.asking_is_off:
         complain("  ASKING IS OFF (`approval.enabled`): it runs without asking")
     if judged.needs_trust:

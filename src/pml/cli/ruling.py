@@ -153,7 +153,9 @@ def _tell_change(change: "Change", workspace: str | None) -> None:
     _note_bare(change.entry)
     for error in change.policy.broken:
         complain(f"  while a file is broken no file allows anything: {visible(error.message)}")
-    if not change.counts and not change.policy.broken:
+    if change.is_misplaced_launch:
+        complain("  it does not count: only the user's file allows launches (`--user`)")
+    elif not change.counts and not change.policy.broken:
         complain("  the file is not trusted, so its allows do not count yet: `pml trust`")
     for ask, allow in change.policy.rules.hidden_asks():
         if change.effect is Effect.ASK and ask.entry == change.entry:

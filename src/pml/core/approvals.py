@@ -306,8 +306,8 @@ def who_may_allow(
 _ABOUT_SERVER: Final = frozenset(
     {Subject.DEPENDENCY_INSTALL, Subject.API_KEY_REQUIRED, Subject.INTEGRITY_CHANGED}
 )
-# it may have run already; it covers what its code calls
-_FOR_ITSELF: Final = frozenset({"unknown", "needs"})
+# it may have run already; it covers what its code calls; it starts an agent
+_FOR_ITSELF: Final = frozenset({"unknown", "needs", "launch"})
 _USED: Final = frozenset({State.EXECUTING, State.COMPLETED, State.FAILED, State.UNKNOWN})
 _MODEL_SUBJECTS: Final = frozenset({Subject.TOOL_CALL, Subject.DEPENDENCY_INSTALL, Subject.API_KEY_REQUIRED})
 

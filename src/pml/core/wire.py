@@ -9,6 +9,7 @@ from pml.core.audit import Link
 from pml.core.dependency import dependency_title, server_name, variable_names
 from pml.core.errors import CodeFailed, PmlError
 from pml.core.identity import Token
+from pml.core.memory import LAUNCH_TOOL
 from pml.core.ports import Grant, Session
 from pml.core.rules import Rule, Verdict
 from pml.core.text import visible
@@ -39,6 +40,8 @@ def title(record: Approval) -> str:
 
 def _deed(record: Approval) -> str:
     match record.subject:
+        case Subject.TOOL_CALL if record.tool_name == LAUNCH_TOOL:
+            return "launch an agent"
         case Subject.TOOL_CALL:
             return f"call {record.tool_name}"
         case Subject.WORKSPACE_TRUST:

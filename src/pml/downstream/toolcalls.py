@@ -29,6 +29,7 @@ from pml.downstream.supervision import LAUNCH, Supervision, refused
 from pml.service.approvals import get
 from pml.service.executing import is_server, run_or_call
 from pml.service.gate import Attempt, Gate, Paused, why_no_form
+from pml.service.launches import admit_launch
 from pml.service.own_tools import admit_own, refuse_denied_call
 from pml.service.policy import current_policy
 from pml.service.settling import settle_trust
@@ -250,7 +251,7 @@ class ToolCalls:
                 await self._supervision.check_launch(attempt.arguments)
             except PmlError as exc:
                 return refused(exc)
-            attempt = await admit_own(self._gate, attempt, asker, settled)
+            attempt = await admit_launch(self._gate, attempt, asker, settled)
         return await self._supervision.answer(attempt, exchange)
 
     async def _work(

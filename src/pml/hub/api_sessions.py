@@ -10,19 +10,15 @@ from typing import Final
 import msgspec
 
 from pml.core.approvals import SessionId, State
-from pml.core.audit import call_judged
-from pml.core.digest import digest_call
 from pml.core.errors import Forbidden, NotFound, Unavailable
 from pml.core.ports import ApprovalQuery, Session, Sessions
-from pml.core.rules import Call, VerdictKind
 from pml.core.text import quote
-from pml.core.values import Json, JsonObject
+from pml.core.values import Json
 from pml.core.wire import message_json, session_json
 from pml.hub.visits import DECIDERS, Route, Visit
 from pml.hub.workspaces import named_workspace
+from pml.service.launches import check_unasked
 from pml.service.launching import Launcher, Wish
-from pml.service.own_tools import LAUNCH_TOOL
-from pml.service.policy import judge_in_session, refuse_denied, why
 from pml.service.sessions import session_of
 from pml.service.supervising import WAITING, child
 
@@ -106,7 +102,7 @@ async def launch_session(visit: Visit) -> Mapping[str, Json]:
     parent = await session_of(visit.desk, visit.session_id)
     if body.workspace not in (None, parent.workspace):
         raise Forbidden("a session launches in its own workspace only")
-    await _judge_launch(visit, parent)
+    await check_unasked(visit.desk, parent, visit.json)
     session = await launcher.launch(wish, parent=parent, workspace=parent.workspace, by=visit.by)
     return await _tell(visit, session)
 
@@ -119,29 +115,6 @@ async def stop_session(visit: Visit) -> Mapping[str, Json]:
     who = "a person" if visit.is_person else f"session `{visit.session_id}`"
     await launcher.stop(session.id, reason=f"stopped by {who}")
     return await _tell(visit, await session_of(visit.desk, session.id))
-
-
-async def _judge_launch(visit: Visit, parent: Session) -> None:
-    """Raise ToolDenied or Forbidden unless a rule allows the launch: here nobody can be asked."""
-    arguments: JsonObject = visit.json
-    call = Call(tool=LAUNCH_TOOL, arguments=arguments, cwd=parent.workspace)
-    judged = await judge_in_session(visit.desk, parent, call)
-    refuse_denied(judged, LAUNCH_TOOL)
-    if judged.kind is not VerdictKind.ALLOW:
-        raise Forbidden(
-            "no rule allows this session to launch agents by itself",
-            hint="the tool `session_launch` asks; `pml rules allow pml:session_launch` lets it",
-        )
-    await visit.desk.store.audit.record(
-        call_judged(
-            parent.id,
-            LAUNCH_TOOL,
-            digest_call(LAUNCH_TOOL, arguments),
-            at=visit.desk.clock.now(),
-            word="allowed",
-            why=why(judged),
-        )
-    )
 
 
 def _launcher(visit: Visit) -> Launcher:

@@ -44,6 +44,7 @@ from pml.core.rules import VerdictKind, rule_text
 from pml.core.values import JsonObject, check
 from pml.service.desk import Desk
 from pml.service.policy import (
+    WHY_LAUNCH,
     call_of,
     current_policy,
     judge_in_session,
@@ -271,8 +272,9 @@ async def deliver(desk: Desk, approval_id: ApprovalId, question: Question) -> Ap
         judged = await judge_in_session(desk, question.session, call)
         refuse_denied(judged, record.tool_name)
         by = None if record.decided_by is None else record.decided_by.kind
-        if judged.reserved and by is not DeciderKind.PERSON:
-            raise Changed(f"approval `{record.id}` was not a person's to give: {WHY_RESERVED}")
+        if (judged.reserved or judged.is_launch) and by is not DeciderKind.PERSON:
+            because = WHY_RESERVED if judged.reserved else WHY_LAUNCH
+            raise Changed(f"approval `{record.id}` was not a person's to give: {because}")
         event = Delivered(at=desk.clock.now(), owner=desk.owners.me, digest=digest)
         return await desk.store.approvals.advance(approval_id, event)
     except (ToolDenied, Changed) as exc:

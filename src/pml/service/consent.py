@@ -69,7 +69,7 @@ async def seek_consent(
             return Consent(judged=judged, record=used, arguments=used.run_input)
         await _record_verdict(desk, question, judged)
         return Consent(judged=judged, record=None, arguments=question.arguments)
-    if judged.reserved:
+    if judged.reserved or judged.is_launch:
         question = replace(question, deciders=frozenset({Role.PERSON}))
     can_return = may_return and question.tool_use_id
     denied = await earlier(desk, question, State.DENIED) if can_return else []

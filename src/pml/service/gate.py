@@ -90,6 +90,7 @@ class Gate:
     workshop: Workshop | None = None  # where code runs
     cloud: Cloud | None = None
     is_cloud: bool = False  # this is the cloud: what others route here runs here
+    is_stdio: bool = False  # a process started us; over HTTP whoever has the token answers its forms
     is_held: bool = False  # launched by PML, which asks for all it uses; its model confirms nothing
     form_hook: Callable[[], str | None] = no_form_hook  # why a program may answer the client's forms
     told: Callable[[str, Progress], None] | None = None  # hears how the install of a server goes

@@ -1,20 +1,15 @@
 """Uses of PML's own tools: denied by rule, asked about by rule; of themselves most do nothing."""
 
-from typing import Final
-
 from msgspec.structs import replace
 
 from pml.core.approvals import Approval, Subject
 from pml.core.errors import AlreadyClaimed
-from pml.core.identity import TokenRole
 from pml.core.rules import VerdictKind
 from pml.service.approvals import Question, claim, finish
 from pml.service.gate import Asking, Attempt, Gate, deciders
 from pml.service.judging import judge_attempt, policy_now
-from pml.service.policy import Judged, matched_rule
+from pml.service.policy import matched_rule
 from pml.service.settling import settle
-
-LAUNCH_TOOL: Final = "pml:session_launch"
 
 
 async def refuse_denied_call(gate: Gate, attempt: Attempt) -> None:
@@ -29,7 +24,7 @@ async def admit_own(gate: Gate, attempt: Attempt, asking: Asking, settled: Appro
     """
     policy = await policy_now(gate)
     judged = await judge_attempt(gate, policy, attempt, None, None)
-    if not _must_ask_own(gate, judged, attempt):
+    if judged.kind is not VerdictKind.ASK:
         return attempt
     tool = str(attempt.tool)
     question = Question(
@@ -46,12 +41,3 @@ async def admit_own(gate: Gate, attempt: Attempt, asking: Asking, settled: Appro
         return await admit_own(gate, attempt, asking, settled)
     await finish(gate.desk, record.id)
     return replace(attempt, arguments=claimed.run_input)
-
-
-def _must_ask_own(gate: Gate, judged: Judged, attempt: Attempt) -> bool:
-    """As above, for PML's own tools: of the unlisted ones only a launch does something by itself."""
-    is_launch = str(attempt.tool) == LAUNCH_TOOL
-    if is_launch and gate.session.role is not TokenRole.SESSION:
-        return False  # whatever anybody said, a child's launch is refused
-    is_unlisted = judged.kind is VerdictKind.UNLISTED
-    return judged.kind is VerdictKind.ASK or (is_launch and is_unlisted and gate.is_held)

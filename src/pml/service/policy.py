@@ -16,7 +16,7 @@ from pml.core.effective import Loosening, Settings, loosening, unite
 from pml.core.errors import ConfigInvalid, ToolDenied
 from pml.core.globs import covers as covers_tool
 from pml.core.matchers import Paths
-from pml.core.memory import EXECUTE, META_TOOLS, SUPERVISING
+from pml.core.memory import EXECUTE, LAUNCH_TOOL, META_TOOLS, SUPERVISING
 from pml.core.ports import Grant, Loaded, Session
 from pml.core.reserved import WHY as WHY_RESERVED
 from pml.core.reserved import is_reserved
@@ -35,6 +35,7 @@ from pml.core.text import visible
 from pml.core.values import JsonObject, canonical
 from pml.service.desk import Desk
 
+WHY_LAUNCH = "starting an agent is a person's to allow: what it may use, and who answers for it, is shown"
 _NOT_GIVEN = "it is not among the tools that this session was given"
 
 
@@ -57,7 +58,10 @@ class Policy:
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """A verdict with all that led to it. `reserved`: it names PML itself, so only a person may allow it."""
+    """A verdict with all that led to it. `reserved`: it names PML itself, so only a person may allow it.
+
+    `is_launch`: it starts an agent, which a person allows, or the user's file by that very name.
+    """
 
     kind: VerdictKind
     verdict: Verdict
@@ -65,6 +69,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     asking_is_off: bool = False
     broken: tuple[ConfigInvalid, ...] = ()
     reserved: bool = False
+    is_launch: bool = False
     not_given: bool = False
     if_trusted: Rule | None = None
 
@@ -113,8 +118,11 @@ async def judge(desk: Desk, policy: Policy, call: Call, *, session: Session | No
         return Judged(kind=VerdictKind.DENY, verdict=verdict, not_given=True)
     if reserves(desk, policy.workspace, call):
         return Judged(kind=VerdictKind.ASK, verdict=verdict, broken=policy.broken, reserved=True)
+    is_launch = call.tool == LAUNCH_TOOL
     if policy.broken:
-        return Judged(kind=VerdictKind.ASK, verdict=verdict, broken=policy.broken)
+        return Judged(kind=VerdictKind.ASK, verdict=verdict, broken=policy.broken, is_launch=is_launch)
+    if is_launch:
+        return _judge_launch(policy, verdict)
     if verdict.kind is VerdictKind.ALLOW:
         return Judged(kind=VerdictKind.ALLOW, verdict=verdict)
     grant = None if session is None else await _grant_for(desk, session.id, call)
@@ -125,6 +133,17 @@ async def judge(desk: Desk, policy: Policy, call: Call, *, session: Session | No
     would = None if policy.untrusted is None else policy.rules_if_trusted.judge(call, now=now)
     helps = would is not None and would.kind is VerdictKind.ALLOW
     return Judged(kind=verdict.kind, verdict=verdict, if_trusted=would.rule if would and helps else None)
+
+
+def _judge_launch(policy: Policy, verdict: Verdict) -> Judged:
+    """Return what is to be done with a launch: no glob, grant, switch or workspace's file allows it."""
+    user = policy.loaded.user.path
+    for rule in verdict.matched:
+        is_users = rule.source is not None and rule.source.file == user
+        if rule.effect is Effect.ALLOW and rule.tool == LAUNCH_TOOL and is_users:
+            by_name = Verdict(kind=VerdictKind.ALLOW, rule=rule, matched=verdict.matched)
+            return Judged(kind=VerdictKind.ALLOW, verdict=by_name, is_launch=True)
+    return Judged(kind=VerdictKind.ASK, verdict=verdict, is_launch=True)
 
 
 def asking_off(policy: Policy, now: datetime) -> str | None:
@@ -210,6 +229,8 @@ def matched_rule(judged: Judged) -> MatchedRule | None:
         return MatchedRule(verdict="broken", entry=error.problem, file=error.path, line=error.line)
     if judged.reserved:
         return MatchedRule(verdict="reserved", entry=WHY_RESERVED)
+    if judged.is_launch:
+        return MatchedRule(verdict="launch", entry=WHY_LAUNCH)
     rule = judged.verdict.rule
     return None if rule is None else kept_rule(rule, judged.verdict.kind)
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from pml.core.approvals import Approval, ApprovalId, Decider, instant
 from pml.core.config import FileKind
 from pml.core.errors import Invalid
+from pml.core.memory import LAUNCH_TOOL
 from pml.core.names import colon_of
 from pml.core.rules import ORDER, Call, Effect, Rule
 from pml.core.telling import entry_text
@@ -46,7 +47,15 @@ class Change:
         """Whether the rule has force now: an allow of an untrusted file, or beside a broken one, has not."""
         if self.effect is not Effect.ALLOW:
             return True
-        return not self.policy.broken and (self.which is FileKind.USER or self.policy.trusted)
+        is_trusted = self.which is FileKind.USER or self.policy.trusted
+        return not self.policy.broken and is_trusted and not self.is_misplaced_launch
+
+    @property
+    def is_misplaced_launch(self) -> bool:
+        """Whether it would allow launches, which only the user's file does."""
+        named = self.entry.get("tool") if isinstance(self.entry, Mapping) else self.entry
+        is_allow = self.effect is Effect.ALLOW and self.which is FileKind.WORKSPACE
+        return is_allow and named == LAUNCH_TOOL
 
     def json(self) -> dict[str, Json]:
         return {
@@ -106,7 +115,7 @@ class Explained:
             "asking_is_off": self.judged.asking_is_off,
             **_state_json(self.policy),
         }
-        if self.judged.broken:  # the rules of a sound file may say allow, but then they do not count
+        if self.judged.broken or self.judged.is_launch:  # what a rule says of the name does not count then
             shape["verdict"] = self.judged.kind
         return shape
 
@@ -135,6 +144,8 @@ def listed_rules(policy: Policy, now: datetime) -> Iterator[tuple[Rule, str | No
                     yield rule, "does not count: the file is not trusted"
                 elif policy.broken and effect is Effect.ALLOW:
                     yield rule, "does not count while a file is broken"
+                elif loose and rule.tool == LAUNCH_TOOL:
+                    yield rule, "does not count: only the user's file allows launches"
                 elif id(rule) in hidden:
                     yield rule, f"never asks: allow {entry_text(hidden[id(rule)].entry)} comes first"
                 else:

@@ -1,0 +1,81 @@
+"""Consent to a launch: an agent is started only if a person said so, whichever door it is asked through.
+
+A person says so to the question, or beforehand by the tool's own name in the user's file. What a launch
+starts, and how, is `launching`'s business.
+"""
+
+from msgspec.structs import replace
+
+from pml.core.approvals import Approval, Role, State, Subject, role_of
+from pml.core.audit import call_judged
+from pml.core.digest import digest_call
+from pml.core.effective import Settings
+from pml.core.errors import AlreadyClaimed, Forbidden, NotApproved
+from pml.core.memory import LAUNCH_TOOL
+from pml.core.ports import Session
+from pml.core.rules import Call, VerdictKind
+from pml.core.values import JsonObject
+from pml.service.approvals import Question, claim, finish
+from pml.service.desk import Desk
+from pml.service.gate import Asking, Attempt, Gate, deciders
+from pml.service.judging import judge_attempt, policy_now
+from pml.service.policy import judge_in_session, matched_rule, refuse_denied, why
+from pml.service.settling import settle
+
+
+async def admit_launch(gate: Gate, attempt: Attempt, asking: Asking, settled: Approval | None) -> Attempt:
+    """Return the launch as a person allowed it. Raises: ToolDenied, NotApproved, Paused."""
+    policy = await policy_now(gate)
+    judged = await judge_attempt(gate, policy, attempt, None, None)
+    if judged.kind is VerdictKind.ALLOW:
+        await _record_allowed(gate.desk, gate.session, attempt.arguments, because=why(judged))
+        return attempt
+    question = Question(
+        session=gate.session,
+        tool=LAUNCH_TOOL,
+        arguments=attempt.arguments,
+        deciders=_deciders(gate, policy.settings, asking, reserved=judged.reserved),
+    )
+    try:
+        record = await settle(
+            gate, question, matched_rule(judged), attempt=attempt, asking=asking, settled=settled
+        )
+        _check_allower(record, question)
+        claimed = await claim(gate.desk, record.id)
+    except AlreadyClaimed:  # by the same call, made twice: this one needs an answer of its own
+        return await admit_launch(gate, attempt, asking, settled)
+    await finish(gate.desk, record.id)
+    return replace(attempt, arguments=claimed.run_input)
+
+
+async def check_unasked(desk: Desk, session: Session, arguments: JsonObject) -> None:
+    """Raise ToolDenied or Forbidden unless the launch needs no question: here nobody can be asked."""
+    call = Call(tool=LAUNCH_TOOL, arguments=arguments, cwd=session.workspace)
+    judged = await judge_in_session(desk, session, call)
+    refuse_denied(judged, LAUNCH_TOOL)
+    if judged.kind is not VerdictKind.ALLOW:
+        raise Forbidden(
+            "a launch is a person's to allow, and here nobody can be asked",
+            hint=f"the tool `session_launch` asks; `pml rules allow --user {LAUNCH_TOOL}` lets every session",
+        )
+    await _record_allowed(desk, session, arguments, because=why(judged))
+
+
+def _deciders(gate: Gate, settings: Settings, asking: Asking, *, reserved: bool) -> frozenset[Role]:
+    """Return who may allow the launch: a person, also by the form of a client on stdio."""
+    found = deciders(gate, settings, Subject.TOOL_CALL, LAUNCH_TOOL, asking, reserved=reserved)
+    return found & ({Role.PERSON, Role.FORM} if gate.is_stdio else {Role.PERSON})
+
+
+def _check_allower(record: Approval, question: Question) -> None:
+    """Raise NotApproved if somebody allowed it who may not: the same was asked before, in another way."""
+    by = record.decided_by
+    if by is None or role_of(by) not in question.deciders:
+        raise NotApproved("A launch is a person's to allow", outcome=State.CANCELLED)
+
+
+async def _record_allowed(desk: Desk, session: Session, arguments: JsonObject, *, because: str) -> None:
+    digest = digest_call(LAUNCH_TOOL, arguments)
+    now = desk.clock.now()
+    entry = call_judged(session.id, LAUNCH_TOOL, digest, at=now, word="allowed", why=because)
+    await desk.store.audit.record(entry)
