@@ -12,7 +12,7 @@ from pml.core.identity import TokenRole
 from pml.core.values import Json, JsonObject
 from pml.downstream import forms
 from pml.downstream.eras import MODERN
-from tests.downstream.parties import LATEST, text_of
+from tests.downstream.parties import LATEST, Message, text_of
 from tests.downstream.seats import Hub, Seat, found, opened_hub, permit_of
 from tests.promises import promise
 
@@ -175,7 +175,7 @@ async def test_a_form_that_is_declined_starts_nothing(hub: Hub, version: str) ->
     assert hub.agents.ran == {}
 
 
-async def _answer_form(seat: Seat, answer: JsonObject) -> dict[str, Json]:
+async def _answer_form(seat: Seat, answer: JsonObject) -> Message:
     """Return what a launch answers once its form was answered so."""
     id = seat.start_call("session_launch", WISH)
     if seat.version != MODERN:
