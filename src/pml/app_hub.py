@@ -170,6 +170,7 @@ class _Gateways:
             workshop=self._workshop,
             cloud=self._cloud,
             is_held=run is not None and run.order.is_held,
+            client_answers=identity.forms,
             told=lambda name, step: self.feed.publish(_installing(session, name, step, desk.clock.now())),
         )
         gateway = Gateway(gate, connection, relay, self.launcher, lambda: self.url)

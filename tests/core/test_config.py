@@ -146,6 +146,11 @@ def test_switches_may_be_plain_booleans(value: bool) -> None:
     assert read(text).approval == ApprovalKeys(enabled=value, parent_may_decide=value)
 
 
+def test_parents_may_be_left_what_no_rule_names() -> None:
+    text = json.dumps({"approval": {"parent_may_decide": "unlisted"}})
+    assert read(text).approval == ApprovalKeys(parent_may_decide="unlisted")
+
+
 def test_the_values_of_a_servers_environment_are_not_in_its_repr() -> None:
     assert "secret" not in repr(read(EVERY_KEY).servers["files"])
 
@@ -277,7 +282,12 @@ REFUSED: list[tuple[str, tuple[int, int, str]]] = [
     ),
     (
         '{"approval": {"parent_may_decide": "x"}}',
-        (1, 36, "`approval.parent_may_decide` must be true, false or an array of tool globs, not a string"),
+        (
+            1,
+            36,
+            '`approval.parent_may_decide` must be "unlisted", true, false or an array of tool globs, '
+            "not a string",
+        ),
     ),
     (
         '{"approval": {"enabled": "no"}}',

@@ -3,6 +3,9 @@
 from typing import Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pml.core.approvals import (
     Channel,
@@ -14,8 +17,8 @@ from pml.core.approvals import (
     Subject,
     advance,
     role_of,
-    who_may_allow,
 )
+from pml.core.deciders import Matter, Way, who_may_allow
 from pml.core.errors import (
     MayNotDecide,
 )
@@ -33,16 +36,49 @@ from tests.builders import (
 from tests.promises import promise
 
 EVERYONE: Final = {Role.PERSON, Role.FORM, Role.MODEL, Role.PARENT}
-MAY_ALLOW: Final[dict[tuple[Subject, bool], set[Role]]] = {
-    (Subject.TOOL_CALL, True): EVERYONE,
-    (Subject.TOOL_CALL, False): {Role.PERSON},
-    (Subject.DEPENDENCY_INSTALL, True): EVERYONE,
-    (Subject.DEPENDENCY_INSTALL, False): {Role.PERSON},
-    (Subject.API_KEY_REQUIRED, True): EVERYONE,
-    (Subject.INTEGRITY_CHANGED, True): {Role.PERSON},
-    (Subject.TOOL_CHANGED, True): {Role.PERSON, Role.FORM, Role.PARENT},
-    (Subject.WORKSPACE_TRUST, True): {Role.PERSON, Role.FORM},
+ALL_WAYS: Final = Way(form=True, model=True, parent=True, parent_for_named=True)
+MAY_ALLOW: Final[dict[Subject, set[Role]]] = {
+    Subject.TOOL_CALL: EVERYONE,
+    Subject.DEPENDENCY_INSTALL: EVERYONE,
+    Subject.API_KEY_REQUIRED: EVERYONE,
+    Subject.INTEGRITY_CHANGED: {Role.PERSON},
+    Subject.TOOL_CHANGED: {Role.PERSON, Role.FORM, Role.PARENT},
+    Subject.WORKSPACE_TRUST: {Role.PERSON, Role.FORM},
 }
+# what stands against whom, whatever else is said for them
+AGAINST: Final[list[tuple[str, dict[str, bool], dict[str, bool], set[Role]]]] = [
+    ("what an ask rule names is no model's", {"is_named": True}, {}, {Role.MODEL}),
+    ("nor a parent's, unless it is listed", {"is_named": True}, {"parent_for_named": False}, {Role.PARENT}),
+    ("a command is no model's", {"is_command": True}, {}, {Role.MODEL}),
+    ("nor an HTTP form's", {"is_command": True}, {"over_http": True}, {Role.FORM}),
+    ("a launch is a person's or a stdio form's", {"is_launch": True}, {}, {Role.MODEL, Role.PARENT}),
+    ("and no HTTP form's", {"is_launch": True}, {"over_http": True}, {Role.FORM}),
+    ("and no hook's", {"is_launch": True}, {"is_scripted": True}, {Role.FORM}),
+    ("what reaches PML is a person's", {"is_reserved": True}, {}, {Role.FORM, Role.MODEL, Role.PARENT}),
+    ("another publisher's tool is no model's", {"is_foreign": True}, {}, {Role.MODEL}),
+    ("nothing unverified", {"is_verified": False}, {}, {Role.FORM, Role.MODEL, Role.PARENT}),
+]
+_flags = st.booleans()
+matters = st.builds(
+    Matter,
+    subject=st.sampled_from(list(Subject)),
+    is_named=_flags,
+    is_command=_flags,
+    is_launch=_flags,
+    is_reserved=_flags,
+    is_foreign=_flags,
+    is_verified=_flags,
+    is_coverable=_flags,
+)
+ways = st.builds(
+    Way,
+    form=_flags,
+    model=_flags,
+    parent=_flags,
+    parent_for_named=_flags,
+    over_http=_flags,
+    is_scripted=_flags,
+)
 SPEAKERS: Final = {Role.PERSON: PERSON, Role.FORM: FORM, Role.MODEL: MODEL, Role.PARENT: PARENT}
 
 
@@ -57,36 +93,64 @@ def test_a_client_speaks_as_the_model_only_through_the_model_channel() -> None:
 
 
 @promise("agent:nothing-unapproved")
-@pytest.mark.parametrize(("subject", "verified"), list(MAY_ALLOW))
-@pytest.mark.parametrize("has_form", [True, False])
+@pytest.mark.parametrize("subject", list(MAY_ALLOW))
+@pytest.mark.parametrize("form", [True, False])
 @pytest.mark.parametrize("model", [True, False])
 @pytest.mark.parametrize("parent", [True, False])
 def test_who_may_allow_follows_the_subject_and_the_switches(
-    *, subject: Subject, verified: bool, has_form: bool, model: bool, parent: bool
+    *, subject: Subject, form: bool, model: bool, parent: bool
 ) -> None:
     switched_off = {
-        role for role, on in ((Role.FORM, has_form), (Role.MODEL, model), (Role.PARENT, parent)) if not on
+        role for role, on in ((Role.FORM, form), (Role.MODEL, model), (Role.PARENT, parent)) if not on
     }
-    roles = who_may_allow(
-        subject,
-        has_form=has_form,
-        model_may_approve=model,
-        parent_may_decide=parent,
-        verified=verified,
-    )
-    assert roles == MAY_ALLOW[subject, verified] - switched_off
+    roles = who_may_allow(Matter(subject=subject), Way(form=form, model=model, parent=parent))
+    assert roles == MAY_ALLOW[subject] - switched_off
 
 
-@promise("load:rules-cover-only-the-confined")
+@promise("consent:who-may-allow")
+@pytest.mark.parametrize(
+    ("matter", "way", "not_these"), [row[1:] for row in AGAINST], ids=[r[0] for r in AGAINST]
+)
+def test_what_a_call_is_takes_deciders_away(
+    matter: dict[str, bool], way: dict[str, bool], not_these: set[Role]
+) -> None:
+    asked = Matter(subject=Subject.TOOL_CALL, **matter)
+    roles = who_may_allow(asked, replace(ALL_WAYS, **way))
+    assert roles.isdisjoint(not_these)
+    assert roles >= EVERYONE - not_these - {Role.MODEL, Role.PARENT}
+
+
+@promise("consent:who-may-allow")
+@pytest.mark.parametrize("subject", [each for each in Subject if each is not Subject.TOOL_CALL])
+def test_over_http_a_form_decides_plain_calls_only(subject: Subject) -> None:
+    way = Way(form=True, model=True, over_http=True)
+    plain = subject is Subject.API_KEY_REQUIRED  # whether it is set is looked up, whatever the form says
+    assert (Role.FORM in who_may_allow(Matter(subject=subject), way)) is plain
+    assert Role.FORM in who_may_allow(Matter(subject=Subject.TOOL_CALL), way)
+
+
+def test_a_form_that_a_hook_answers_trusts_no_file() -> None:
+    trust = Matter(subject=Subject.WORKSPACE_TRUST)
+    assert who_may_allow(trust, Way(form=True, is_scripted=True)) == {Role.PERSON}
+
+
+@promise("consent:who-may-allow", "load:rules-cover-only-the-confined")
 def test_an_install_that_no_rule_could_cover_is_neither_a_models_nor_a_parents() -> None:
-    roles = who_may_allow(
-        Subject.DEPENDENCY_INSTALL,
-        has_form=True,
-        model_may_approve=True,
-        parent_may_decide=True,
-        rule_could_cover=False,
-    )
-    assert roles == {Role.PERSON, Role.FORM}
+    install = Matter(subject=Subject.DEPENDENCY_INSTALL, is_coverable=False)
+    assert who_may_allow(install, ALL_WAYS) == {Role.PERSON, Role.FORM}
+
+
+@given(matter=matters, way=ways)
+def test_a_fact_against_somebody_never_adds_a_decider(matter: Matter, way: Way) -> None:
+    roles = who_may_allow(matter, way)
+    assert Role.PERSON in roles
+    worse = {"is_named", "is_command", "is_launch", "is_reserved", "is_foreign"}
+    for fact in worse:
+        assert who_may_allow(replace(matter, **{fact: True}), way) <= roles or (
+            fact == "is_named" and way.parent_for_named and not way.parent
+        )
+    for fact in ("over_http", "is_scripted"):
+        assert who_may_allow(matter, replace(way, **{fact: True})) <= roles
 
 
 @pytest.mark.parametrize("role", Role)

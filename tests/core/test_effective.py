@@ -26,9 +26,9 @@ DEFAULTS = Settings(
     registry_prefix=None,
     approval=ApprovalSettings(
         ttl_s=300,
-        unlisted=Unlisted.IF_CLIENT_CANNOT,
+        unlisted=Unlisted.EVERY_CALL,
         model_may_approve=ModelMayApprove.IF_NO_FORM,
-        parent_may_decide=True,
+        parent_may_decide="unlisted",
         enabled=True,
     ),
     allow_unverified=False,

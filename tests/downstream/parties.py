@@ -356,7 +356,7 @@ class Party(Behind):
         session = await self.office.session()
         self.relay = Relay(self.connection, session.workspace)
         self.servers.on_changed = self.relay.changed
-        gate = Gate(desk=self.office.desk, session=session, servers=self.servers)
+        gate = Gate(desk=self.office.desk, session=session, servers=self.servers, is_stdio=True)
         self._gateway = Gateway(gate, self.connection, self.relay)
         return self._gateway
 

@@ -33,7 +33,10 @@ LIST: Final[JsonObject] = {"name": "list", "inputSchema": {"type": "object"}}
 
 
 class Gatehouse:
-    """Server `notes` stands in the user's file, no rule names its tools, nobody answers."""
+    """Server `notes` stands in the user's file, no rule names its tools, nobody answers.
+
+    The client prompts for the tools that it lists by name, and the user leaves those to it.
+    """
 
     configured: ClassVar[JsonObject] = {"notes": SERVER}
 
@@ -50,7 +53,13 @@ class Gatehouse:
         self.session = session
         self.servers = servers or FakeServers()
         self.servers.offer("notes", ADD, LIST)
-        self.gate = Gate(desk=desk or office.desk, session=session, servers=self.servers, loader=loader)
+        self.gate = Gate(
+            desk=desk or office.desk,
+            session=session,
+            servers=self.servers,
+            loader=loader,
+            is_stdio=True,
+        )
         self.configure()
 
     def configure(
@@ -64,7 +73,8 @@ class Gatehouse:
     ) -> None:
         """Write a file: with the servers of this house unless `servers` says otherwise."""
         known = self.configured if servers is None else servers
-        more = {key: value for key, value in (("approval", approval), ("install", install)) if value}
+        left = {"unlisted": "if_client_cannot", **(approval or {})}
+        more = {key: value for key, value in (("approval", left), ("install", install)) if value}
         self.office.write(which, {"mcpServers": known, "permissions": rules, **more})
 
     def only_in_workspace(self) -> None:

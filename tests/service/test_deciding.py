@@ -14,8 +14,8 @@ from pml.core.approvals import (
     SessionId,
     State,
     Subject,
-    who_may_allow,
 )
+from pml.core.deciders import Matter, Way, who_may_allow
 from pml.core.errors import (
     AlreadyDecided,
     ApprovalExpired,
@@ -134,13 +134,8 @@ def roles(
     subject: Subject = Subject.TOOL_CALL,
     verified: bool = True,
 ) -> frozenset[Role]:
-    return who_may_allow(
-        subject,
-        has_form=has_form,
-        model_may_approve=model,
-        parent_may_decide=parent_may,
-        verified=verified,
-    )
+    matter = Matter(subject=subject, is_verified=verified)
+    return who_may_allow(matter, Way(form=has_form, model=model, parent=parent_may))
 
 
 @promise("agent:nothing-unapproved")

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from pml.core.approvals import Approval, Scope, State, Subject
+from pml.core.approvals import Approval, Role, Scope, State, Subject
 from pml.core.capability import CapabilityMetadata, CapabilityType
 from pml.core.config import FileKind
 from pml.core.errors import PmlError
@@ -246,14 +246,15 @@ async def test_a_rule_on_the_short_name_releases_no_other_publishers_call(
 
 
 @promise("registry:prefix-means-one")
-async def test_a_model_that_says_always_to_another_publishers_code_has_it_run_once(
+async def test_a_model_does_not_confirm_another_publishers_code(
     house: Library, market: TwoPublishers
 ) -> None:
     attempt = Attempt(tool=parse_tool("acct:run"), arguments={}, offered=False, prefix=THEIRS)
     with pytest.raises(Paused) as paused:
         await run_or_call(house.gate, attempt, FakeAsking(), on_progress=None)
 
-    result = await house.go_on(paused.value.workflow.id, always=True, tool=None)
+    with pytest.raises(Paused):
+        await house.go_on(paused.value.workflow.id, always=True, tool=None)
 
-    assert value_in(result) == "theirs"
+    assert Role.MODEL not in paused.value.record.deciders
     assert not house.office.path(FileKind.WORKSPACE).exists()

@@ -27,7 +27,8 @@ examples:
   pml token revoke 3f2a9c0d1e4b                       within a second, also where it is in use"""
 _CREATE: Final = """examples:
   pml token create --role person --name phone --ttl 86400
-  pml token create --role session --session nightly --json"""
+  pml token create --role session --session nightly --json
+  pml token create --role session --session desk --forms    for a client with a person before it"""
 _LIST: Final = """examples:
   pml token list
   pml token list --all                     also what is revoked or expired
@@ -56,6 +57,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     create.add_argument("--name", metavar="N", help="what lists and decisions call its holder")
     create.add_argument(
         "--ttl", type=_lasting, metavar="SECONDS", help="how long it counts (default: no end)"
+    )
+    create.add_argument(
+        "--forms",
+        action="store_true",
+        help="its client shows forms to a person: for plain calls their answers apply (never for commands, "
+        "installs, launches or trust)",
     )
     listing = verbs.add("list", "list tokens, oldest first, without their text", list_tokens, epilog=_LIST)
     listing.add_argument("--all", action="store_true", help="also those that are revoked or have expired")
@@ -93,6 +100,8 @@ async def _create(desk: "Desk", args: argparse.Namespace) -> tuple[Token, str]:
     if role is TokenRole.PERSON:
         if args.session is not None or args.parent is not None:
             raise Invalid("a person's token speaks for no session")
+        if args.forms:
+            raise Invalid("--forms goes with --role session: a person decides in the inbox")
         return await tokens.create_token(
             desk, role=role, name=args.name or user_name(), ttl_s=args.ttl, by=person()
         )
@@ -105,6 +114,7 @@ async def _create(desk: "Desk", args: argparse.Namespace) -> tuple[Token, str]:
         parent_id=None if args.parent is None else SessionId(args.parent),
         workspace=str(find_place(args.workspace).workspace),
         ttl_s=args.ttl,
+        forms=args.forms,
         by=person(),
     )
 

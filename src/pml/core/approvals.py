@@ -279,37 +279,12 @@ def advance(record: Approval, event: Event) -> Approval:
     return msgspec.structs.replace(record, status=status, version=record.version + 1, **changes)
 
 
-def who_may_allow(
-    subject: Subject,
-    *,
-    has_form: bool,
-    model_may_approve: bool,
-    parent_may_decide: bool,
-    verified: bool = True,
-    rule_could_cover: bool = True,
-) -> frozenset[Role]:
-    """Return who may allow a question; fixed when it is asked, never read from who answers.
-
-    `rule_could_cover`: a model or a parent may stand in for a person, as a rule could.
-    """
-    roles = {Role.PERSON}
-    proven = subject is not Subject.INTEGRITY_CHANGED and verified
-    if has_form and proven:
-        roles.add(Role.FORM)
-    if parent_may_decide and proven and rule_could_cover and subject is not Subject.WORKSPACE_TRUST:
-        roles.add(Role.PARENT)
-    if model_may_approve and proven and rule_could_cover and subject in _MODEL_SUBJECTS:
-        roles.add(Role.MODEL)
-    return frozenset(roles)
-
-
 _ABOUT_SERVER: Final = frozenset(
     {Subject.DEPENDENCY_INSTALL, Subject.API_KEY_REQUIRED, Subject.INTEGRITY_CHANGED}
 )
 # it may have run already; it covers what its code calls; it starts an agent
 _FOR_ITSELF: Final = frozenset({"unknown", "needs", "launch"})
 _USED: Final = frozenset({State.EXECUTING, State.COMPLETED, State.FAILED, State.UNKNOWN})
-_MODEL_SUBJECTS: Final = frozenset({Subject.TOOL_CALL, Subject.DEPENDENCY_INSTALL, Subject.API_KEY_REQUIRED})
 
 
 def role_of(by: Decider) -> Role | None:

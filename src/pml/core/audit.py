@@ -184,9 +184,16 @@ def session_said(session_id: str, kind: str, text: str, *, seq: int, at: datetim
 
 
 def token_created(
-    token_id: str, role: str, name: str, *, at: datetime, by: Decider | None, session_id: str | None
+    token_id: str,
+    role: str,
+    name: str,
+    *,
+    forms: bool = False,
+    at: datetime,
+    by: Decider | None,
+    session_id: str | None,
 ) -> Entry:
-    detail: JsonObject = {"token": token_id, "role": role, "name": name}
+    detail: JsonObject = {"token": token_id, "role": role, "name": name, **({"forms": True} if forms else {})}
     return Entry(at=at, kind="token.created", session_id=session_id, by=by, detail=detail)
 
 

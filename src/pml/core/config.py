@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final, NoReturn
+from typing import Final, Literal, NoReturn
 from urllib.parse import urlsplit
 
 from pml.core.errors import ConfigInvalid
@@ -54,6 +54,11 @@ class ModelMayApprove(StrEnum):
     ALWAYS = "always"
 
 
+# What a parent session may decide for its descendants: everything, nothing, what no rule names, or the tools
+# that globs list, whether a rule names them or not.
+ParentMayDecide = bool | Literal["unlisted"] | tuple[str, ...]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OffUntil:
     """Asking is off until then, and on again afterwards."""
@@ -68,7 +73,7 @@ class ApprovalKeys:
     ttl_s: int | None = None
     unlisted: Unlisted | None = None
     model_may_approve: ModelMayApprove | None = None
-    parent_may_decide: bool | tuple[str, ...] | None = None
+    parent_may_decide: ParentMayDecide | None = None
     enabled: bool | OffUntil | None = None
 
 
@@ -164,15 +169,17 @@ def _approval(section: Section) -> ApprovalKeys:
     )
 
 
-def _parent_may_decide(section: Section) -> bool | tuple[str, ...] | None:
+def _parent_may_decide(section: Section) -> ParentMayDecide | None:
     key = "parent_may_decide"
     match section.get(key):
+        case Node(value="unlisted"):
+            return "unlisted"
         case Node(value=bool()):
             return section.boolean(key)
         case None | Node(value=list()):
             return section.texts(key)
         case node:
-            section.expect("true, false or an array of tool globs", key, node)
+            section.expect('"unlisted", true, false or an array of tool globs', key, node)
 
 
 def _enabled(section: Section) -> bool | OffUntil | None:

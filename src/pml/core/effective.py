@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeVar
 
-from pml.core.config import ApprovalKeys, ConfigFile, FileKind, ModelMayApprove, OffUntil, Unlisted
+from pml.core.config import (
+    ApprovalKeys,
+    ConfigFile,
+    FileKind,
+    ModelMayApprove,
+    OffUntil,
+    ParentMayDecide,
+    Unlisted,
+)
 from pml.core.permissions import permissions_json
 from pml.core.rules import Effect, Rule
 from pml.core.servers import ServerSpec, steering
@@ -27,12 +35,12 @@ _EMPTY_WORKSPACE: Final = ConfigFile(path="", kind=FileKind.WORKSPACE)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ApprovalSettings:
-    """How PML asks. `parent_may_decide` is for all tools, for none, or for those the globs name."""
+    """How PML asks, and who may answer."""
 
     ttl_s: int = DEFAULT_TTL_S
-    unlisted: Unlisted = Unlisted.IF_CLIENT_CANNOT
+    unlisted: Unlisted = Unlisted.EVERY_CALL
     model_may_approve: ModelMayApprove = ModelMayApprove.IF_NO_FORM
-    parent_may_decide: bool | tuple[str, ...] = True
+    parent_may_decide: ParentMayDecide = "unlisted"
     enabled: bool | OffUntil = True
 
     def asking_enabled(self, now: datetime) -> bool:

@@ -36,7 +36,10 @@ AGENT_ROLES: Final = frozenset({TokenRole.SESSION, TokenRole.CHILD})  # only the
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of a token. `session_id` is the session it speaks for; only an agent's has one."""
+    """What is kept of a token. `session_id` is the session it speaks for; only an agent's has one.
+
+    `forms`: whoever made it says that its client shows forms to a person, so that their answers apply.
+    """
 
     id: TokenId
     role: TokenRole
@@ -46,6 +49,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
+    forms: bool = False
 
     def is_live(self, now: datetime) -> bool:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
@@ -63,6 +67,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     role: TokenRole
     name: str
     session_id: SessionId | None
+    forms: bool = False
 
 
 def token_text(token_id: TokenId, secret: str) -> str:
@@ -96,4 +101,10 @@ def identify(token: Token | None, secret: str, *, now: datetime) -> Identity | N
     """Return whose token this is, in the same time for all; None if unknown, wrong, revoked or over."""
     if not is_proven(token, secret) or token is None or not token.is_live(now):
         return None
-    return Identity(token_id=token.id, role=token.role, name=token.name, session_id=token.session_id)
+    return Identity(
+        token_id=token.id,
+        role=token.role,
+        name=token.name,
+        session_id=token.session_id,
+        forms=token.forms,
+    )

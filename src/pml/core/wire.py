@@ -195,6 +195,7 @@ def token_json(token: Token) -> dict[str, Json]:
         "role": token.role,
         "name": token.name,
         "session": token.session_id,
+        "forms": token.forms,
         "created_at": instant(token.created_at),
         "expires_at": _instant(token.expires_at),
         "revoked_at": _instant(token.revoked_at),

@@ -102,7 +102,7 @@ class Asker:
         if self._gate.session.waits:
             return await self._wait_for_others(record)
         link = self._link(record)
-        counts = link is not None or (self.has_form and Role.FORM in record.deciders)
+        counts = link is not None or self._form_counts(record)
         if not counts or record.id == self.unanswered:
             return record
         if self.era.is_modern:
@@ -118,6 +118,10 @@ class Asker:
         else:
             decided = await apply_refusal(self._desk, record, answer, client=self.era.client, elapsed_s=age_s)
         return decided or await get(self._desk, record.id)
+
+    def _form_counts(self, record: Approval) -> bool:
+        """Tell whether to send a form: where its answer would not apply, nobody is bothered with one."""
+        return self.has_form and self._gate.client_answers and Role.FORM in record.deciders
 
     def _link(self, record: Approval) -> str | None:
         """Return the page where the key is given that is asked for, if the client can open it."""

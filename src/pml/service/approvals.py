@@ -47,9 +47,11 @@ from pml.service.policy import (
     WHY_LAUNCH,
     call_of,
     current_policy,
+    judge,
     judge_in_session,
+    parent_may_decide,
     refuse_denied,
-    reserves,
+    why,
 )
 from pml.service.remembering import Remembered, apply_memory, memory_of
 from pml.service.sessions import descends_from, session_of
@@ -188,7 +190,7 @@ async def decide(desk: Desk, approval_id: ApprovalId, decision: Decision) -> Dec
     if record.status is State.PENDING and now >= record.expires_at:
         record = await expire(desk, record)
     await _guard_parent(desk, decision.by, session)
-    _guard_reserved(desk, session, record, decision)
+    await _guard_edit(desk, session, record, decision)
     if not decision.allow:
         event = Denied(at=now, by=decision.by, digest=decision.digest, message=decision.message)
         return Decided(record=await desk.store.approvals.advance(approval_id, event))
@@ -396,13 +398,18 @@ async def _check_same_file(desk: Desk, session: Session, record: Approval) -> No
         )
 
 
-def _guard_reserved(desk: Desk, session: Session, record: Approval, decision: Decision) -> None:
-    """Raise MayNotDecide if anybody but a person edits the call into one that names PML itself."""
-    edited = decision.updated_input
-    if edited is None or decision.by.kind is DeciderKind.PERSON:
+async def _guard_edit(desk: Desk, session: Session, record: Approval, decision: Decision) -> None:
+    """Raise MayNotDecide if anybody but a person edits the call into one that they could not allow."""
+    edited, by = decision.updated_input, decision.by
+    if edited is None or by.kind is DeciderKind.PERSON:
         return
-    if reserves(desk, session.workspace, call_of(record, session, edited)):
-        raise MayNotDecide(f"{decision.by} may not edit approval `{record.id}` so: {WHY_RESERVED}")
+    policy = await current_policy(desk, session.workspace)
+    judged = await judge(desk, policy, call_of(record, session, edited), session=session)
+    if judged.reserved:
+        raise MayNotDecide(f"{by} may not edit approval `{record.id}` so: {WHY_RESERVED}")
+    tools = (record.tool_name,)
+    if judged.is_named and not parent_may_decide(session, policy.settings, tools, named=True):
+        raise MayNotDecide(f"{by} may not edit approval `{record.id}` so: {why(judged)}")
 
 
 async def _guard_parent(desk: Desk, by: Decider, session: Session) -> None:

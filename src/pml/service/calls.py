@@ -16,7 +16,7 @@ from pml.core.errors import AlreadyClaimed, Changed, Invalid, NotFound, PmlError
 from pml.core.loading import Progress, Told
 from pml.core.manifests import Manifest, arguments_text
 from pml.core.memory import CONTINUE, OWN_NAMESPACE
-from pml.core.rules import VerdictKind, runs_code
+from pml.core.rules import Call, VerdictKind, runs_code
 from pml.core.telling import NEEDS
 from pml.core.text import quote
 from pml.core.toolvalues import value_of
@@ -30,7 +30,7 @@ from pml.service.capabilities import (
     why_needs,
 )
 from pml.service.coderuns import Make
-from pml.service.gate import Asking, Attempt, Coded, Gate, Inner, Launch, Remote, Target, deciders
+from pml.service.gate import Asking, Attempt, Coded, Gate, Inner, Launch, Remote, Target, deciders, matter_of
 from pml.service.judging import entry_of, judge_attempt, policy_now, policy_of_turn
 from pml.service.loading import is_foreign, marked_foreign
 from pml.service.pins import pin_or_ask
@@ -160,7 +160,7 @@ async def _admit(
     if attempt.is_tool:
         _check_tool(manifest, attempt)
         if isinstance(target, Launch) and await pin_or_ask(
-            gate, target, manifest, attempt=attempt, asking=asking, settled=settled
+            gate, target, manifest, judged, attempt=attempt, asking=asking, settled=settled
         ):
             return None
     needs = await needs_of(gate, policy, target) if isinstance(target, Coded) else Needs()
@@ -283,17 +283,23 @@ async def _must_ask_now(
         return True
     if isinstance(target, Coded) and await is_under_way(gate, attempt, target) is not None:
         return False
-    if inner is not None and _is_covered_by_run(inner, judged, attempt):
+    if inner is not None and _is_covered_by_run(gate, policy, inner, judged, attempt):
         return bool(needs.asks)
     if is_foreign(policy, attempt) and judged.grant is None and not gate.is_cloud:
         return True  # a rule means what the short name means
     return _must_ask(gate, policy, judged, attempt) or bool(needs.asks)
 
 
-def _is_covered_by_run(inner: Inner, judged: Judged, attempt: Attempt) -> bool:
-    """Tell whether the tool was in the list when the run was allowed; a command is always shown itself."""
+def _is_covered_by_run(gate: Gate, policy: Policy, inner: Inner, judged: Judged, attempt: Attempt) -> bool:
+    """Tell whether the tool was in the list when the run was allowed; a command is always shown itself.
+
+    So is a call that a rule asks about for its arguments: who allowed the run may not have been asked that.
+    """
     tool = str(attempt.tool)
     in_doubt = judged.reserved or bool(judged.broken)
+    if judged.is_named and not in_doubt:
+        by_name = policy.rules.judge(Call(tool=tool, arguments={}), now=gate.desk.clock.now())
+        in_doubt = by_name.kind is not VerdictKind.ASK
     return tool in inner.covered and not in_doubt and not runs_code(tool, attempt.arguments)
 
 
@@ -321,14 +327,12 @@ def _question(
 ) -> Question:
     tool = str(attempt.tool)
     is_unknown = attempt.inner is not None and attempt.inner.is_unknown
-    may_decide = deciders(
-        gate,
-        policy.settings,
-        Subject.TOOL_CALL,
-        tool,
-        asking,
-        reserved=judged.reserved or is_unknown,
-        also=needs.asks,
+    told = matter_of(Subject.TOOL_CALL, judged, tool, attempt.arguments)
+    matter = replace(
+        told,
+        is_named=told.is_named or needs.is_named,
+        is_reserved=told.is_reserved or is_unknown,
+        is_foreign=is_foreign(policy, attempt),
     )
     question = Question(
         session=gate.session,
@@ -336,7 +340,7 @@ def _question(
         arguments=attempt.arguments,
         definition=manifest.definitions.get(attempt.tool.action),
         artefact=target.digest,
-        deciders=may_decide,
+        deciders=deciders(gate, policy.settings, asking, matter, tool, also=needs.asks),
     )
     return question if attempt.inner is None else of_run(question, attempt.inner)
 

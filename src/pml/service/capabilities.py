@@ -47,6 +47,7 @@ class Needs:
     asks: tuple[str, ...] = ()
     each_time: frozenset[str] = frozenset()  # of those that ask: commands and code, shown when called
     dynamic: bool = False
+    is_named: bool = False  # an `ask` rule names one of those that ask
 
 
 def is_code(metadata: CapabilityMetadata) -> bool:
@@ -134,6 +135,7 @@ async def needs_of(gate: Gate, policy: Policy, coded: Coded) -> Needs:
     """Return what the code needs. Raises: ToolDenied for what rules deny whatever it is called with."""
     calls = _calls_in(coded.code, _LANGUAGES[coded.found.metadata.type])
     asks: list[str] = []
+    is_named = False
     for tool in calls.tools:
         call = Call(tool=str(tool), arguments={}, cwd=gate.session.workspace)
         judged = await judge(gate.desk, policy, call, session=gate.session)
@@ -142,9 +144,10 @@ async def needs_of(gate: Gate, policy: Policy, coded: Coded) -> Needs:
         if judged.kind is VerdictKind.ALLOW or await _is_remembered(gate, call.tool):
             continue
         asks.append(call.tool)
+        is_named |= judged.is_named
     each_time = frozenset(str(tool) for tool in calls.tools if _takes_code(gate, policy, tool))
     tools = tuple(map(str, calls.tools))
-    return Needs(tools=tools, asks=tuple(asks), each_time=each_time, dynamic=calls.dynamic)
+    return Needs(tools=tools, asks=tuple(asks), each_time=each_time, dynamic=calls.dynamic, is_named=is_named)
 
 
 def _takes_code(gate: Gate, policy: Policy, tool: ToolName) -> bool:

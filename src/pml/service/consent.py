@@ -11,6 +11,7 @@ from typing import Final
 
 from pml.core.approvals import Abandoned, Approval, MatchedRule, Role, State
 from pml.core.audit import call_judged
+from pml.core.deciders import PERSON_ONLY
 from pml.core.errors import AlreadyClaimed, Conflict, NotFound, PmlError
 from pml.core.ports import Workflow
 from pml.core.rules import Call, VerdictKind
@@ -44,12 +45,14 @@ async def seek_consent(
     *,
     wait_s: float | None,
     on_asked: Callable[[Approval], None],
+    deciders: Callable[[Judged], frozenset[Role]] = lambda _: PERSON_ONLY,
     may_return: bool = False,
     heard: Callable[[], Awaitable[None]] | None = None,
 ) -> Consent:
     """Judge the call and, if need be, ask; wait `wait_s` for the answer (None: until it expires).
 
-    `on_asked` gets each approval once it is stored, before the wait. `may_return`: an asker who is lost has
+    `on_asked` gets each approval once it is stored, before the wait. `deciders` says who may allow the call,
+    by what rules say of it. `may_return`: an asker who is lost has
     a while to come back with the same `tool_use_id`, and is then told what was decided meanwhile. `heard`
     returns once somebody hears the answer: one that is given to nobody would be used up for nothing.
 
@@ -69,8 +72,7 @@ async def seek_consent(
             return Consent(judged=judged, record=used, arguments=used.run_input)
         await _record_verdict(desk, question, judged)
         return Consent(judged=judged, record=None, arguments=question.arguments)
-    if judged.reserved or judged.is_launch:
-        question = replace(question, deciders=frozenset({Role.PERSON}))
+    question = replace(question, deciders=deciders(judged))
     can_return = may_return and question.tool_use_id
     denied = await earlier(desk, question, State.DENIED) if can_return else []
     record = denied[-1] if denied else await untold_denial(desk, question)

@@ -7,11 +7,11 @@ from typing import Protocol
 
 import msgspec
 
-from pml.core.approvals import Approval, ApprovalId, Role, Subject, who_may_allow
+from pml.core.approvals import Approval, ApprovalId, Role, Subject
 from pml.core.cloud import Cloud
 from pml.core.config import ModelMayApprove
+from pml.core.deciders import Matter, Way, who_may_allow
 from pml.core.effective import Settings
-from pml.core.globs import covers
 from pml.core.identity import TokenRole
 from pml.core.loading import Found, Installed, Installer, Progress, Sources, Variables
 from pml.core.manifests import Manifest, launch_digest
@@ -19,11 +19,12 @@ from pml.core.memory import LAUNCH_TOOL
 from pml.core.names import ToolName
 from pml.core.permissions import Containment, Permissions
 from pml.core.ports import PausedCall, Session, Workflow
+from pml.core.rules import runs_code
 from pml.core.servers import ServerSpec
 from pml.core.serving import Servers
 from pml.core.values import JsonObject
 from pml.service.desk import Desk
-from pml.service.policy import Policy
+from pml.service.policy import Judged, Policy, parent_may_decide
 from pml.service.workshop import Workshop
 
 
@@ -93,6 +94,7 @@ class Gate:
     is_stdio: bool = False  # a process started us; over HTTP whoever has the token answers its forms
     is_held: bool = False  # launched by PML, which asks for all it uses; its model confirms nothing
     form_hook: Callable[[], str | None] = no_form_hook  # why a program may answer the client's forms
+    client_answers: bool = True  # its forms, and its model's word, are answers at all
     told: Callable[[str, Progress], None] | None = None  # hears how the install of a server goes
     # Caches: launches by server name, definitions found equal to their pins, the policy of this loop turn.
     launches: dict[str, Launch] = field(default_factory=dict[str, Launch])
@@ -203,39 +205,29 @@ def find_launch(gate: Gate, policy: Policy, namespace: str | None) -> Launch | N
 
 
 def deciders(
-    gate: Gate,
-    settings: Settings,
-    subject: Subject,
-    tool: str,
-    asking: Asking,
-    *,
-    verified: bool = True,
-    rule_could_cover: bool = True,
-    reserved: bool = False,
-    also: Sequence[str] = (),
+    gate: Gate, settings: Settings, asking: Asking, matter: Matter, tool: str, *, also: Sequence[str] = ()
 ) -> frozenset[Role]:
     """Return who may allow the question; fixed now, whoever will answer it. `also`: tools that it covers."""
-    if reserved:
-        return frozenset({Role.PERSON})
-    approval = settings.approval
-    match approval.model_may_approve:
+    session = gate.session
+    is_child = session.parent_id is not None or session.role is TokenRole.CHILD
+    # its form may be answered by the agent above it, or by its own code
+    counts = gate.client_answers and not is_child and not gate.is_held
+    match settings.approval.model_may_approve:
         case ModelMayApprove.ALWAYS:
             model = True
         case ModelMayApprove.NEVER:
             model = False
         case ModelMayApprove.IF_NO_FORM:
             model = not asking.has_form
-    session = gate.session
-    is_child = session.parent_id is not None or session.role is TokenRole.CHILD
-    nobody = is_child or gate.is_held  # its form may be answered by the agent above it, or by its own code
-    return who_may_allow(
-        subject,
-        has_form=asking.has_form and not nobody and not _is_scripted(gate, subject, tool),
-        model_may_approve=model and asking.has_model and not nobody,
-        parent_may_decide=all(has_deciding_parent(session, settings, each) for each in (tool, *also)),
-        verified=verified,
-        rule_could_cover=rule_could_cover,
+    way = Way(
+        form=asking.has_form and counts,
+        model=model and asking.has_model and counts,
+        parent=parent_may_decide(session, settings, (tool, *also), named=False),
+        parent_for_named=parent_may_decide(session, settings, (tool, *also), named=True),
+        over_http=not gate.is_stdio,
+        is_scripted=_is_scripted(gate, matter.subject, tool),
     )
+    return who_may_allow(matter, way)
 
 
 def _is_scripted(gate: Gate, subject: Subject, tool: str) -> bool:
@@ -249,8 +241,12 @@ def why_no_form(gate: Gate, record: Approval) -> str | None:
     return gate.form_hook() if is_scripted and Role.FORM not in record.deciders else None
 
 
-def has_deciding_parent(session: Session, settings: Settings, tool: str) -> bool:
-    """Tell whether the session has a parent that may decide about the tool."""
-    parents = settings.approval.parent_may_decide
-    named = parents if isinstance(parents, bool) else any(covers(glob, tool) for glob in parents)
-    return named and session.parent_id is not None
+def matter_of(subject: Subject, judged: Judged, tool: str, arguments: JsonObject) -> Matter:
+    """Return what is asked about, as rules and arguments tell it."""
+    return Matter(
+        subject=subject,
+        is_named=judged.is_named,
+        is_command=runs_code(tool, arguments),
+        is_launch=judged.is_launch,
+        is_reserved=judged.reserved,
+    )

@@ -6,10 +6,9 @@ starts, and how, is `launching`'s business.
 
 from msgspec.structs import replace
 
-from pml.core.approvals import Approval, Role, State, Subject, role_of
+from pml.core.approvals import Approval, State, Subject, role_of
 from pml.core.audit import call_judged
 from pml.core.digest import digest_call
-from pml.core.effective import Settings
 from pml.core.errors import AlreadyClaimed, Forbidden, NotApproved
 from pml.core.memory import LAUNCH_TOOL
 from pml.core.ports import Session
@@ -17,7 +16,7 @@ from pml.core.rules import Call, VerdictKind
 from pml.core.values import JsonObject
 from pml.service.approvals import Question, claim, finish
 from pml.service.desk import Desk
-from pml.service.gate import Asking, Attempt, Gate, deciders
+from pml.service.gate import Asking, Attempt, Gate, deciders, matter_of
 from pml.service.judging import judge_attempt, policy_now
 from pml.service.policy import judge_in_session, matched_rule, refuse_denied, why
 from pml.service.settling import settle
@@ -30,11 +29,12 @@ async def admit_launch(gate: Gate, attempt: Attempt, asking: Asking, settled: Ap
     if judged.kind is VerdictKind.ALLOW:
         await _record_allowed(gate.desk, gate.session, attempt.arguments, because=why(judged))
         return attempt
+    matter = matter_of(Subject.TOOL_CALL, judged, LAUNCH_TOOL, attempt.arguments)
     question = Question(
         session=gate.session,
         tool=LAUNCH_TOOL,
         arguments=attempt.arguments,
-        deciders=_deciders(gate, policy.settings, asking, reserved=judged.reserved),
+        deciders=deciders(gate, policy.settings, asking, matter, LAUNCH_TOOL),
     )
     try:
         record = await settle(
@@ -59,12 +59,6 @@ async def check_unasked(desk: Desk, session: Session, arguments: JsonObject) -> 
             hint=f"the tool `session_launch` asks; `pml rules allow --user {LAUNCH_TOOL}` lets every session",
         )
     await _record_allowed(desk, session, arguments, because=why(judged))
-
-
-def _deciders(gate: Gate, settings: Settings, asking: Asking, *, reserved: bool) -> frozenset[Role]:
-    """Return who may allow the launch: a person, also by the form of a client on stdio."""
-    found = deciders(gate, settings, Subject.TOOL_CALL, LAUNCH_TOOL, asking, reserved=reserved)
-    return found & ({Role.PERSON, Role.FORM} if gate.is_stdio else {Role.PERSON})
 
 
 def _check_allower(record: Approval, question: Question) -> None:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from pml.core.approvals import Approval, MatchedRule, State, Subject, call_facts
 from pml.core.audit import dependency_installed
 from pml.core.capability import CapabilityType, McpDependency, Routing
+from pml.core.deciders import Matter
 from pml.core.dependency import install_facts, rule_could_cover
 from pml.core.digest import digest
 from pml.core.errors import (
@@ -33,7 +34,7 @@ from pml.core.rules import VerdictKind, runs_code
 from pml.core.values import JsonObject
 from pml.service.approvals import Question, claim, finish, wait
 from pml.service.carrying import INSTALL_S, finishing, in_background, withdraw_same
-from pml.service.gate import Asking, Attempt, Gate, Launch, Loaded, Loader, deciders
+from pml.service.gate import Asking, Attempt, Gate, Launch, Loaded, Loader, deciders, matter_of
 from pml.service.policy import (
     Judged,
     Policy,
@@ -280,7 +281,12 @@ class _Step:
     async def _ask(self, found: Found, plan: Plan, *, rule_could_cover: bool) -> None:
         gate, attempt = self._gate, self._attempt
         name = plan.dependency.name
-        verified = plan.dependency.integrity is not None
+        matter = replace(
+            matter_of(Subject.DEPENDENCY_INSTALL, self._judged, self._tool, attempt.arguments),
+            is_verified=plan.dependency.integrity is not None,
+            is_foreign=is_foreign(self._policy, attempt),
+            is_coverable=rule_could_cover,
+        )
         accepted, before = self._loader.installer.accepted(name), self._loader.installer.installed(name)
         question = Question(
             session=gate.session,
@@ -291,15 +297,7 @@ class _Step:
             },
             subject=Subject.DEPENDENCY_INSTALL,
             artefact=plan.terms,
-            deciders=deciders(
-                gate,
-                self._policy.settings,
-                Subject.DEPENDENCY_INSTALL,
-                self._tool,
-                self._asking,
-                verified=verified,
-                rule_could_cover=rule_could_cover,
-            ),
+            deciders=deciders(gate, self._policy.settings, self._asking, matter, self._tool),
         )
         because = marked_foreign(matched_rule(self._judged), self._policy, self._attempt)
         try:
@@ -357,6 +355,8 @@ class _Step:
                     await claim(gate.desk, settled.id)
                     await finish(gate.desk, settled.id)
             return False
+        # whether it is set is looked up, whoever says so, and the call itself is asked about afterwards
+        matter = Matter(subject=Subject.API_KEY_REQUIRED)
         question = Question(
             session=gate.session,
             tool=self._tool,
@@ -366,9 +366,7 @@ class _Step:
                 **call_facts(self._tool, self._attempt.arguments),
             },
             subject=Subject.API_KEY_REQUIRED,
-            deciders=deciders(
-                gate, self._policy.settings, Subject.API_KEY_REQUIRED, self._tool, self._asking
-            ),
+            deciders=deciders(gate, self._policy.settings, self._asking, matter, self._tool),
         )
         record = await settle(
             gate, question, None, attempt=self._attempt, asking=self._asking, settled=settled

@@ -20,8 +20,9 @@ from pml.core.approvals import (
     SessionId,
     State,
     Subject,
-    who_may_allow,
 )
+from pml.core.deciders import Way, who_may_allow
+from pml.core.effective import Settings
 from pml.core.errors import Forbidden, NotFound, PmlError, ToolDenied
 from pml.core.identity import TokenRole
 from pml.core.names import parse_tool
@@ -30,8 +31,8 @@ from pml.core.values import JsonObject
 from pml.service.approvals import RECHECK_S, Decided, Decision, Question, decide
 from pml.service.consent import Consent, is_allowed, seek_consent
 from pml.service.desk import Desk
-from pml.service.gate import has_deciding_parent
-from pml.service.policy import current_policy
+from pml.service.gate import matter_of
+from pml.service.policy import Judged, current_policy, parent_may_decide
 from pml.service.settling import refusal
 
 CLIMB_S: Final = 30.0  # how long the nearest session above has a request for itself
@@ -77,10 +78,17 @@ async def permit(
     """
     try:
         question = await _question(desk, session, tool_name, input, tool_use_id, cwd)
+        settings = (await current_policy(desk, session.workspace)).settings
         if not may_ask and not await is_allowed(desk, question):
             return Permit(allow=False, input=input, message=_MAY_NOT_ASK)
         consent = await seek_consent(
-            desk, question, wait_s=None, on_asked=on_asked, may_return=True, heard=heard
+            desk,
+            question,
+            deciders=lambda judged: _deciders(question, settings, judged),
+            wait_s=None,
+            on_asked=on_asked,
+            may_return=True,
+            heard=heard,
         )
     except ToolDenied as exc:
         return _denied(tool_name, input, exc)
@@ -99,7 +107,6 @@ async def _question(
 ) -> Question:
     """Raises: Invalid."""
     tool = str(parse_tool(tool_name))
-    settings = (await current_policy(desk, session.workspace)).settings
     run = await desk.store.runs.get(session.id)
     where = run.order.cwd if cwd is None and run is not None else cwd
     return Question(
@@ -107,14 +114,18 @@ async def _question(
         tool=tool,
         arguments=input,
         tool_use_id=tool_use_id,
-        deciders=who_may_allow(
-            Subject.TOOL_CALL,
-            has_form=False,
-            model_may_approve=False,
-            parent_may_decide=has_deciding_parent(session, settings, tool),
-        ),
         cwd=None if where == session.workspace else where,
     )
+
+
+def _deciders(question: Question, settings: Settings, judged: Judged) -> frozenset[Role]:
+    """Return who may allow it: a person, and the sessions above as far as the user lets them."""
+    session, tools = question.session, (question.tool,)
+    way = Way(
+        parent=parent_may_decide(session, settings, tools, named=False),
+        parent_for_named=parent_may_decide(session, settings, tools, named=True),
+    )
+    return who_may_allow(matter_of(Subject.TOOL_CALL, judged, question.tool, question.arguments), way)
 
 
 def _permit(consent: Consent, input: JsonObject) -> Permit:

@@ -6,7 +6,7 @@ from pml.core.approvals import Approval, Subject
 from pml.core.errors import AlreadyClaimed
 from pml.core.rules import VerdictKind
 from pml.service.approvals import Question, claim, finish
-from pml.service.gate import Asking, Attempt, Gate, deciders
+from pml.service.gate import Asking, Attempt, Gate, deciders, matter_of
 from pml.service.judging import judge_attempt, policy_now
 from pml.service.policy import matched_rule
 from pml.service.settling import settle
@@ -27,11 +27,12 @@ async def admit_own(gate: Gate, attempt: Attempt, asking: Asking, settled: Appro
     if judged.kind is not VerdictKind.ASK:
         return attempt
     tool = str(attempt.tool)
+    matter = matter_of(Subject.TOOL_CALL, judged, tool, attempt.arguments)
     question = Question(
         session=gate.session,
         tool=tool,
         arguments=attempt.arguments,
-        deciders=deciders(gate, policy.settings, Subject.TOOL_CALL, tool, asking, reserved=judged.reserved),
+        deciders=deciders(gate, policy.settings, asking, matter, tool),
     )
     because = matched_rule(judged)
     try:

@@ -7,8 +7,8 @@ from pml.core.errors import AlreadyClaimed
 from pml.core.manifests import Manifest, definition_diff, definition_of
 from pml.core.ports import Pin
 from pml.service.approvals import Question, claim, finish, wait
-from pml.service.gate import Asking, Attempt, Gate, Launch, deciders
-from pml.service.policy import current_policy
+from pml.service.gate import Asking, Attempt, Gate, Launch, deciders, matter_of
+from pml.service.policy import Judged, current_policy
 from pml.service.settling import CARRIED_OUT, CARRY_S, settle
 
 
@@ -16,6 +16,7 @@ async def pin_or_ask(
     gate: Gate,
     launch: Launch,
     manifest: Manifest,
+    judged: Judged,
     *,
     attempt: Attempt,
     asking: Asking,
@@ -35,7 +36,7 @@ async def pin_or_ask(
     if pin is None:
         await gate.desk.store.pins.put(_pin(gate, launch, manifest, action), by=None)
     elif pin.digest != now:
-        question = await _question(gate, launch, manifest, pin, attempt, asking)
+        question = await _question(gate, launch, manifest, pin, judged, attempt, asking)
         record = await settle(gate, question, None, attempt=attempt, asking=asking, settled=settled)
         await _accept(gate, launch, manifest, record, action)
         return True
@@ -44,11 +45,18 @@ async def pin_or_ask(
 
 
 async def _question(
-    gate: Gate, launch: Launch, manifest: Manifest, pin: Pin, attempt: Attempt, asking: Asking
+    gate: Gate,
+    launch: Launch,
+    manifest: Manifest,
+    pin: Pin,
+    judged: Judged,
+    attempt: Attempt,
+    asking: Asking,
 ) -> Question:
     settings = (await current_policy(gate.desk, gate.session.workspace)).settings
     tool = str(attempt.tool)
     new = manifest.tool(pin.action) or {}
+    matter = matter_of(Subject.TOOL_CHANGED, judged, tool, attempt.arguments)
     return Question(
         session=gate.session,
         tool=tool,
@@ -60,7 +68,7 @@ async def _question(
         subject=Subject.TOOL_CHANGED,
         definition=manifest.definitions[pin.action],
         artefact=launch.digest,
-        deciders=deciders(gate, settings, Subject.TOOL_CHANGED, tool, asking),
+        deciders=deciders(gate, settings, asking, matter, tool),
     )
 
 

@@ -4,13 +4,14 @@ deny → allow → ask, with one addition: while a configuration file is broken,
 deny, so nothing is allowed by any file and everything that is not denied asks.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
 import msgspec
 
-from pml.core.approvals import Approval, MatchedRule, SessionId
+from pml.core.approvals import Approval, DeciderKind, MatchedRule
 from pml.core.digest import digest_call
 from pml.core.effective import Loosening, Settings, loosening, unite
 from pml.core.errors import ConfigInvalid, ToolDenied
@@ -74,6 +75,11 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     if_trusted: Rule | None = None
 
     @property
+    def is_named(self) -> bool:
+        """Whether an `ask` rule names the call, or something else does that makes it a person's."""
+        return self.kind is VerdictKind.ASK
+
+    @property
     def needs_trust(self) -> bool:
         """Whether the call would be allowed if the workspace's file were trusted."""
         return self.if_trusted is not None
@@ -125,7 +131,8 @@ async def judge(desk: Desk, policy: Policy, call: Call, *, session: Session | No
         return _judge_launch(policy, verdict)
     if verdict.kind is VerdictKind.ALLOW:
         return Judged(kind=VerdictKind.ALLOW, verdict=verdict)
-    grant = None if session is None else await _grant_for(desk, session.id, call)
+    is_named = verdict.kind is VerdictKind.ASK
+    grant = None if session is None else await _grant_for(desk, policy, session, call, named=is_named)
     if grant is not None:
         return Judged(kind=VerdictKind.ALLOW, verdict=verdict, grant=grant)
     if not policy.settings.approval.asking_enabled(now):
@@ -245,11 +252,32 @@ def kept_rule(rule: Rule, verdict: VerdictKind) -> MatchedRule:
     )
 
 
-async def _grant_for(desk: Desk, session_id: SessionId, call: Call) -> Grant | None:
+def parent_may_decide(session: Session, settings: Settings, tools: Sequence[str], *, named: bool) -> bool:
+    """Tell whether the session has a parent that may decide about all the tools; `named`: though a rule asks.
+
+    What an `ask` rule names is a person's unless the user's file gives it to parents.
+    """
+    if session.parent_id is None:
+        return False
+    match settings.approval.parent_may_decide:
+        case bool() as may:
+            return may
+        case "unlisted":
+            return not named
+        case globs:
+            return all(any(covers_tool(glob, tool) for glob in globs) for tool in tools)
+
+
+async def _grant_for(
+    desk: Desk, policy: Policy, session: Session, call: Call, *, named: bool
+) -> Grant | None:
     if call.tool in META_TOOLS:
         return None
-    grants = await desk.store.grants.of(session_id, call.tool)
-    return next((grant for grant in grants if covers(grant, call)), None)
+    grants = await desk.store.grants.of(session.id, call.tool)
+    # a parent's answer covers no more than that parent may decide
+    parents = not named or parent_may_decide(session, policy.settings, (call.tool,), named=True)
+    fit = (grant for grant in grants if parents or grant.by.kind is not DeciderKind.PARENT)
+    return next((grant for grant in fit if covers(grant, call)), None)
 
 
 def covers(grant: Grant, call: Call) -> bool:

@@ -4,16 +4,16 @@ import contextlib
 
 from pml.core.approvals import Approval, State, Subject, call_facts
 from pml.core.audit import dependency_accepted
+from pml.core.deciders import PERSON_ONLY
 from pml.core.errors import AlreadyClaimed, ArtefactChanged, NotApproved
 from pml.service.approvals import Question, claim, wait
 from pml.service.carrying import INSTALL_S, finishing, in_background, withdraw_same
-from pml.service.gate import Asking, Attempt, Gate, Launch, Loader, deciders
-from pml.service.policy import Policy
+from pml.service.gate import Asking, Attempt, Gate, Launch, Loader
 from pml.service.settling import CARRIED_OUT, settle
 
 
 async def start_proven(
-    gate: Gate, launch: Launch, *, attempt: Attempt, asking: Asking, settled: Approval | None, policy: Policy
+    gate: Gate, launch: Launch, *, attempt: Attempt, asking: Asking, settled: Approval | None
 ) -> None:
     """Start the server; files that are not as they were are asked about, and only a person can accept them.
 
@@ -39,7 +39,7 @@ async def start_proven(
         },
         subject=Subject.INTEGRITY_CHANGED,
         artefact=changed.tree,
-        deciders=deciders(gate, policy.settings, Subject.INTEGRITY_CHANGED, tool, asking),
+        deciders=PERSON_ONLY,
     )
     try:
         record = await settle(gate, question, None, attempt=attempt, asking=asking, settled=settled)

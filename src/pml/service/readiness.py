@@ -90,7 +90,7 @@ async def make_ready(
         except Unavailable as exc:
             raise exc if isinstance(exc, EnvMissing) else _failed(exc) from exc
     if launch is not None:
-        await start_proven(gate, launch, policy=policy, attempt=attempt, asking=asking, settled=settled)
+        await start_proven(gate, launch, attempt=attempt, asking=asking, settled=settled)
     return None
 
 

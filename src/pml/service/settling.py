@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from pml.core.approvals import Approval, MatchedRule, State, Subject
+from pml.core.deciders import Matter
 from pml.core.dependency import dependency_name
 from pml.core.digest import digest
 from pml.core.errors import AlreadyClaimed, NotApproved, PmlError
@@ -111,7 +112,7 @@ async def settle_trust(
         tool=question.tool,
         arguments=question.arguments,
         subject=question.subject,
-        deciders=deciders(gate, policy.settings, question.subject, question.tool, asking),
+        deciders=deciders(gate, policy.settings, asking, Matter(subject=question.subject), question.tool),
     )
     if await was_denied(gate.desk, asked):
         return NotApproved("Trust was denied before", outcome=State.DENIED)

@@ -43,6 +43,7 @@ async def create_token(
     name: str,
     session_id: SessionId | None = None,
     ttl_s: int | None = None,
+    forms: bool = False,
     by: Decider | None,
     token_id: TokenId | None = None,
 ) -> tuple[Token, str]:
@@ -51,11 +52,13 @@ async def create_token(
     Raises: Invalid; NotFound or Conflict if the session is not there, has ended, or has another role.
     """
     await _check(desk, role, name, session_id, ttl_s)
+    await _check_forms(desk, role, session_id, forms=forms)
     token, text = new_token(
         role=role,
         name=name,
         session_id=session_id,
         ttl_s=ttl_s,
+        forms=forms,
         token_id=token_id or new_token_id(),
         at=desk.clock.now(),
     )
@@ -72,6 +75,7 @@ async def create_agent_token(
     parent_id: SessionId | None,
     workspace: str,
     ttl_s: int | None,
+    forms: bool = False,
     by: Decider,
 ) -> tuple[Token, str]:
     """As `create_token`, for a session that is started with it if there is none.
@@ -101,7 +105,7 @@ async def create_agent_token(
             )
         )
     return await create_token(
-        desk, role=role, name=name, session_id=session_id, ttl_s=ttl_s, by=by, token_id=token_id
+        desk, role=role, name=name, session_id=session_id, ttl_s=ttl_s, forms=forms, by=by, token_id=token_id
     )
 
 
@@ -161,6 +165,7 @@ def new_token(
     name: str,
     session_id: SessionId | None,
     ttl_s: int | None,
+    forms: bool = False,
     token_id: TokenId,
     at: datetime,
 ) -> tuple[Token, str]:
@@ -174,6 +179,7 @@ def new_token(
         session_id=session_id,
         created_at=at,
         expires_at=None if ttl_s is None else at + timedelta(seconds=ttl_s),
+        forms=forms,
     )
     return token, token_text(token.id, secret)
 
@@ -201,6 +207,24 @@ async def _check(
     _refuse_ended(session)
     if session.role is not role:
         raise Conflict(f"session {quote(session_id)} has the role {session.role}, so its tokens have it too")
+
+
+async def _check_forms(desk: Desk, role: TokenRole, session_id: SessionId | None, *, forms: bool) -> None:
+    """Refuse a token whose answers would mean something else than those of the session's other tokens."""
+    if forms and role is not TokenRole.SESSION:
+        raise Invalid(f"forms go with the role {TokenRole.SESSION}: a {role} decides nothing by form")
+    now = desk.clock.now()
+    others = [
+        token.forms
+        for token in await desk.store.tokens.all()
+        if session_id is not None and token.session_id == session_id and token.is_live(now)
+    ]
+    if (not forms) in others:
+        has = "without" if forms else "with"
+        raise Conflict(
+            f"session {quote(session_id or '')} has tokens {has} forms, so all of its tokens are",
+            hint="name another session, or revoke the others first",
+        )
 
 
 def _check_lasting(name: str, ttl_s: int | None) -> None:

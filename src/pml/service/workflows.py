@@ -66,7 +66,7 @@ async def resume(
         record = await expire(gate.desk, record)
     if not said.approved:
         await _abort(gate, workflow, record, said, client)
-    if record.status is State.PENDING and Role.MODEL in record.deciders:
+    if record.status is State.PENDING and Role.MODEL in record.deciders and gate.client_answers:
         record = await _approve(gate, record, said, client)
     if record.status is State.PENDING:
         raise Paused(record, workflow)

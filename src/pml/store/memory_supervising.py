@@ -73,7 +73,13 @@ class MemoryTokens:
         refuse_second(token.id, self._rows, "token")
         self._log.append(
             audit.token_created(
-                token.id, token.role, token.name, at=token.created_at, by=by, session_id=token.session_id
+                token.id,
+                token.role,
+                token.name,
+                forms=token.forms,
+                at=token.created_at,
+                by=by,
+                session_id=token.session_id,
             )
         )
         self._rows[token.id] = token

@@ -20,6 +20,7 @@ def token_values(token: Token) -> tuple[Value, ...]:
         micros(token.created_at),
         maybe_micros(token.expires_at),
         maybe_micros(token.revoked_at),
+        token.forms,
     )
 
 
@@ -33,6 +34,7 @@ def token_of(row: Row) -> Token:
         created_at=at_micros(row[5]),
         expires_at=maybe_at(row[6]),
         revoked_at=maybe_at(row[7]),
+        forms=bool(row[8]),
     )
 
 

@@ -137,7 +137,13 @@ def _add_token(tx: Transaction, token: Token, *, by: Decider | None) -> None:
     tx.run("insert_token", token_values(token))
     tx.record(
         entries.token_created(
-            token.id, token.role, token.name, at=token.created_at, by=by, session_id=token.session_id
+            token.id,
+            token.role,
+            token.name,
+            forms=token.forms,
+            at=token.created_at,
+            by=by,
+            session_id=token.session_id,
         )
     )
 

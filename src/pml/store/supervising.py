@@ -20,6 +20,8 @@ def check_token(token: Token) -> None:
         raise Invalid(f"token `{token.id}` has no hash")
     if token.role not in AGENT_ROLES and token.session_id is not None:
         raise Invalid(f"token `{token.id}` is a person's and cannot speak for session `{token.session_id}`")
+    if token.forms and token.role is not TokenRole.SESSION:
+        raise Invalid(f"token `{token.id}` is a {token.role}'s, and forms decide nothing there")
     if token.role is TokenRole.LOGIN and token.expires_at is None:
         raise Invalid(f"token `{token.id}` is for a login and must have an end")
 

@@ -176,7 +176,7 @@ SELECT * FROM pins WHERE server = ? AND launch = ? AND action = ?
 SELECT digest FROM pins WHERE server = ? AND launch = ? AND action = ?
 
 -- name: insert_token
-INSERT INTO tokens (id, role, name, hash, session_id, created_at, expires_at, revoked_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO tokens (id, role, name, hash, session_id, created_at, expires_at, revoked_at, forms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: token
 SELECT * FROM tokens WHERE id = ?
