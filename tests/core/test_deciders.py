@@ -134,7 +134,8 @@ def test_a_form_that_a_hook_answers_trusts_no_file() -> None:
     assert who_may_allow(trust, Way(form=True, is_scripted=True)) == {Role.PERSON}
 
 
-@promise("consent:who-may-allow", "load:rules-cover-only-the-confined")
+@promise("consent:who-may-allow")
+@promise("load:rules-cover-only-the-confined")
 def test_an_install_that_no_rule_could_cover_is_neither_a_models_nor_a_parents() -> None:
     install = Matter(subject=Subject.DEPENDENCY_INSTALL, is_coverable=False)
     assert who_may_allow(install, ALL_WAYS) == {Role.PERSON, Role.FORM}
