@@ -133,6 +133,7 @@ class Coder(Party):
             servers=self.servers,
             loader=loader,
             workshop=self.workshop,
+            is_stdio=True,
         )
         self._gateway = Gateway(gate, self.connection, self.relay)
         return self._gateway

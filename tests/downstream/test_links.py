@@ -56,7 +56,9 @@ class Keyless(Party):
             variables=self.variables,
             containment=lambda permissions: Containment.BUBBLEWRAP,
         )
-        gate = Gate(desk=self.office.desk, session=session, servers=self.servers, loader=loader, is_stdio=True)
+        gate = Gate(
+            desk=self.office.desk, session=session, servers=self.servers, loader=loader, is_stdio=True
+        )
         self._gateway = Gateway(gate, self.connection, self.relay, hub_url=lambda: self.hub)
         return self._gateway
 

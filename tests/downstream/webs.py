@@ -241,7 +241,7 @@ class Web(Behind):
         relay = Relay(connection, session.workspace)
         self.relays.append(relay)
         self.servers.on_changed = relay.changed
-        gate = Gate(desk=self.office.desk, session=session, servers=self.servers)
+        gate = Gate(desk=self.office.desk, session=session, servers=self.servers, client_answers=who.forms)
         gateway = Gateway(gate, connection, relay)
         stack.callback(self.left.set)
         stack.callback(self.closed.append, who)

@@ -12,7 +12,7 @@ from pml.core.names import parse_tool
 from pml.core.sandbox import Language
 from pml.core.values import Json, JsonObject, loads_object
 from pml.service.executing import execute, go_on
-from pml.service.gate import Attempt, Gate, Paused
+from pml.service.gate import Attempt, Paused
 from pml.service.upkeep import sweep
 from pml.service.workflows import Continuation, resume
 from pml.service.workshop import Workshop
@@ -36,10 +36,7 @@ class Codehouse(Gatehouse):
     def equip(self, sandbox: FakeSandbox) -> None:
         self.sandbox = sandbox
         workshop = Workshop(sandboxes={language: lambda: sandbox for language in Language})
-        gate = self.gate
-        self.gate = Gate(
-            desk=gate.desk, session=gate.session, servers=self.servers, loader=gate.loader, workshop=workshop
-        )
+        self.gate = dataclasses.replace(self.gate, servers=self.servers, workshop=workshop)
 
     async def restart(self) -> "Codehouse":
         """Return the house after its process was killed: another session of the same principal."""
