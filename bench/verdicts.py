@@ -27,6 +27,15 @@ class _Paths:
     def real(self, path: str) -> str:
         return path
 
+    def link(self, path: str) -> str | None:
+        return None
+
+    def is_writable(self, folder: str) -> bool:
+        return False
+
+    def is_folder(self, path: str) -> bool:
+        return False
+
 
 def rows(*, quick: bool = False) -> list[Row]:
     """Return three rows for each size; `quick` leaves out the largest."""

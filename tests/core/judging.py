@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass, field
 
-from pml.core.matchers import Matcher, Reach, Scene, parse_matcher
+from pml.core.matchers import AnyArgument, Matcher, Reach, Scene, parse_matcher
 from pml.core.values import Json
 
 NARROW, WIDE = Reach.NARROW, Reach.WIDE
@@ -11,11 +11,27 @@ NARROW, WIDE = Reach.NARROW, Reach.WIDE
 
 @dataclass
 class FakePaths:
-    """A file system of links, given by their paths; paths in `broken` cannot be followed."""
+    """A file system of links, given by their paths; paths in `broken` cannot be followed.
+
+    Nobody can exchange the links, but for those in the folders `writable`.
+    """
 
     home: str = "/home/ada"
     links: dict[str, str] = field(default_factory=dict[str, str])
     broken: frozenset[str] = frozenset()
+    writable: frozenset[str] = frozenset()
+    folders: frozenset[str] = frozenset()
+
+    def link(self, path: str) -> str | None:
+        if path in self.broken:
+            raise OSError(f"cannot follow {path}")
+        return self.links.get(path)
+
+    def is_writable(self, folder: str) -> bool:
+        return folder in self.writable
+
+    def is_folder(self, path: str) -> bool:
+        return path in self.folders
 
     def real(self, path: str) -> str:
         if path in self.broken:
@@ -31,10 +47,26 @@ class FakePaths:
 
 @dataclass
 class RealPaths:
+    """The real file system, in which nobody exchanges links."""
+
     home: str
 
     def real(self, path: str) -> str:
         return os.path.realpath(path)
+
+    def link(self, path: str) -> str | None:
+        try:
+            return os.readlink(path)
+        except FileNotFoundError:
+            raise
+        except OSError:
+            return None
+
+    def is_writable(self, folder: str) -> bool:
+        return False
+
+    def is_folder(self, path: str) -> bool:
+        return os.path.isdir(path)
 
 
 PATHS = FakePaths()
@@ -64,5 +96,5 @@ def denies(
     return meets(WIDE, spec, value, cwd=cwd, paths=paths)
 
 
-def parse(argument: str, spec: Json, *, reach: Reach = NARROW) -> Matcher:
+def parse(argument: str, spec: Json, *, reach: Reach = NARROW) -> Matcher | AnyArgument:
     return parse_matcher(argument, spec, reach=reach, base_dir="/repo", home="/home/ada")

@@ -305,9 +305,9 @@ def test_a_path_is_followed_once_for_all_rules_of_a_judgement() -> None:
     asked: list[str] = []
 
     class Counting(FakePaths):
-        def real(self, path: str) -> str:
+        def link(self, path: str) -> str | None:
             asked.append(path)
-            return super().real(path)
+            return super().link(path)
 
     scene = Scene("/repo", Counting())
     for _ in range(3):

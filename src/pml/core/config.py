@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 
 from pml.core.errors import ConfigInvalid
 from pml.core.jsontext import Node, parse
+from pml.core.links import Disk
 from pml.core.located import Section
-from pml.core.matchers import Paths, Pointer, RuleInvalid
+from pml.core.matchers import Pointer, RuleInvalid
 from pml.core.names import colon_of
 from pml.core.rules import Effect, Rule, RuleSet, Source, parse_entry
 from pml.core.servers import ServerSpec, folder, parse_servers
@@ -99,7 +100,7 @@ class ConfigFile:
     warnings: tuple[str, ...] = ()
 
 
-def parse_config(text: str, *, path: str, kind: FileKind, base_dir: str, paths: Paths) -> ConfigFile:
+def parse_config(text: str, *, path: str, kind: FileKind, base_dir: str, paths: Disk) -> ConfigFile:
     """Return what `text`, read from `path`, sets. Relative paths in it begin at `base_dir`.
 
     Raises: ConfigInvalid, with line, column, the key, what was expected and what was found.
@@ -197,7 +198,7 @@ def _enabled(section: Section) -> bool | OffUntil | None:
             section.expect('true, false or `{"until": time}`', "enabled", node)
 
 
-def _rules(top: Section, *, base_dir: str, paths: Paths) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
+def _rules(top: Section, *, base_dir: str, paths: Disk) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
     """Return the rules in force, and those that are switched off."""
     rules: list[Rule] = []
     disabled: list[Rule] = []
@@ -227,7 +228,7 @@ def _entries(permissions: Section, effect: Effect) -> tuple[Node, ...]:
 
 
 def _rule(
-    permissions: Section, effect: Effect, index: int, node: Node, *, base_dir: str, paths: Paths
+    permissions: Section, effect: Effect, index: int, node: Node, *, base_dir: str, paths: Disk
 ) -> Rule | None:
     source = Source(file=permissions.path, line=node.line)
     try:
@@ -248,7 +249,7 @@ def _locate(name: str, node: Node, pointer: Pointer) -> tuple[str, Node]:
     return name, node
 
 
-def _note_hidden_asks(top: Section, rules: tuple[Rule, ...], paths: Paths) -> None:
+def _note_hidden_asks(top: Section, rules: tuple[Rule, ...], paths: Disk) -> None:
     asks = sum(rule.effect is Effect.ASK for rule in rules)
     if asks * len(rules) > MAX_PAIRS:
         top.note(1, "too many rules to look for asks that an allow hides")

@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from enum import Enum
 from typing import Final, Protocol, TypeAlias
 
+from pml.core.any_argument import guesses, path_texts, url_texts, values_in
 from pml.core.arguments import (
     Found,
     Gap,
@@ -25,6 +26,7 @@ from pml.core.arguments import (
 )
 from pml.core.errors import Invalid
 from pml.core.globs import Glob, has_wildcard
+from pml.core.links import Disk, Followed, Known, follow
 from pml.core.readings import fold, host_glob, host_readings, is_under, normal, path_readings
 from pml.core.text import quote
 from pml.core.values import Json, JsonObject
@@ -32,6 +34,7 @@ from pml.core.values import Json, JsonObject
 Pointer: TypeAlias = tuple[str | int, ...]
 
 KINDS: Final = ("is", "under", "host", "glob")
+ANY: Final = "*"  # an argument that is really named so is `/*`, a pointer
 # why a rule that reads how a command begins would be fooled by the rest of it
 _FOOLED: Final = {
     "under": "which is no path: `./x.sh; curl …` is beneath the directory too",
@@ -57,7 +60,7 @@ class Reach(Enum):
 
 
 class Paths(Protocol):
-    """The file system, as far as rules need it."""
+    """Where paths lead."""
 
     @property
     def home(self) -> str: ...
@@ -70,30 +73,77 @@ class Paths(Protocol):
         ...
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Starts:
+    """Where a server's relative paths may begin: `named` are those among its arguments that are folders.
+
+    `homes` are what `~` stands for to it, beside the user's own.
+    """
+
+    folders: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
+    homes: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What one judgement sees around the call; a path is followed once for all of its rules."""
+    """What one judgement sees around the call; a path is followed once for all of its rules.
+
+    `unsure` fills with paths that a deny did not match, though by a link that may lead elsewhere soon.
+    """
 
     cwd: str | None
-    paths: Paths
-    _followed: dict[str, str | None] = field(
-        default_factory=dict[str, "str | None"], init=False, compare=False
+    paths: Disk
+    starts: Starts = Starts()
+    unsure: set[str] = field(default_factory=set[str], compare=False)
+    _followed: dict[str, Followed | None] = field(
+        default_factory=dict[str, "Followed | None"], init=False, compare=False
     )
+    _known: Known = field(default_factory=dict[str, "str | None"], init=False, compare=False)
+    _folders: list[str] = field(default_factory=list[str], init=False, compare=False)
 
-    def real(self, path: str) -> str | None:
+    def follow(self, path: str) -> Followed | None:
         """Return where the absolute `path` leads, or None when there is no telling."""
         if path not in self._followed:
             try:
-                self._followed[path] = self.paths.real(path)
+                self._followed[path] = follow(path, self.paths, self._known)
             except (OSError, ValueError):
                 self._followed[path] = None
         return self._followed[path]
+
+    def folders(self) -> Sequence[str]:
+        """Return every folder that a relative path could be opened from; none if that is not known."""
+        if not self._folders and self.cwd is not None and self.cwd.startswith("/"):
+            named = filter(self.paths.is_folder, self.starts.named)
+            self._folders.extend(dict.fromkeys([self.cwd, *self.starts.folders, *named]))
+        return self._folders
+
+    def homes(self) -> Sequence[str]:
+        """Return all that `~` could stand for."""
+        return (self.paths.home, *self.starts.homes)
+
+    def readings(self, text: str) -> tuple[str, ...]:
+        """Return the absolute paths that `text` can stand for, or () when there is no telling."""
+        if text.startswith("/"):
+            return path_readings(text, cwd=None, home=self.paths.home)
+        found: list[str] = []
+        for folder in self.folders() or (None,):
+            for home in self.homes():
+                readings = path_readings(text, cwd=folder, home=home)
+                if not readings:
+                    return ()
+                found += readings
+        return tuple(dict.fromkeys(found))
 
 
 class Condition(Protocol):
     """What a matcher asks of one value."""
 
     def passes(self, value: Json, *, reach: Reach, scene: Scene) -> bool: ...
+
+    def is_in(self, arguments: JsonObject, scene: Scene) -> bool:
+        """Say whether any argument, at any depth, is what a deny or ask is about."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,6 +164,18 @@ class Matcher:
         return self.condition.passes(found, reach=reach, scene=scene)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AnyArgument:
+    """A condition that any argument may meet. Only a deny or ask has one."""
+
+    condition: Condition
+    segments: tuple[str, ...] = ()
+
+    def matches(self, arguments: JsonObject, *, reach: Reach, scene: Scene) -> bool:
+        """Say whether an argument meets the condition."""
+        return reach is Reach.WIDE and self.condition.is_in(arguments, scene)
+
+
 @dataclass(frozen=True, slots=True)
 class Is:
     """The value is this literal; a wide rule also finds it inside of lists."""
@@ -123,6 +185,9 @@ class Is:
     def passes(self, value: Json, *, reach: Reach, scene: Scene) -> bool:
         candidates = _within(value) if reach is Reach.WIDE else [value]
         return any(same(candidate, self.literal) for candidate in candidates)
+
+    def is_in(self, arguments: JsonObject, scene: Scene) -> bool:
+        return any(same(value, self.literal) for _, value in values_in(arguments))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,18 +199,52 @@ class Under:
     def passes(self, value: Json, *, reach: Reach, scene: Scene) -> bool:
         return _passes(value, reach, lambda text: self._readings(text, reach, scene))
 
+    def is_in(self, arguments: JsonObject, scene: Scene) -> bool:
+        texts, directory = path_texts(arguments), scene.follow(self.directory)
+        if texts is None or directory is None:
+            return texts is None or bool(texts)
+        return any(self._may_be_led_to(text, directory, scene) for text in texts)
+
     def _readings(self, text: str, reach: Reach, scene: Scene) -> list[bool]:
-        directory = scene.real(self.directory)
-        readings = path_readings(text, cwd=scene.cwd, home=scene.paths.home)
-        places = [place for reading in readings if (place := scene.real(reading)) is not None]
+        directory, readings = scene.follow(self.directory), scene.readings(text)
+        places = [place for reading in readings if (place := scene.follow(reading)) is not None]
         if directory is None or len(places) < len(readings):
             return []
         if reach is Reach.NARROW:
-            return [is_under(place, directory) for place in places]
-        # a link in the directory belongs to it wherever it leads, and a file system may be blind to case
-        places += [normal(reading) for reading in readings]
-        directories = {fold(directory), fold(normal(self.directory))}
-        return [is_under(fold(place), parent) for place in places for parent in directories]
+            # by the time it is opened, a link that the agent's side can exchange may lead elsewhere
+            return [
+                is_under(place.real, directory.real) and not place.loose and not directory.loose
+                for place in places
+            ]
+        return [
+            self._holds(reading, place, directory, scene)
+            for reading, place in zip(readings, places, strict=True)
+        ]
+
+    def _holds(self, reading: str, place: Followed, directory: Followed, scene: Scene) -> bool:
+        """Say whether a deny is about the path: as it is written, and where it leads.
+
+        A link in the directory belongs to it wherever it leads, and a file system may be blind to case.
+        """
+        parents = {fold(directory.real), fold(normal(self.directory))}
+        spots = (fold(place.real), fold(normal(reading)))
+        if any(is_under(spot, parent) for spot in spots for parent in parents):
+            return True
+        if place.loose:
+            scene.unsure.add(reading)
+        return False
+
+    def _may_be_led_to(self, text: str, directory: Followed, scene: Scene) -> bool:
+        """Say whether some tool could make a path of `text` that leads into the directory."""
+        readings = guesses(text, folders=scene.folders(), homes=scene.homes())
+        for guess in readings:
+            for path in dict.fromkeys((guess.path, normal(guess.path))):
+                place = scene.follow(path)
+                if place is None or self._holds(path, place, directory, scene):
+                    return True
+                if guess.is_open and is_under(fold(directory.real), fold(place.real)):
+                    return True
+        return not readings
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +256,12 @@ class Host:
     def passes(self, value: Json, *, reach: Reach, scene: Scene) -> bool:
         return _passes(value, reach, lambda text: [self.glob.matches(host) for host in host_readings(text)])
 
+    def is_in(self, arguments: JsonObject, scene: Scene) -> bool:
+        return any(
+            not (hosts := host_readings(text)) or any(map(self.glob.matches, hosts))
+            for text in url_texts(arguments)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Text:
@@ -167,9 +272,18 @@ class Text:
     def passes(self, value: Json, *, reach: Reach, scene: Scene) -> bool:
         return _passes(value, reach, lambda text: [self.glob.matches(text)])
 
+    def is_in(self, arguments: JsonObject, scene: Scene) -> bool:
+        return any(isinstance(value, str) and self.glob.matches(value) for _, value in values_in(arguments))
 
-def parse_matcher(argument: str, value: Json, *, reach: Reach, base_dir: str, home: str) -> Matcher:
+
+def parse_matcher(
+    argument: str, value: Json, *, reach: Reach, base_dir: str, home: str
+) -> Matcher | AnyArgument:
     """Return what a rule's `args` say of `argument`. Raises: RuleInvalid, pointing into `value`."""
+    if argument == ANY:
+        _refuse_any(reach)
+        named = parse_matcher("/*", value, reach=reach, base_dir=base_dir, home=home)
+        return AnyArgument(condition=named.condition)
     try:
         segments = segments_of(argument)
     except ValueError as exc:
@@ -206,6 +320,15 @@ def _condition(kind: str, value: Json, reach: Reach, base_dir: str, home: str) -
             return Host(_host(value, reach))
         case _:
             return Text(Glob(value))
+
+
+def _refuse_any(reach: Reach) -> None:
+    if reach is Reach.NARROW:
+        raise RuleInvalid(
+            (),
+            "`*` means any argument, and an allow must name the ones that it allows",
+            hint="name each argument; one that is really called `*` is written `/*`",
+        )
 
 
 def _refuse_for_code(argument: str, segments: Sequence[str], kind: str) -> None:

@@ -18,8 +18,8 @@ from pml.core.config import ConfigFile, FileKind
 from pml.core.errors import ConfigInvalid, Conflict
 from pml.core.identity import TokenRole
 from pml.core.journal import Journals
+from pml.core.links import Disk
 from pml.core.manifests import Manifest
-from pml.core.matchers import Paths
 from pml.core.processes import Process as Process
 from pml.core.queries import ApprovalQuery as ApprovalQuery
 from pml.core.queries import AuditQuery as AuditQuery
@@ -429,7 +429,7 @@ class ConfigFiles(Protocol):
     """The user's file and one workspace's."""
 
     @property
-    def paths(self) -> Paths: ...
+    def paths(self) -> Disk: ...
 
     def read(self) -> Loaded:
         """Return both files; the same object as before while neither has changed."""

@@ -16,7 +16,18 @@ import msgspec
 
 from pml.core.arguments import holds_code
 from pml.core.globs import Glob, GlobIndex, bare_action, covers
-from pml.core.matchers import Matcher, Paths, Pointer, Reach, RuleInvalid, Scene, did_you_mean, parse_matcher
+from pml.core.links import Disk
+from pml.core.matchers import (
+    AnyArgument,
+    Matcher,
+    Pointer,
+    Reach,
+    RuleInvalid,
+    Scene,
+    Starts,
+    did_you_mean,
+    parse_matcher,
+)
 from pml.core.text import has_hidden, quote, visible_json
 from pml.core.values import Json, JsonObject, canonical, kind_of
 
@@ -69,7 +80,7 @@ class Rule:
 
     effect: Effect
     tool: str
-    args: tuple[Matcher, ...] = ()
+    args: tuple[Matcher | AnyArgument, ...] = ()
     exact: bool = False
     id: str | None = None
     expires_at: datetime | None = None
@@ -84,22 +95,28 @@ class Rule:
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt at a tool; relative paths will be read against `cwd`, None if that is unknown.
 
+    `starts` is where they may begin as well, if the tool's server is not one that the rules come with.
     `definition` and `artefact` are digests of what would run; rules do not look at them, grants do.
     """
 
     tool: str
     arguments: JsonObject
     cwd: str | None = None
+    starts: Starts | None = None
     definition: str | None = None
     artefact: str | None = None
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What the rules say: the deciding rule, and all that matched in the order deny, allow, ask."""
+    """What the rules say: the deciding rule, and all that matched in the order deny, allow, ask.
+
+    `unsure`: a path goes through a link, and what an exchanged link leads to is denied, or may be.
+    """
 
     kind: VerdictKind
     rule: Rule | None
     matched: tuple[Rule, ...]
+    unsure: bool = False
 
     @cached_property
     def why(self) -> str:
@@ -108,10 +125,13 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 class RuleSet:
-    """Rules to judge calls by, each list in the order given."""
+    """Rules to judge calls by, each list in the order given; `starts` are where servers, by name, work."""
 
-    def __init__(self, rules: Iterable[Rule], *, paths: Paths) -> None:
+    def __init__(
+        self, rules: Iterable[Rule], *, paths: Disk, starts: Mapping[str, Starts] | None = None
+    ) -> None:
         self._paths = paths
+        self._starts = starts or {}
         self._rules = sorted(rules, key=lambda rule: ORDER.index(rule.effect))
         self._by_tool = GlobIndex()
         self._by_action = GlobIndex()
@@ -126,9 +146,18 @@ class RuleSet:
             known = self._learn(call.tool)
         if isinstance(known, Verdict):
             return known
-        scene = Scene(call.cwd, self._paths)
-        live = (rule for rule in known if rule.expires_at is None or now < rule.expires_at)
-        return decide([rule for rule in live if meets_arguments(rule, call.arguments, scene)])
+        starts = call.starts or self._starts.get(call.tool.partition(":")[0])
+        scene = Scene(call.cwd, self._paths, starts or Starts())
+        matched: list[Rule] = []
+        unsure = False
+        for rule in known:  # the denies come first
+            if rule.expires_at is not None and rule.expires_at <= now:
+                continue
+            if meets_arguments(rule, call.arguments, scene):
+                matched.append(rule)
+            if rule.effect is Effect.DENY:
+                unsure = bool(scene.unsure)
+        return decide(matched, unsure=unsure)
 
     def hidden_asks(self) -> list[tuple[Rule, Rule]]:
         """Return each ask that can never be reached, with the allow that hides it; only sure cases."""
@@ -159,7 +188,7 @@ class RuleSet:
 
 
 def parse_entry(
-    effect: Effect, value: Json, *, source: Source | None, base_dir: str, paths: Paths
+    effect: Effect, value: Json, *, source: Source | None, base_dir: str, paths: Disk
 ) -> Rule | None:
     """Return the rule that an entry means, or None when it is switched off; `base_dir` is its file's folder.
 
@@ -194,11 +223,17 @@ def parse_entry(
     return rule if enabled else None
 
 
-def decide(matched: Sequence[Rule]) -> Verdict:
-    """Return the verdict when exactly these rules matched, in the order deny, allow, ask."""
+def decide(matched: Sequence[Rule], *, unsure: bool = False) -> Verdict:
+    """Return the verdict when exactly these rules matched, in the order deny, allow, ask.
+
+    `unsure`: nobody knows whether a deny is about the call as well; then no allow counts.
+    """
+    unsure = unsure and not (matched and matched[0].effect is Effect.DENY)
+    if unsure:
+        matched = [rule for rule in matched if rule.effect is not Effect.ALLOW]
     rule = next((rule for rule in matched if not rule.is_default), matched[0] if matched else None)
     kind = VerdictKind.UNLISTED if rule is None or rule.is_default else VerdictKind(rule.effect)
-    return Verdict(kind=kind, rule=rule, matched=tuple(matched))
+    return Verdict(kind=kind, rule=rule, matched=tuple(matched), unsure=unsure)
 
 
 def rule_text(rule: Rule) -> str:
@@ -254,7 +289,7 @@ def _glob(value: Json, pointer: Pointer) -> str:
     return value
 
 
-def _matcher(argument: str, value: Json, reach: Reach, base_dir: str, paths: Paths) -> Matcher:
+def _matcher(argument: str, value: Json, reach: Reach, base_dir: str, paths: Disk) -> Matcher | AnyArgument:
     try:
         return parse_matcher(argument, value, reach=reach, base_dir=base_dir, home=paths.home)
     except RuleInvalid as exc:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pml.core.located import Section
+from pml.core.matchers import Starts
 from pml.core.permissions import NET_RULE, Access, Containment, Permissions, expected_in
 from pml.core.readings import path_readings
 from pml.core.rules import Source
@@ -100,6 +101,31 @@ def steering(env: Mapping[str, str]) -> dict[str, str]:
         for name, value in env.items()
         if _STEERING_VARIABLE.fullmatch(name) and not _SECRET_VARIABLE.search(name)
     }
+
+
+def starts_of(spec: ServerSpec, *, workspace: str, home: str) -> Starts:
+    """Return every folder that the server may open a relative path from; `home` is what `~` stands for.
+
+    In a box that does not show the workspace it works elsewhere. Many servers take folders as arguments and
+    read paths from there.
+    """
+    cwd = spec.cwd or workspace
+    is_narrow = spec.artefact is not None or spec.permissions is not None
+    has_workspace = (spec.permissions or Permissions()).workspace is not Access.NONE
+    elsewhere = "/" if spec.artefact is None else spec.artefact.state
+    given = [text for each in (*spec.args, *spec.env.values()) for text in (each, each.partition("=")[2])]
+    users = spec.env.get("HOME", "")
+    return Starts(
+        folders=(cwd,) if spec.cwd or has_workspace or not is_narrow else (cwd, elsewhere),
+        named=tuple(dict.fromkeys(_in_folder(text, cwd, home) for text in given if text)),
+        homes=(users,) if users.startswith("/") else (),
+    )
+
+
+def _in_folder(text: str, cwd: str, home: str) -> str:
+    if text.startswith("/"):
+        return text
+    return home + text[1:] if text == "~" or text.startswith("~/") else f"{cwd}/{text}"
 
 
 def parse_servers(top: Section, *, base_dir: str, home: str) -> dict[str, ServerSpec]:

@@ -169,7 +169,7 @@ def why_asked(record: Approval) -> str:
     if record.subject is Subject.WORKSPACE_TRUST:
         return f"it would allow a call that waits, by {entry} ({where})"
     match rule.verdict:
-        case "reserved" | "unknown" | "foreign" | "launch":
+        case "reserved" | "unknown" | "foreign" | "launch" | "link":
             return entry
         case verdict if verdict == NEEDS:
             return "no rule allows this capability and all that its code calls"

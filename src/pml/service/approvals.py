@@ -37,6 +37,7 @@ from pml.core.approvals import (
 )
 from pml.core.digest import digest_call
 from pml.core.errors import Changed, Conflict, Forbidden, Invalid, MayNotDecide, NotFound, ToolDenied
+from pml.core.matchers import Starts
 from pml.core.names import parse_tool
 from pml.core.ports import ApprovalQuery, Session
 from pml.core.reserved import WHY as WHY_RESERVED
@@ -287,11 +288,16 @@ async def deliver(desk: Desk, approval_id: ApprovalId, question: Question) -> Ap
 
 
 async def claim(
-    desk: Desk, approval_id: ApprovalId, *, definition: str | None = None, artefact: str | None = None
+    desk: Desk,
+    approval_id: ApprovalId,
+    *,
+    definition: str | None = None,
+    artefact: str | None = None,
+    starts: Starts | None = None,
 ) -> Approval:
     """Take the approved call, once, just before it runs; judged again, and exactly as approved.
 
-    `definition` and `artefact` are the digests of what would run now.
+    `definition` and `artefact` are the digests of what would run now, `starts` is where it would work.
     Raises: NotFound, ApprovalExpired, AlreadyClaimed, IllegalEvent, ToolDenied, Changed.
     """
     record = await get(desk, approval_id)
@@ -302,7 +308,7 @@ async def claim(
         record.tool_name, record.run_input, definition=definition, artefact=artefact, cwd=record.cwd
     )
     try:
-        await _judge_again(desk, session, record, record.updated_input)
+        await _judge_again(desk, session, record, record.updated_input, starts)
         event = Claimed(at=desk.clock.now(), owner=desk.owners.me, digest=digest)
         return await desk.store.approvals.advance(approval_id, event)
     except (ToolDenied, Changed) as exc:
@@ -376,7 +382,11 @@ async def all_pending(desk: Desk, *, session_id: SessionId | None = None) -> Asy
 
 
 async def _judge_again(
-    desk: Desk, session: Session, record: Approval, updated_input: JsonObject | None
+    desk: Desk,
+    session: Session,
+    record: Approval,
+    updated_input: JsonObject | None,
+    starts: Starts | None = None,
 ) -> None:
     """Raise ToolDenied if a deny names the call that would run, Changed if what was asked is no more."""
     if record.subject is Subject.WORKSPACE_TRUST:
@@ -385,7 +395,7 @@ async def _judge_again(
         return
     if updated_input is not None:
         check(updated_input, what="the edited arguments")
-    call = call_of(record, session, updated_input)
+    call = call_of(record, session, updated_input, starts=starts)
     refuse_denied(await judge_in_session(desk, session, call), record.tool_name)
 
 

@@ -31,7 +31,7 @@ from pml.service.capabilities import (
 )
 from pml.service.coderuns import Make
 from pml.service.gate import Asking, Attempt, Coded, Gate, Inner, Launch, Remote, Target, deciders, matter_of
-from pml.service.judging import entry_of, judge_attempt, policy_now, policy_of_turn
+from pml.service.judging import entry_of, judge_attempt, policy_now, policy_of_turn, starts_here
 from pml.service.loading import is_foreign, marked_foreign
 from pml.service.pins import pin_or_ask
 from pml.service.policy import Judged, Policy, matched_rule, why
@@ -236,7 +236,10 @@ async def _claim(gate: Gate, attempt: Attempt, record: Approval, shown: Admitted
     policy = await policy_now(gate)
     target, manifest = await _target_now(gate, policy, attempt, record, shown)
     definition = manifest.definitions.get(attempt.tool.action)
-    claiming = asyncio.create_task(claim(gate.desk, record.id, definition=definition, artefact=target.digest))
+    starts = starts_here(gate, target)
+    claiming = asyncio.create_task(
+        claim(gate.desk, record.id, definition=definition, artefact=target.digest, starts=starts)
+    )
     try:
         claimed = await asyncio.shield(claiming)  # interrupted half-way, nobody would know what was stored
     except asyncio.CancelledError:

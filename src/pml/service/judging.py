@@ -5,8 +5,10 @@ import asyncio
 from pml.core.audit import Entry, call_judged
 from pml.core.digest import digest_call
 from pml.core.manifests import Manifest
+from pml.core.matchers import Starts
 from pml.core.rules import Call, VerdictKind
-from pml.service.gate import Attempt, Gate, Target
+from pml.core.servers import starts_of
+from pml.service.gate import Attempt, Gate, Launch, Target
 from pml.service.policy import Judged, Policy, current_policy, judge, refuse_denied, why
 
 
@@ -22,6 +24,15 @@ async def policy_of_turn(gate: Gate) -> Policy:
     return gate.of_turn[0]
 
 
+def starts_here(gate: Gate, target: Target | None) -> Starts | None:
+    """Return where an installed server opens relative paths; of configured ones the rules know it."""
+    if not isinstance(target, Launch) or target.spec.artefact is None:
+        return None
+    workspace = gate.session.workspace
+    home = gate.desk.configs.of(workspace).paths.home
+    return starts_of(target.spec, workspace=workspace, home=home)
+
+
 async def judge_attempt(
     gate: Gate, policy: Policy, attempt: Attempt, launch: Target | None, manifest: Manifest | None
 ) -> Judged:
@@ -30,6 +41,7 @@ async def judge_attempt(
         tool=str(attempt.tool),
         arguments=attempt.arguments,
         cwd=gate.session.workspace,
+        starts=starts_here(gate, launch),
         definition=None if manifest is None else manifest.definitions.get(attempt.tool.action),
         artefact=None if launch is None else launch.digest,
     )

@@ -16,7 +16,8 @@ from pml.core.digest import digest_call
 from pml.core.effective import Loosening, Settings, loosening, unite
 from pml.core.errors import ConfigInvalid, ToolDenied
 from pml.core.globs import covers as covers_tool
-from pml.core.matchers import Paths
+from pml.core.links import Disk
+from pml.core.matchers import Starts
 from pml.core.memory import EXECUTE, LAUNCH_TOOL, META_TOOLS, SUPERVISING
 from pml.core.ports import Grant, Loaded, Session
 from pml.core.reserved import WHY as WHY_RESERVED
@@ -32,12 +33,14 @@ from pml.core.rules import (
     runs_code,
     without_words,
 )
+from pml.core.servers import starts_of
 from pml.core.text import visible
 from pml.core.values import JsonObject, canonical
 from pml.service.desk import Desk
 
 WHY_LAUNCH = "starting an agent is a person's to allow: what it may use, and who answers for it, is shown"
 _NOT_GIVEN = "it is not among the tools that this session was given"
+_UNSURE = "a path goes through a link that could lead to what a rule denies before it is opened"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,11 +101,11 @@ async def current_policy(desk: Desk, workspace: str) -> Policy:
     return known
 
 
-def _build(workspace: str, loaded: Loaded, paths: Paths, *, trusted: bool) -> Policy:
+def _build(workspace: str, loaded: Loaded, paths: Disk, *, trusted: bool) -> Policy:
     user, local = loaded.user.config, loaded.workspace.config
     settings = unite(user, local, trusted=trusted)
-    rules = RuleSet(settings.rules, paths=paths)
-    would = rules if trusted else RuleSet(unite(user, local, trusted=True).rules, paths=paths)
+    rules = _rule_set(settings, workspace, paths)
+    would = rules if trusted else _rule_set(unite(user, local, trusted=True), workspace, paths)
     return Policy(
         workspace=workspace,
         loaded=loaded,
@@ -112,6 +115,12 @@ def _build(workspace: str, loaded: Loaded, paths: Paths, *, trusted: bool) -> Po
         untrusted=None if trusted or local is None else loosening(local),
         rules_if_trusted=would,
     )
+
+
+def _rule_set(settings: Settings, workspace: str, paths: Disk) -> RuleSet:
+    servers = settings.servers.values()
+    starts = {spec.name: starts_of(spec, workspace=workspace, home=paths.home) for spec in servers}
+    return RuleSet(settings.rules, paths=paths, starts=starts)
 
 
 async def judge(desk: Desk, policy: Policy, call: Call, *, session: Session | None) -> Judged:
@@ -129,6 +138,8 @@ async def judge(desk: Desk, policy: Policy, call: Call, *, session: Session | No
         return Judged(kind=VerdictKind.ASK, verdict=verdict, broken=policy.broken, is_launch=is_launch)
     if is_launch:
         return _judge_launch(policy, verdict)
+    if verdict.unsure:
+        return Judged(kind=VerdictKind.ASK, verdict=verdict)
     if verdict.kind is VerdictKind.ALLOW:
         return Judged(kind=VerdictKind.ALLOW, verdict=verdict)
     is_named = verdict.kind is VerdictKind.ASK
@@ -238,6 +249,8 @@ def matched_rule(judged: Judged) -> MatchedRule | None:
         return MatchedRule(verdict="reserved", entry=WHY_RESERVED)
     if judged.is_launch:
         return MatchedRule(verdict="launch", entry=WHY_LAUNCH)
+    if judged.verdict.unsure:
+        return MatchedRule(verdict="link", entry=_UNSURE)
     rule = judged.verdict.rule
     return None if rule is None else kept_rule(rule, judged.verdict.kind)
 
@@ -290,12 +303,19 @@ def covers(grant: Grant, call: Call) -> bool:
     return grant.digest == remembered_digest(call.tool, call.arguments)
 
 
-def call_of(record: Approval, session: Session, updated_input: JsonObject | None = None) -> Call:
+def call_of(
+    record: Approval,
+    session: Session,
+    updated_input: JsonObject | None = None,
+    *,
+    starts: Starts | None = None,
+) -> Call:
     """Return the call that the question is about, where it would be made."""
     return Call(
         tool=record.tool_name,
         arguments=record.call_input if updated_input is None else updated_input,
         cwd=record.cwd or session.workspace,
+        starts=starts,
         definition=record.definition,
         artefact=record.artefact,
     )

@@ -1,0 +1,110 @@
+"""Rules about paths through the doors: where a server works, any argument, links that can be exchanged."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from pml.core.config import FileKind
+from pml.core.values import Json, JsonObject
+from pml.downstream.eras import MODERN
+from tests.downstream.parties import LATEST, Behind, Message, Party, tool
+from tests.downstream.webs import Web, call
+from tests.promises import promise
+
+RAN: Final = "ran"
+ASKED: Final = "asked"
+DENIED: Final = "denied"
+
+
+class Door:
+    """A client of one door in one era, before the server `files`, which works in `data`."""
+
+    def __init__(
+        self, behind: Behind, root: Path, send: Callable[[str, JsonObject], Awaitable[Message]]
+    ) -> None:
+        self.behind = behind
+        self.workspace = behind.office.workspace
+        self.data = root / "data"
+        self.data.mkdir()
+        self._send = send
+
+    def configure(self, *, cwd: Path | None = None, **rules: list[Json]) -> None:
+        files = {"command": "files"} | ({} if cwd is None else {"cwd": str(cwd)})
+        approval = {"unlisted": "every_call", "model_may_approve": "never"}
+        config = {"mcpServers": {"files": files}, "permissions": rules, "approval": approval}
+        self.behind.office.write(FileKind.USER, config)
+
+    async def read(self, path: Json, *, name: str = "read", argument: str = "path") -> str:
+        """Call the tool and tell what came of it."""
+        before = len(self.behind.servers.calls)
+        result = await self._send(f"files__{name}", {argument: path})
+        if len(self.behind.servers.calls) > before:
+            return RAN
+        if result.get("isError"):
+            assert result["structuredContent"]["error"]["code"] == "TOOL_DENIED"
+            return DENIED
+        assert result["approval_required"] is True
+        return ASKED
+
+
+async def _over_http(web: Web, version: str) -> Callable[[str, JsonObject], Awaitable[Message]]:
+    if version == MODERN:
+        return lambda name, arguments: web.ask(call(name, arguments)).result()
+    client = await web.shake_hands(version)
+    return lambda name, arguments: client.post(call(name, arguments)).result()
+
+
+@pytest.fixture(params=[("stdio", LATEST), ("stdio", MODERN), ("http", LATEST), ("http", MODERN)], ids=str)
+async def door(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Door]:
+    kind, version = request.param
+    behind = Party(tmp_path) if kind == "stdio" else Web(tmp_path)
+    behind.serve("files", tool("read", required=["path"]), tool("stat"))
+    if isinstance(behind, Party):
+        await behind.connect(version)
+        send = behind.call
+    else:
+        send = await _over_http(behind, version)
+    yield Door(behind, tmp_path, send)
+    await behind.close()
+
+
+def under(folder: Path | str, argument: str = "path") -> Json:
+    return {"tool": "files:*", "args": {argument: {"under": str(folder)}}}
+
+
+@promise("rules:paths-from-every-folder")
+async def test_a_servers_own_folder_does_not_defeat_a_deny(door: Door) -> None:
+    door.configure(cwd=door.data, allow=["files:*"], deny=[under(door.data / "private")])
+    for path in ("private/key", "./private/../private/key", "/proc/self/cwd/private/key", "/dev/fd/3"):
+        assert await door.read(path) == DENIED, path
+    assert await door.read("public/key") == RAN
+
+
+@promise("rules:paths-from-every-folder")
+async def test_an_allow_by_path_covers_no_file_in_a_servers_own_folder(door: Door) -> None:
+    door.configure(cwd=door.data, allow=[under(".")])
+    assert await door.read("notes.txt") == ASKED
+    assert await door.read(str(door.workspace / "notes.txt")) == RAN
+
+
+@promise("rules:any-argument")
+async def test_a_deny_on_any_argument_finds_the_path_wherever_it_is(door: Door) -> None:
+    private = door.data / "private"
+    door.configure(allow=["files:*"], deny=[under(private, "*")])
+    for argument in ("path", "paths", "source", "anything"):
+        assert await door.read([str(private / "key")], name="stat", argument=argument) == DENIED
+    assert await door.read("contents / and more", name="stat", argument="text") == RAN
+
+
+@promise("rules:no-allow-through-links")
+async def test_no_allow_covers_a_link_that_an_agent_could_exchange(door: Door) -> None:
+    (door.workspace / "notes.txt").write_text("hello")
+    (door.workspace / "link").symlink_to("notes.txt")
+    door.configure(allow=[under(".")])
+    assert await door.read("notes.txt") == RAN
+    assert await door.read("link") == ASKED
+    door.configure(allow=["files:*"], deny=[under(door.data, "*")])
+    assert await door.read("notes.txt") == RAN
+    assert await door.read("link") == ASKED
