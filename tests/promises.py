@@ -190,6 +190,7 @@ PROMISES: Final[dict[str, str]] = {
     "receipt:one-answer": "Of all requests with one idempotency key exactly one is carried out.",
     "registry:known-silent": "What is known of a registry is told without a request.",
     "registry:no-lies": "An answer that is not what was asked for, or not sound, is refused and not kept.",
+    "registry:names-as-people-write-them": "`ns:action`, the bare action and `org.project.name` all work.",
     "registry:offline-code": "Code that was used once runs without its registry, with a hash and without.",
     "registry:prefix-means-one": "A full name means that publisher's tool, whatever has its short name.",
     "registry:redirects-stay-safe": "No redirect leads to plain http, or from elsewhere to this machine.",
@@ -258,6 +259,7 @@ PROMISES: Final[dict[str, str]] = {
     "webhook:no-arguments": "A webhook's message holds neither arguments nor secrets.",
     "webhook:signed": "A message to the webhook is signed with the user's secret, or not sent at all.",
     "webhook:users-file-only": "Only the user's own file names the webhook.",
+    "wire:approval-names-its-subject": "What waits is named to clients by its subject: `dependency_install`.",
     "workflow:bound-to-its-call": "A workflow continues only its own call, for its own principal.",
     "workflow:once": "A workflow is continued or given up at most once.",
 }

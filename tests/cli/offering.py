@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,7 +56,7 @@ class Registry:
         home.mkdir(mode=0o700)
         (home / "config.json").write_text(json.dumps({"registry": str(folder)}))
 
-    def offer(self, **more: object) -> None:
+    def offer(self, *, tools: Sequence[str] = ("greet",), **more: object) -> None:
         """Write the entry; `more` are further fields of the dependency."""
         greeter = {
             "name": "greeter",
@@ -65,7 +66,7 @@ class Registry:
             "permissions": {"workspace": "none"},
             **more,
         }
-        entry = {"fqdn": "acme.tools.greeter", "type": "server", "tools": ["greet"], "mcp_deps": [greeter]}
+        entry = {"fqdn": "acme.tools.greeter", "type": "server", "tools": list(tools), "mcp_deps": [greeter]}
         self._entry.write_text(json.dumps(entry))
 
     def locked(self) -> Any:

@@ -192,7 +192,7 @@ def test_a_person_sees_all_of_it_before_saying_yes(shop: Shop, pml: Pml) -> None
         terminal.type("y\n")
         code, _ = terminal.end()
     assert code == OK
-    for fact in ("uvx greeter==1.0", "sha256-", "1 package", "GREETER_KEY", "workspace: write", "sha256:"):
+    for fact in ("uvx greeter==1.0", "sha256-", "1 package", "GREETER_KEY", "workspace: none", "sha256:"):
         assert fact in shown
     assert "pml secrets set GREETER_KEY" in terminal.screen
     [server] = installed(pml)

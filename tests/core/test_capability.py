@@ -190,6 +190,30 @@ def test_metadata_is_read_back_from_its_json(metadata: CapabilityMetadata) -> No
     assert read(metadata_json(metadata)) == metadata
 
 
+@promise("registry:names-as-people-write-them")
+@pytest.mark.parametrize(
+    ("fqdn", "tools", "actions"),
+    [
+        ("acme.tools.greet.hello", ["greet:hello"], ["hello"]),
+        ("acme.tools.greet.hello", ["hello", "greet:bye"], ["hello", "bye"]),
+        ("acme.tools.greet", [{"name": "greet:hello", "title": "Hello"}], ["hello"]),
+        ("casys.pml.smartSearch", ["smartSearch:run"], ["run"]),
+        ("acme.tools.db", ["sql:query"], ["sql:query"]),  # an action may have a colon of its own
+    ],
+)
+def test_tools_are_named_with_or_without_their_namespace(
+    fqdn: str, tools: list[Any], actions: list[str]
+) -> None:
+    found = read({"fqdn": fqdn, "type": "deno", "tools": tools})
+
+    assert [tool["name"] for tool in found.tools] == actions
+
+
+def test_a_tool_that_is_named_in_both_ways_is_there_twice() -> None:
+    with pytest.raises(Invalid, match=r"`tools\[1\]` must be a tool that is not there before, not `hello`"):
+        read({"fqdn": "acme.tools.greet", "type": "deno", "tools": ["hello", "greet:hello"]})
+
+
 def test_a_dependency_with_its_whole_lock_is_read_back_from_its_json() -> None:
     assert parse_dependency(json.loads(json.dumps(dependency_json(MEMORY))), what="it") == MEMORY
 

@@ -185,11 +185,16 @@ def test_no_argument_can_forge_a_line_of_the_text() -> None:
         (Subject.WORKSPACE_TRUST, "workspace_trust"),
     ],
 )
-def test_every_subject_has_its_word(subject: Subject, kind: str) -> None:
+@promise("wire:approval-names-its-subject")
+def test_the_context_names_the_subject_and_beside_it_stands_the_short_word(
+    subject: Subject, kind: str
+) -> None:
     record = make_approval(subject=subject)
     result: Any = approval_result(record, make_workflow(), now=NOW)
 
-    assert result["approval_context"]["type"] == result["structuredContent"]["approval_type"] == kind
+    told = result["structuredContent"]
+    assert (result["approval_context"]["type"], told["approval_type"]) == (subject.value, kind)
+    assert told["approval_context"] == result["approval_context"]
 
 
 def about(subject: Subject, asked: JsonObject, *, deciders: frozenset[Role] = ANYONE) -> Approval:
@@ -221,7 +226,11 @@ def test_an_install_is_told_with_what_is_installed_in_every_place_that_a_client_
     result: Any = approval_result(record, make_workflow(), now=NOW)
     context = result["approval_context"]
 
-    assert (context["type"], context["tool"], context["dependency"]) == ("dependency", "memory:add", INSTALL)
+    assert (context["type"], context["tool"], context["dependency"]) == (
+        "dependency_install",
+        "memory:add",
+        INSTALL,
+    )
     assert result["structuredContent"]["approval_context"] == context
     text = result["content"][0]["text"]
     assert text == result["structuredContent"]["description"]

@@ -112,7 +112,7 @@ class McpDependency(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class CapabilityMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One registry entry. `tools` are MCP tool definitions, or only their names."""
+    """One registry entry. `tools` are MCP tool definitions, or only their names: actions of its namespace."""
 
     fqdn: Fqdn
     type: CapabilityType
@@ -232,10 +232,11 @@ def _tools(fields: Fields, namespace: str) -> tuple[JsonObject, ...]:
         name = tool.get("name") if isinstance(tool, Mapping) else None
         if not isinstance(tool, Mapping) or not isinstance(name, str):
             fields.refuse(key, "the name of a tool, or an object with its `name`", value=item)
+        name = name.removeprefix(f"{namespace}:")
         fields.checked(key, lambda name=name: ToolName(namespace=namespace, action=name))
         if name in found:
             fields.refuse(key, "a tool that is not there before", value=name)
-        found[name] = tool
+        found[name] = {**tool, "name": name}
     return tuple(found.values())
 
 

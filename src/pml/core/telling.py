@@ -175,6 +175,8 @@ def why_asked(record: Approval) -> str:
             return "no rule allows this capability and all that its code calls"
         case "broken":
             return f"{where} is broken: {entry}\nuntil it is mended its denies are unknown: look closely"
+        case "allow" if record.subject is Subject.DEPENDENCY_INSTALL:
+            return f"allow {entry} ({where}) covers the tool, not this install"
         case "unlisted":
             return f"no rule names this tool, only {entry} ({where})"
         case verdict:

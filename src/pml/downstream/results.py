@@ -46,7 +46,7 @@ def approval_result(
     is_own = workflow.call is None or workflow.run_id is not None
     tool = record.tool_name if is_own or workflow.call is None else workflow.call.tool
     context: dict[str, Json] = {
-        "type": _APPROVAL_TYPE[record.subject],
+        "type": record.subject.value,
         "tool": tool,
         "workflow_id": workflow.id,
         "expires_at": instant(record.expires_at),
@@ -62,7 +62,7 @@ def approval_result(
         "status": "approval_required",
         "approval_required": True,
         "approval_context": context,
-        "approval_type": context["type"],
+        "approval_type": _APPROVAL_TYPE[record.subject],
         "description": text,
         "workflow_id": workflow.id,
         "options": OPTIONS,

@@ -41,16 +41,17 @@ class RegistryClient:
         self._reader = MetadataReader()
 
     async def find(self, tool: ToolName, *, registry: str, prefix: str | None) -> Found | None:
-        """Return what offers `tool`: `prefix.namespace.action`, else what has the namespace; None if neither.
+        """Return what offers `tool`, by the first of its names that the registry has; None if it has none.
 
         Raises: Invalid for an answer that is not sound; Unavailable if the registry cannot be asked.
         """
         names, spelt = names_of(tool, prefix), _spelt(registry)
-        for name in names:
+        for index, name in enumerate(names):
+            others = names[index + 1 :]
             try:
-                metadata = await self._metadata(name, spelt, last=names[-1])
+                metadata = await self._metadata(name, spelt, others=others)
             except Unavailable:
-                if name == names[-1] or not self._lookups.has(_metadata_key(spelt, names[-1])):
+                if not self._is_known(spelt, others):
                     raise
                 continue  # misses are not kept between processes: out of reach, what is known must do
             if metadata is not None:
@@ -84,7 +85,7 @@ class RegistryClient:
         return tuple(Found(metadata=each.metadata, source=registry) for each in self._listing.kept(spelt))
 
     async def _metadata(
-        self, name: EntryName, registry: str, *, last: EntryName
+        self, name: EntryName, registry: str, *, others: Sequence[EntryName]
     ) -> CapabilityMetadata | None:
         def read(body: bytes) -> CapabilityMetadata:
             return self._reader.read(body, name, source=registry)
@@ -92,7 +93,12 @@ class RegistryClient:
         key = _metadata_key(registry, name)
         if _is_folder(registry):
             return self._from_folder(key, read)
-        question = Question(key=key, url=_entry_url(key), read=read, absent_s=lambda: self._miss_s(key, last))
+
+        def absent_s() -> float:
+            """Return how long a miss is believed: as long as a hit, where a hit on another name stands in."""
+            return FRESH_S if self._is_known(registry, others) else ABSENT_S
+
+        question = Question(key=key, url=_entry_url(key), read=read, absent_s=absent_s)
         return await self._lookups.answer(question)
 
     def _from_folder(self, key: Key, read: Callable[[bytes], T]) -> T | None:
@@ -105,10 +111,9 @@ class RegistryClient:
         self._lookups.keep(key, body)
         return value
 
-    def _miss_s(self, key: Key, last: EntryName) -> float:
-        """Return how long a miss is believed: as long as a hit, where a hit on the last name stands in."""
-        is_fallback = last != key.name and self._lookups.has(_metadata_key(key.registry, last))
-        return FRESH_S if is_fallback else ABSENT_S
+    def _is_known(self, registry: str, names: Sequence[EntryName]) -> bool:
+        """Tell whether the registry is known to have had one of these entries."""
+        return any(self._lookups.has(_metadata_key(registry, name)) for name in names)
 
     async def _code(self, metadata: CapabilityMetadata, registry: str, form: Form) -> bytes | None:
         name = EntryName(str(metadata.fqdn))

@@ -4,6 +4,7 @@ A name is an FQDN or a namespace, made of word characters only: it is safe in a 
 registry is a folder or a server is not known here.
 """
 
+from contextlib import suppress
 from enum import StrEnum
 from typing import Final, NewType
 
@@ -45,11 +46,11 @@ def names_of(tool: ToolName, prefix: str | None) -> list[EntryName]:
     if tool.namespace is None:
         return []
     names = [EntryName(tool.namespace)]
+    if prefix is not None and tool.action == FALLBACK_EXPORT:
+        names.insert(0, entry_name(f"{prefix}.{tool.namespace}"))  # `org.project.name` is called `name:run`
     if prefix is not None:
-        try:
+        with suppress(Invalid):  # an action such as `a/b` fits no FQDN; its server may still be found
             names.insert(0, EntryName(str(fqdn_of(tool, prefix))))
-        except Invalid:  # an action such as `a/b` fits no FQDN; its server may still be found
-            return names
     return names
 
 

@@ -1,0 +1,88 @@
+"""A server that a registry offers, at every door: what a rule installs, and what only a person does."""
+
+import json
+from typing import Any, Final
+
+import pytest
+
+from tests.cli.doors import DOORS, allow, entering
+from tests.cli.offering import Registry
+from tests.commands import run_process
+from tests.promises import promise
+from tests.tools import need
+
+PENDING = 4
+TOOL: Final = "greeter:greet"
+ADA: Final = {"name": "Ada"}
+CALL: Final = ("call", TOOL, json.dumps(ADA))
+REACHES: Final[dict[str, Any]] = {
+    "folder and network": {"net": True, "read": ["~/.ssh"]},
+    "workspace": {"workspace": "read"},
+    "program": {"run": ["git"]},
+}
+reaches = pytest.mark.parametrize("permissions", REACHES.values(), ids=REACHES)
+doors = pytest.mark.parametrize("door", DOORS)
+
+
+@pytest.fixture(autouse=True)
+def allowed(registry: Registry) -> None:
+    """The user's file allows all tools of the server."""
+    file = registry.home / "config.json"
+    settings = json.loads(file.read_text())
+    file.write_text(json.dumps({**settings, "permissions": {"allow": ["greeter:*"]}}))
+
+
+def text_of(result: Any) -> str:
+    return result["content"][0]["text"]
+
+
+@promise("load:rules-cover-only-the-confined")
+@promise("wire:approval-names-its-subject")
+@reaches
+@doors
+def test_a_rule_installs_nothing_that_reaches_anything_and_the_models_word_does_not_either(
+    registry: Registry, door: str, permissions: dict[str, Any]
+) -> None:
+    registry.offer(permissions=permissions, lock=registry.locked())
+    with entering(door) as agent:
+        asked = agent.call(TOOL, ADA)
+
+        assert text_of(asked).startswith("Approval required to install greeter@1.0\n")
+        assert "You cannot approve it." in text_of(asked)
+        context = asked["approval_context"]
+        assert (context["type"], asked["structuredContent"]["approval_type"]) == (
+            "dependency_install",
+            "dependency",
+        )
+        still = agent.go_on(context["workflow_id"])
+        assert still["approval_required"] is True
+        assert (registry.was_downloaded, registry.leftovers) == (False, [])
+
+        allow(context["approval_id"])
+        assert text_of(agent.go_on(context["workflow_id"])) == "hello Ada"
+    assert registry.leftovers == ["greeter"]
+
+
+@promise("load:rules-cover-only-the-confined")
+@doors
+@pytest.mark.parametrize("permissions", [None, {"workspace": "none"}], ids=["nothing said", "none said"])
+def test_a_rule_installs_what_reaches_nothing_and_is_contained(
+    registry: Registry, door: str, permissions: dict[str, Any] | None
+) -> None:
+    need("bwrap")
+    registry.offer(permissions=permissions, lock=registry.locked())
+    with entering(door) as agent:
+        assert text_of(agent.call(TOOL, ADA)) == "hello Ada"
+
+
+@promise("load:rules-cover-only-the-confined")
+@reaches
+def test_on_the_command_line_nothing_is_installed_by_a_rule_either(
+    registry: Registry, permissions: dict[str, Any]
+) -> None:
+    registry.offer(permissions=permissions, lock=registry.locked())
+
+    ran = run_process(*CALL)
+
+    assert (ran.code, registry.was_downloaded, registry.leftovers) == (PENDING, False, [])
+    assert "Approval required to install greeter@1.0" in ran.err
