@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from pml.core.marks import NAMES
+from pml.host.processes import SystemProcesses
+
 _numbers = itertools.count()
+
+
+def _is_watched(_: SystemProcesses) -> bool:
+    """Tell that this process is not detached, whatever started the tests."""
+    return False
 
 
 def pytest_configure() -> None:
@@ -22,8 +30,10 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     # Not `mktemp`, and short: a Unix socket beneath it must fit 107 bytes.
     place = tmp_path_factory.getbasetemp() / f"h{next(_numbers)}"
     place.mkdir(mode=0o700)
-    for name in [name for name in os.environ if name.startswith("PML_")]:
+    # Tests may run beneath an agent, or in a job that nobody watches: those that are about it say so.
+    for name in [name for name in os.environ if name.startswith("PML_") or name in NAMES]:
         monkeypatch.delenv(name)
+    monkeypatch.setattr(SystemProcesses, "is_detached", _is_watched)
     monkeypatch.setenv("HOME", str(place))
     monkeypatch.setenv("PML_HOME", str(place / ".pml"))
     return place

@@ -63,6 +63,7 @@ class FakeProcesses:
     def __init__(self, running: Iterable[Process] = (), ancestors: Iterable[Process] = ()) -> None:
         self.above = list(ancestors)
         self.alive = {*running, *self.above}
+        self.detached = False
 
     def running(self, process: Process) -> bool:
         return process in self.alive
@@ -78,6 +79,9 @@ class FakeProcesses:
 
     def leader(self) -> Process:
         return self.above[-1]
+
+    def is_detached(self) -> bool:
+        return self.detached
 
 
 class FakeServers:

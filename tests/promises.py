@@ -6,6 +6,8 @@ import pytest
 
 PROMISES: Final[dict[str, str]] = {
     "agent:cannot-decide": "A deciding command refuses to run beneath a registered agent process.",
+    "agent:detached": "A command that allows or makes a token refuses where nobody is known to be there.",
+    "agent:marked": "A command that allows or makes a token refuses where an agent's mark is set.",
     "agent:nothing-unapproved": "What is neither allowed by a rule or grant nor approved is never granted.",
     "always:only-what-was-shown": "A remembered allow covers what was shown beside the button and no more.",
     "approval:bounded-asks": "A session has at most 20 undecided questions; one more leaves no trace.",
@@ -248,6 +250,7 @@ PROMISES: Final[dict[str, str]] = {
     "supervise:own-descendants-only": "A session decides and sees only what it started, and those beneath.",
     "token:dead-is-nobody": "A wrong, revoked or expired token, or one of an ended session, is nobody's.",
     "token:kept-as-hash": "A token is stored only as a hash; its secret is in no row, log or file.",
+    "token:persons-end": "A person's token ends after 30 days unless its maker says otherwise.",
     "token:revocable": "A revoked or expired token, or one whose session ended, counts no longer.",
     "tree:edit-with-old-times-seen": "An edit with restored size and times is still seen.",
     "trust:exact-content": "Trust holds for the exact content a person saw and for no other.",

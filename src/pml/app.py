@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pml.service.desk import Desk
     from pml.service.gate import Loader
     from pml.service.launching import Launcher, Wish
+    from pml.service.persons import Surroundings
     from pml.service.workshop import Workshop
     from pml.settings.variables import DiskVariables
     from pml.upstream.cloud import CloudClient
@@ -95,6 +96,14 @@ def find_place(workspace: str | None = None) -> Place:
 def is_debugging() -> bool:
     """Tell whether `PML_LOG=debug` asks for everything on stderr."""
     return os.environ.get("PML_LOG") == "debug"
+
+
+def surroundings(token_file: str | None) -> "Surroundings":
+    """Return what the environment tells of whoever started this process."""
+    from pml.core.marks import find_mark
+    from pml.service.persons import Surroundings
+
+    return Surroundings(mark=find_mark(os.environ), token_file=token_file)
 
 
 @contextlib.asynccontextmanager

@@ -9,6 +9,7 @@ from pml.agents.configs import config_root, folder_of, remove_config, write_conf
 from pml.agents.environment import environment_of
 from pml.core.approvals import SessionId
 from pml.core.errors import Unavailable
+from pml.core.marks import MARK
 from tests.promises import promise
 
 SESSION = SessionId("../../somewhere else")
@@ -110,6 +111,7 @@ def test_an_agents_environment_is_an_allow_list() -> None:
     ours = {
         "PML_HOME": "/p",
         "PML_LOG": "debug",
+        "PML_TOKEN_FILE": "/t",
         "GITHUB_TOKEN": "secret",
         "LD_PRELOAD": "/x",
         "NODE_OPTIONS": "-r",
@@ -131,6 +133,7 @@ def test_an_agents_environment_is_an_allow_list() -> None:
         "ENABLE_TOOL_SEARCH": "false",
         "NO_PROXY": "127.0.0.1,localhost,::1",
         "no_proxy": "127.0.0.1,localhost,::1",
+        MARK: "1",
     }
 
 

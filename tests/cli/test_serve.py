@@ -165,6 +165,19 @@ def test_people_are_told_where_it_is_and_what_to_do_next(workspace: Path) -> Non
     assert "Ctrl-C" in lines[5]
 
 
+@promise("agent:marked")
+@pytest.mark.usefixtures("workspace")
+def test_where_no_person_is_known_to_be_it_serves_and_prints_no_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLAUDECODE", "1")
+    with hub("--json") as process:
+        assert ready(process)["login_url"] is None
+    with hub() as process:
+        assert process.stdout is not None
+        said = "".join(process.stdout.readline() for _ in range(5))
+    assert "#login=" not in said
+    assert "pml inbox --link" in said
+
+
 @promise("hub:one-per-home")
 def test_a_second_hub_on_one_home_says_who_serves_where(pml: Pml) -> None:
     with hub("--json") as first:

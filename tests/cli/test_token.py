@@ -1,6 +1,7 @@
 """`pml token`: made and shown once, listed without their text, revoked; never by an agent."""
 
 import asyncio
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -23,6 +24,20 @@ def test_a_persons_token_is_shown_once_and_listed_without_its_text(pml: Pml) -> 
         (made.json["id"], "person", "phone", None)
     ]
     assert token[-43:] not in listed.out + pml("token", "list").out + pml("audit", "list", "--json").out
+
+
+@promise("token:persons-end")
+def test_a_persons_token_ends_after_30_days_unless_never_is_said(pml: Pml) -> None:
+    for words, days in (([], 30), (["--ttl", "86400"], 1), (["--ttl", "never"], None)):
+        made = pml("token", "create", "--role", "person", *words, "--json").json
+        created, ends = made["created_at"], made["expires_at"]
+        lasts = None if ends is None else datetime.fromisoformat(ends) - datetime.fromisoformat(created)
+        assert lasts == (None if days is None else timedelta(days=days))
+    assert "it ends at " in pml("token", "create", "--role", "person").out
+    assert "it has no end" in pml("token", "create", "--role", "person", "--ttl", "never").out
+    assert pml("token", "create", "--role", "session", "--json").json["expires_at"] is None
+    refused = pml("token", "create", "--role", "person", "--ttl", "forever")
+    assert (refused.code, "or `never`" in refused.err) == (2, True)
 
 
 def test_people_are_told_how_to_use_it(pml: Pml) -> None:

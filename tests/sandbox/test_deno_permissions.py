@@ -139,7 +139,7 @@ async def test_the_process_has_an_empty_environment_and_none_of_our_files(
     pid = process.pid
     environment = of_process(pid, "environ").split(b"\0")
     names = {entry.split(b"=")[0] for entry in environment if entry} - {b"PWD"}  # bwrap sets the last
-    assert names == {b"DENO_DIR", b"TZ", b"NO_COLOR"}
+    assert names == {b"DENO_DIR", b"TZ", b"NO_COLOR", b"PML_AGENT"}
     files = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
     assert [path for path in files if path.startswith("/")] == []
     await process.end()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pml.core.errors import ServerFailed, ServerRefused
+from pml.core.marks import MARK
 from pml.upstream.board import list_servers
 from pml.upstream.environment import environment_of
 from pml.upstream.limits import Limits
@@ -19,6 +20,7 @@ SECRETS = {
     "GITHUB_TOKEN": "ghp_secret",
     "AWS_SECRET_ACCESS_KEY": "aws",
     "PML_HOME": "/home/ana/.pml",
+    "PML_TOKEN_FILE": "/home/ana/token",
     "LD_PRELOAD": "/tmp/evil.so",
     "LD_LIBRARY_PATH": "/tmp",
     "DYLD_INSERT_LIBRARIES": "/tmp/evil.dylib",
@@ -40,6 +42,7 @@ async def test_a_server_gets_the_allow_list_and_what_is_declared_and_nothing_els
     assert {name: value for name, value in found.items() if name not in made_by_the_system} == {
         **PASSED,
         "API_KEY": "declared",
+        MARK: "1",
     }
 
 
@@ -47,9 +50,14 @@ def test_what_is_declared_wins_over_what_is_inherited() -> None:
     assert environment_of(odd(env={"TZ": "Asia/Tokyo"}), PASSED)["TZ"] == "Asia/Tokyo"
 
 
+@promise("agent:marked")
+def test_nothing_that_is_declared_takes_the_mark_off_a_server() -> None:
+    assert environment_of(odd(env={MARK: ""}), PASSED)[MARK] == "1"
+
+
 def test_a_relative_entry_of_the_path_is_dropped() -> None:
     found = environment_of(odd(), {"PATH": ".:/usr/bin::bin:/bin"})
-    assert found == {"PATH": "/usr/bin:/bin"}
+    assert found == {"PATH": "/usr/bin:/bin", MARK: "1"}
 
 
 async def test_a_program_in_the_workspace_is_not_found_by_a_relative_path(harbour: Harbour) -> None:

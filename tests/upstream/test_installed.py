@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pml.core.errors import ArtefactChanged, EnvMissing, ServerFailed
+from pml.core.marks import MARK
 from pml.core.permissions import Containment
 from pml.upstream.board import Posted, ask_stop, list_servers
 from pml.upstream.environment import environment_of
@@ -71,6 +72,7 @@ async def test_a_server_gets_the_values_that_it_declares_and_nothing_of_its_user
         "HOME": str(harbour.home / "state" / "odd"),
         "LANG": "C.UTF-8",
         "PATH": "/usr/local/bin:/usr/bin:/bin",
+        MARK: "1",
     }
 
 
@@ -83,6 +85,7 @@ def test_a_value_that_is_not_declared_never_reaches_a_server(harbour: Harbour) -
         "A_KEY": SECRET,
         "HOME": str(harbour.home / "state" / "odd"),
         "PATH": "/usr/local/bin:/usr/bin:/bin",
+        MARK: "1",
     }
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
+from pml.core.marks import SET
 from pml.host.folders import absolute_only
 
 CALL_S: Final = 24 * 3600  # an answer may take a person's day; progress does not extend this one
@@ -87,7 +88,8 @@ def environment_of(environ: Mapping[str, str], *, is_persons: bool) -> dict[str,
         passed["PATH"] = absolute_only(passed["PATH"])
     proxied = {name: _not_proxied(passed.get(name, "")) for name in ("NO_PROXY", "no_proxy")}
     prompts = {} if is_persons else {"CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1"}
-    return {**passed, **proxied, **_WAITS, **prompts, "ENABLE_TOOL_SEARCH": "false"}  # PML's tools are few
+    waits = {**_WAITS, "ENABLE_TOOL_SEARCH": "false"}  # PML's tools are few
+    return {**passed, **proxied, **waits, **prompts, **SET}
 
 
 def _not_proxied(given: str) -> str:

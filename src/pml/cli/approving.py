@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pml.cli.cards import print_card, short
 from pml.cli.exits import Exit, exit_of
+from pml.cli.guards import guard
 from pml.cli.opening import opened
 from pml.cli.output import complain, print_error, print_json, say
 from pml.cli.parsing import read_object
@@ -139,14 +140,13 @@ def _tell_pending(record: Approval) -> None:
 
 async def decide_each(args: argparse.Namespace) -> int:
     """Answer each id; one that fails does not keep the others from being answered."""
-    from pml.service.sessions import guard_person
     from pml.service.shapes import decided_json
 
     _check_options(args)
     results: list[Json] = []
     code: int = Exit.OK
     async with opened(args) as desk:
-        await guard_person(desk)
+        await guard(desk, args)
         for prefix in args.ids:
             try:
                 decided = await _decide_one(desk, prefix, args)

@@ -93,7 +93,7 @@ async def run(args: argparse.Namespace) -> int:
         )
         try:
             with bar:
-                asking = TerminalAsking(desk, session, before=bar.clear)
+                asking = TerminalAsking(desk, session, args, before=bar.clear)
                 server, result = await _result(gate, args.tool, arguments, asking, bar)
             is_code = not is_server(gate, server)
             return print_result(result, server=server, as_json=args.json, is_code=is_code)

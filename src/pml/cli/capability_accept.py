@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pml.cli.exits import Exit
+from pml.cli.guards import guard
 from pml.cli.opening import opened
 from pml.cli.output import complain, print_json, say
 from pml.cli.prompts import confirm, is_interactive
@@ -29,12 +30,11 @@ async def accept_code(args: argparse.Namespace) -> int:
     """Raises: Invalid, NotFound, Conflict, Changed, MayNotDecide, Unavailable."""
     from pml.app import find_place
     from pml.registry.pins import CodePins
-    from pml.service.sessions import guard_person
 
     home, wanted = find_place(args.workspace).home, _hash(args.sha256)
     pins = CodePins(home)
     async with opened(args) as desk:
-        await guard_person(desk)
+        await guard(desk, args)
         pin = _chosen(pins.of(str(parse_fqdn(args.name))), args.name, args.registry)
         offered = await _offered(home, pin, wanted)
         sha256 = _bound(pin, offered, wanted)

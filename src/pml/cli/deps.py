@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pml.cli.exits import Exit
+from pml.cli.guards import guard
 from pml.cli.installing import install_servers, installed_json, proof_of
 from pml.cli.opening import opened
 from pml.cli.output import complain, print_json, print_table, say
@@ -122,12 +123,11 @@ async def verify_installed(args: argparse.Namespace) -> int:
 async def remove_installed(args: argparse.Namespace) -> int:
     """Raises: NotFound, MayNotDecide, Unavailable."""
     from pml.app import find_place, open_installer
-    from pml.service.sessions import guard_person
 
     place, name = find_place(args.workspace), str(args.name)
     installer = open_installer(place)
     async with opened(args) as desk:
-        await guard_person(desk)
+        await guard(desk, args)
         installed = _named(installer.all_installed(), name)[name]
         stopped = await _stop(place.home, name, installer.launch_digest(installed))
         kept = await installer.remove(name, _Trees(_running(place.home, but=stopped)))
@@ -151,12 +151,11 @@ async def remove_installed(args: argparse.Namespace) -> int:
 async def collect_garbage(args: argparse.Namespace) -> int:
     """Raises: Invalid, MayNotDecide, Unavailable."""
     from pml.app import find_place, open_installer
-    from pml.service.sessions import guard_person
     from pml.upstream.board import end_orphans
 
     place = find_place(args.workspace)
     async with opened(args) as desk:
-        await guard_person(desk)
+        await guard(desk, args)
         end_orphans(place.home)
         running = _running(place.home)
         freed = await open_installer(place).gc(_Trees(running))

@@ -30,11 +30,13 @@ from pml.cli.checks import (
 )
 from pml.cli.exits import Exit
 from pml.cli.output import console, count, print_json
+from pml.cli.token_checks import check_token_file, check_tokens
 from pml.cli.verbs import add_common
 from pml.core.errors import Unavailable
 
 if TYPE_CHECKING:
     from pml.app import Place
+    from pml.core.ports import FileState
 
 EXAMPLES = """Checks both configuration files, trust, asking, PML_HOME, the database, the audit log, and which
 programs are found. A missing program is a warning: nothing of it is needed to answer approvals. Where Claude
@@ -64,7 +66,10 @@ async def run(args: argparse.Namespace) -> int:
     from pml.app import find_place
 
     place = find_place(args.workspace)
-    checks = [*await _examine(place), *await asyncio.to_thread(_examine_claude, place, quick=args.quick)]
+    checks = [
+        *await _examine(place, args.token_file),
+        *await asyncio.to_thread(_examine_claude, place, quick=args.quick),
+    ]
     ok = all(check.status is not Status.FAIL for check in checks)
     if args.json:
         print_json({"ok": ok, "checks": [msgspec.to_builtins(check) for check in checks]})
@@ -73,12 +78,12 @@ async def run(args: argparse.Namespace) -> int:
     return Exit.OK if ok else Exit.FAILED
 
 
-async def _examine(place: "Place") -> list[Check]:
+async def _examine(place: "Place", token_file: str | None) -> list[Check]:
     from pml.app import DiskConfigs, SystemClock
     from pml.core.effective import unite
 
     loaded = DiskConfigs(place).of(str(place.workspace)).read()
-    trusted, stored = await _examine_store(place, loaded.workspace.path, loaded.workspace.digest)
+    trusted, stored = await _examine_store(place, loaded.workspace, token_file)
     settings = unite(loaded.user.config, loaded.workspace.config, trusted=trusted)
     return [
         *check_file("user file", loaded.user),
@@ -112,7 +117,9 @@ def _examine_claude(place: "Place", *, quick: bool) -> list[Check]:
         return [*checks, *check_proof(claude, lambda said: bar(Progress(message=said, done=0, total=None)))]
 
 
-async def _examine_store(place: "Place", path: str, digest: str | None) -> tuple[bool, list[Check]]:
+async def _examine_store(
+    place: "Place", file: "FileState", token_file: str | None
+) -> tuple[bool, list[Check]]:
     """Return whether the workspace's file is trusted, and what is to be said of the store."""
     from pml.app import open_desk
     from pml.service.approvals import all_pending
@@ -123,12 +130,14 @@ async def _examine_store(place: "Place", path: str, digest: str | None) -> tuple
         return False, checks
     try:
         async with open_desk(place) as desk:
-            trusted = digest is not None and await desk.store.trusts.holds(path, digest)
+            trusted = file.digest is not None and await desk.store.trusts.holds(file.path, file.digest)
             return trusted, [
                 *checks,
                 check_audit(await verify_audit(desk)),
                 check_remembered(await desk.store.intents.open()),
                 check_waiting([record async for record in all_pending(desk)]),
+                *check_tokens(await desk.store.tokens.all(), desk.clock.now()),
+                *await check_token_file(desk, token_file),
             ]
     except Unavailable as exc:
         return False, [failed("database", exc)]

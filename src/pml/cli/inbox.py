@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pml.cli.exits import Exit
+from pml.cli.guards import guard
 from pml.cli.opening import opened
 from pml.cli.output import complain, print_json, say
 from pml.cli.prompts import is_interactive
@@ -52,10 +53,9 @@ async def run(args: argparse.Namespace) -> int:
 async def _screen(args: argparse.Namespace) -> int:
     """Raises: MayNotDecide beneath an agent, Invalid where there is no terminal."""
     from pml.app import person, user_name
-    from pml.service.sessions import guard_person
 
     async with opened(args) as desk:
-        await guard_person(desk)
+        await guard(desk, args)
         screen = sys.__stderr__  # what Textual draws on
         if args.json or not is_interactive() or screen is None or not screen.isatty():
             raise Invalid("the inbox needs a terminal", hint="`pml approvals list` prints what waits")
@@ -86,10 +86,9 @@ async def _link(args: argparse.Namespace) -> int:
     """Raises: MayNotDecide beneath an agent, Unavailable if no hub runs."""
     from pml.app import find_place, person, user_name
     from pml.service.logins import login_link, make_login
-    from pml.service.sessions import guard_person
 
     async with opened(args) as desk:
-        await guard_person(desk)
+        await guard(desk, args)
         hub = _running(args)
         name = user_name() if args.name is None else args.name
         link = login_link(hub.page or hub.url, await make_login(desk, name=name, by=person()))

@@ -7,6 +7,7 @@ import argparse
 
 from pml.cli import claude_init
 from pml.cli.exits import Exit
+from pml.cli.guards import guard
 from pml.cli.output import print_json, say
 from pml.cli.verbs import add_common
 from pml.core.errors import Invalid
@@ -42,6 +43,9 @@ async def run(args: argparse.Namespace) -> int:
 
     place = find_place(args.workspace)
     if args.claude_code:
+        if args.remove and not args.print:
+            async with open_desk(place) as desk:
+                await guard(desk, args)
         return claude_init.run(args, place)
     if args.user or args.project or args.print or args.remove:
         raise Invalid("--user, --project, --print and --remove go with --claude-code")

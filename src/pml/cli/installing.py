@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pml.cli.catalog import print_facts
 from pml.cli.exits import Exit
+from pml.cli.guards import guard
 from pml.cli.opening import opened
 from pml.cli.output import complain, print_json, say
 from pml.cli.progress import InstallBar
@@ -40,15 +41,14 @@ async def install_servers(args: argparse.Namespace) -> int:
     """Raises: NotFound, Conflict, ToolDenied, IntegrityFailed, MayNotDecide, Unavailable."""
     from pml.app import find_place
     from pml.service.policy import current_policy
-    from pml.service.sessions import guard_person
 
     place = find_place(args.workspace)
     async with opened(args) as desk:
-        await guard_person(desk)
+        await guard(desk, args)
         policy = await current_policy(desk, str(place.workspace))
         for error in policy.broken:
             raise error
-        installing = _Installing(desk, place, policy, yes=args.yes, as_json=args.json)
+        installing = _Installing(desk, place, policy, args)
         for name in args.names:
             await installing.install(name)
     if args.json:
@@ -92,12 +92,13 @@ def proof_of(installed: Installed) -> str:
 class _Installing:
     """One command line: each server is found, shown, asked about and installed, one after another."""
 
-    def __init__(self, desk: "Desk", place: "Place", policy: "Policy", *, yes: bool, as_json: bool) -> None:
+    def __init__(self, desk: "Desk", place: "Place", policy: "Policy", args: argparse.Namespace) -> None:
         self._desk = desk
         self._place = place
         self._policy = policy
-        self._yes = yes
-        self._as_json = as_json
+        self._args = args
+        self._yes = bool(args.yes)
+        self._as_json = bool(args.json)
         self._loader = _loader(desk, place)
         self.installed: list[JsonObject] = []
         self.declined: list[str] = []
@@ -190,8 +191,6 @@ class _Installing:
         return True
 
     async def _install(self, found: Found, tool: ToolName, dependency: "McpDependency") -> None:
-        from pml.service.sessions import guard_person
-
         self._refuse_unverified(dependency)
         with InstallBar() as bar:
             lock = await self._loader.installer.resolve(dependency, told=bar)
@@ -199,7 +198,7 @@ class _Installing:
         plan = Plan(dependency=dependency, lock=lock, containment=held)
         if not await self._agrees(plan, source=found.source):
             return
-        await guard_person(self._desk)  # an agent may have come while the question was open
+        await guard(self._desk, self._args)  # an agent may have come while the question was open
         await self._refuse(found, tool)  # and so may a rule
         self._refuse_unverified(dependency)
         with InstallBar() as bar:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pml.cli.exits import Exit
+from pml.cli.guards import guard
 from pml.cli.output import complain
 from pml.cli.serve import warn_broken
 from pml.core.errors import Invalid, MayNotDecide, Unavailable
@@ -71,7 +72,7 @@ async def run(args: argparse.Namespace) -> int:
     _refuse_command(words)
     typed = read_typed(words, loopback=args.loopback)
     place = find_place(args.workspace)
-    await _guard(place)
+    await _guard(place, args)
     claude = _found(client)
     async with _hub(place) as url:
         agents = _agents(place, url, claude, typed)
@@ -90,16 +91,15 @@ def _command(words: Sequence[str]) -> list[str]:
     return given
 
 
-async def _guard(place: "Place") -> None:
+async def _guard(place: "Place", args: argparse.Namespace) -> None:
     """Raise MayNotDecide beneath an agent."""
     from pml.app import open_desk
-    from pml.service.sessions import guard_person
 
     async with open_desk(place) as desk:
         try:
-            await guard_person(desk)
+            await guard(desk, args)
         except MayNotDecide as exc:
-            hint = "an agent launches others with the tool `session_launch`"
+            hint = f"{exc.hint}; an agent launches others with the tool `session_launch`"
             raise MayNotDecide(exc.message, hint=hint) from exc
 
 

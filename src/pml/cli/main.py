@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol, cast
 
 from pml import __version__
 from pml.cli.exits import Exit, exit_of
+from pml.cli.guards import take_token_file
 from pml.cli.output import complain, print_error
 from pml.cli.parsing import Parser, parse
 from pml.cli.running import until_done
@@ -66,6 +67,7 @@ def main(argv: Sequence[str]) -> int:
     if args.command is None:
         parser.print_help()
         return Exit.OK
+    args.token_file = take_token_file()
     run = cast("Callable[[argparse.Namespace], int | Coroutine[Any, Any, int]]", args.run)
     try:
         outcome = run(args)

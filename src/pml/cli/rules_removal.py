@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pml.cli.cards import short
 from pml.cli.exits import Exit
+from pml.cli.guards import guard
 from pml.cli.output import print_json, say
 from pml.cli.ruling import read_entry, which_file
 from pml.core.config import FileKind
@@ -55,13 +56,12 @@ async def remove_entry(args: argparse.Namespace) -> int:
     from pml.app import find_place, open_desk, person
     from pml.service.policy import current_policy
     from pml.service.rulebook import drop_rule
-    from pml.service.sessions import guard_person
 
     place, which = find_place(args.workspace), which_file(args)
     entry = read_entry(args.entry)
     effect = None if args.effect is None else Effect(args.effect)
     async with open_desk(place) as desk:
-        await guard_person(desk)
+        await guard(desk, args)
         count = await drop_rule(desk, str(place.workspace), effect, entry, which=which, by=person())
         policy = await current_policy(desk, str(place.workspace))
     if not count:
@@ -82,14 +82,13 @@ async def remove_entry(args: argparse.Namespace) -> int:
 async def switch_entry(args: argparse.Namespace) -> int:
     from pml.app import find_place, open_desk, person
     from pml.service.rulebook import switch_rule
-    from pml.service.sessions import guard_person
     from pml.service.upkeep import sweep
 
     place, which = find_place(args.workspace), which_file(args)
     entry = read_entry(args.entry)
     effect = None if args.effect is None else Effect(args.effect)
     async with open_desk(place) as desk:
-        await guard_person(desk)
+        await guard(desk, args)
         await sweep(desk)
         switched = await switch_rule(
             desk, str(place.workspace), effect, entry, enabled=args.enabled, which=which, by=person()

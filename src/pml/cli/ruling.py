@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pml.cli.cards import short
 from pml.cli.exits import Exit
+from pml.cli.guards import guard, is_person
 from pml.cli.output import complain, print_json, say
 from pml.core.approvals import Channel, Decider, DeciderKind, instant
 from pml.core.config import FileKind
-from pml.core.errors import Invalid, MayNotDecide
+from pml.core.errors import Invalid
 from pml.core.rules import Effect
 from pml.core.telling import entry_text
 from pml.core.text import quote, visible, visible_json
@@ -49,13 +50,11 @@ examples:
 
 async def add_entry(args: argparse.Namespace) -> int:
     from pml.app import find_place, open_desk
-    from pml.service.sessions import guard_person
     from pml.service.upkeep import sweep
 
     place = find_place(args.workspace)
     async with open_desk(place) as desk:
-        if args.effect is Effect.ALLOW:  # anybody may tighten; only a person loosens
-            await guard_person(desk)
+        await guard(desk, args)
         await sweep(desk)
         change = await _add(desk, str(place.workspace), args)
     if args.json:
@@ -78,7 +77,7 @@ async def _add(desk: "Desk", workspace: str, args: argparse.Namespace) -> "Chang
         entry,
         which=which_file(args),
         shown=shown,
-        by=await _changer(desk),
+        by=await _changer(desk, args),
     )
 
 
@@ -87,16 +86,13 @@ def which_file(args: argparse.Namespace) -> FileKind:
     return FileKind.USER if args.user else FileKind.WORKSPACE
 
 
-async def _changer(desk: "Desk") -> Decider:
+async def _changer(desk: "Desk", args: argparse.Namespace) -> Decider:
     """Return who changes a rule: the log must not call an agent a person."""
     from pml.app import person
-    from pml.service.sessions import guard_person
 
-    try:
-        await guard_person(desk)
-    except MayNotDecide:
-        return Decider(kind=DeciderKind.CLIENT, id="agent", channel=Channel.TERMINAL)
-    return person()
+    if await is_person(desk, args):
+        return person()
+    return Decider(kind=DeciderKind.CLIENT, id="agent", channel=Channel.TERMINAL)
 
 
 def read_entry(text: str) -> Json:

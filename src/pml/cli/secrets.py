@@ -9,6 +9,7 @@ import warnings
 from typing import TYPE_CHECKING, Final, cast
 
 from pml.cli.exits import Exit
+from pml.cli.guards import guard
 from pml.cli.output import complain, print_json, print_table, say
 from pml.cli.running import until_done
 from pml.cli.verbs import Verbs, run_verb
@@ -157,16 +158,15 @@ async def check_names(args: argparse.Namespace) -> int:
 def _guarded_place(args: argparse.Namespace) -> "Place":
     """Return where PML runs. Raises: MayNotDecide beneath an agent, which must not plant values."""
     from pml.app import find_place, open_desk
-    from pml.service.sessions import guard_person
 
     place = find_place(args.workspace)
 
-    async def guard() -> int:
+    async def guarded() -> int:
         async with open_desk(place) as desk:
-            await guard_person(desk)
+            await guard(desk, args)
         return Exit.OK
 
-    asyncio.run(until_done(guard()))
+    asyncio.run(until_done(guarded()))
     return place
 
 

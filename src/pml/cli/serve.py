@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pml.cli.exits import Exit, exit_of
+from pml.cli.guards import guard, is_person
 from pml.cli.output import complain, count, print_error, print_json, say
 from pml.cli.parsing import port_number
 from pml.cli.running import until_done
@@ -77,7 +78,6 @@ async def _serve(args: argparse.Namespace) -> int:
     from pml.hub.origins import allowed_names
     from pml.hub.presence import Presence, sole_hub
     from pml.service.logins import login_link, make_login
-    from pml.service.sessions import guard_person
     from pml.web.serving import url_of
 
     tls = _tls(args)
@@ -85,7 +85,8 @@ async def _serve(args: argparse.Namespace) -> int:
         _check_usable(tls)
     place = find_place(args.workspace)
     async with open_desk(place) as desk:
-        await guard_person(desk)
+        await guard(desk, args)
+        has_person = await is_person(desk, args)  # a link makes whoever opens it one
         await warn_broken(desk, str(place.workspace))
 
     async def servers(workspace: str) -> JsonObject:
@@ -103,8 +104,11 @@ async def _serve(args: argparse.Namespace) -> int:
             since = hub.desk.clock.now()
             page = allowed.public if _is_reached_elsewhere(args, port) else None
             announce(Presence(url=url, pid=os.getpid(), started_at=since, page=page))
-            login = await make_login(hub.desk, name=user_name(), by=person())
-            _tell(url, args, home=str(place.home), login_url=login_link(page or url, login))
+            login_url = None
+            if has_person:
+                login = await make_login(hub.desk, name=user_name(), by=person())
+                login_url = login_link(page or url, login)
+            _tell(url, args, home=str(place.home), login_url=login_url)
             try:
                 await serve_hub(hub.app, listening, on_stop=hub.stop, tls=tls)
             finally:
@@ -187,7 +191,7 @@ async def _tell_left(desk: "Desk", *, since: datetime) -> None:
             )
 
 
-def _tell(url: str, args: argparse.Namespace, *, home: str, login_url: str) -> None:
+def _tell(url: str, args: argparse.Namespace, *, home: str, login_url: str | None) -> None:
     if args.json:
         print_json(
             {"url": url, "mcp": f"{url}/mcp", "pid": os.getpid(), "home": home, "login_url": login_url}
@@ -196,8 +200,11 @@ def _tell(url: str, args: argparse.Namespace, *, home: str, login_url: str) -> N
     if args.insecure:
         complain("warning: whoever listens on the network between can read tokens and use them")
     say(f"the hub of {visible(home)} serves at {url}")
-    say(f"  inbox   {login_url}")
-    say("          (opens once, within an hour; `pml inbox --link` prints another)")
+    if login_url is None:
+        say("  inbox   `pml inbox --link`, in a terminal of yours, prints a link")
+    else:
+        say(f"  inbox   {login_url}")
+        say("          (opens once, within an hour; `pml inbox --link` prints another)")
     say("  pml launch --loopback -- claude -p '…'   an agent that asks here for all that no rule allows")
     say("  pml inbox                                what waits for an answer, on a terminal")
     say("  Ctrl-C ends it; what waits is kept")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pml.cli.cards import short
 from pml.cli.exits import Exit
+from pml.cli.guards import guard
 from pml.cli.opening import opened
 from pml.cli.output import Shown, count, print_json, print_table, say
 from pml.cli.verbs import Verbs, run_verb
@@ -144,10 +145,9 @@ def _print_messages(found: Sequence[Message], args: argparse.Namespace) -> None:
 async def _stop(args: argparse.Namespace) -> int:
     from pml.app import find_place, open_agents
     from pml.service.launching import Launcher
-    from pml.service.sessions import guard_person
 
     async with opened(args) as desk:
-        await guard_person(desk)
+        await guard(desk, args)
         session = await find_session(desk, args.id)
         if (await _launched(desk, session)).state in ENDED_RUN:
             raise Conflict(f"session {quote(session.name)} has ended already")

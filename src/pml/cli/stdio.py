@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from pml.app import find_place, is_debugging
+from pml.cli.guards import take_token_file
 from pml.cli.running import until_done
 from pml.core.errors import PmlError
 from pml.downstream.stdio import serve_stdio
@@ -35,6 +36,7 @@ def run(args: "argparse.Namespace") -> int:
 
 def serve(workspace: str | None) -> int:
     """Serve one client until it closes its end, or the process is told to stop; both are good ends."""
+    take_token_file()  # nothing that a gateway starts is a person's
     if sys.stdin is not None and sys.stdin.isatty():
         print("pml: this is for an MCP client to start; `pml call` is for people", file=sys.stderr)
     try:

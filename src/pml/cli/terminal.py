@@ -4,6 +4,7 @@ The terminal stays as it is, line by line, so there is nothing to put back. What
 was shown is thrown away: it was no answer to it.
 """
 
+import argparse
 import asyncio
 import os
 import sys
@@ -13,9 +14,10 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from pml.cli.approving import tell_memory
 from pml.cli.cards import print_card
+from pml.cli.guards import guard_as_person, is_person
 from pml.cli.output import complain
 from pml.core.approvals import Approval, Scope, State, Subject, told
-from pml.core.errors import AlreadyDecided, MayNotDecide
+from pml.core.errors import AlreadyDecided
 from pml.core.memory import always_entry
 from pml.core.rules import runs_code
 from pml.core.text import visible, visible_json
@@ -46,8 +48,11 @@ class Choice:
 class TerminalAsking:
     """The `Asking` of a command. Where no person can be asked, the call is left paused."""
 
-    def __init__(self, desk: "Desk", session: "Session", *, before: Callable[[], None]) -> None:
+    def __init__(
+        self, desk: "Desk", session: "Session", args: argparse.Namespace, *, before: Callable[[], None]
+    ) -> None:
         """`before` makes room on the terminal for a question."""
+        self._args = args
         self._desk = desk
         self._session = session
         self._before = before
@@ -66,7 +71,7 @@ class TerminalAsking:
         """Show the question and return it decided, here or elsewhere; undecided where nobody can be asked."""
         from pml.service.approvals import get
 
-        if not can_prompt() or not await self._is_person():
+        if not can_prompt() or not await is_person(self._desk, self._args):
             return record
         async with self._turn:
             now = await get(self._desk, record.id)
@@ -94,22 +99,12 @@ class TerminalAsking:
             deciding.cancel()
             await asyncio.gather(choosing, deciding, return_exceptions=True)
 
-    async def _is_person(self) -> bool:
-        from pml.service.sessions import guard_person
-
-        try:
-            await guard_person(self._desk)
-        except MayNotDecide:
-            return False
-        return True
-
     async def _decide(self, record: Approval, choice: Choice) -> Approval:
         """Raises: MayNotDecide if an agent stands above this process by now, and what `decide` raises."""
         from pml.app import person
         from pml.service.approvals import Decision, decide, get
-        from pml.service.sessions import guard_person
 
-        await guard_person(self._desk)
+        await guard_as_person(self._desk, self._args)
         allow, scope = choice.scope is not None, choice.scope or Scope.ONCE
         try:
             decided = await decide(

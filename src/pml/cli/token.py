@@ -4,6 +4,7 @@ import argparse
 from typing import TYPE_CHECKING, Final
 
 from pml.cli.exits import Exit
+from pml.cli.guards import guard
 from pml.cli.opening import opened
 from pml.cli.output import print_json, print_table, say
 from pml.cli.verbs import Verbs, run_verb
@@ -27,6 +28,7 @@ examples:
   pml token revoke 3f2a9c0d1e4b                       within a second, also where it is in use"""
 _CREATE: Final = """examples:
   pml token create --role person --name phone --ttl 86400
+  pml token create --role person --ttl never          until it is revoked
   pml token create --role session --session nightly --json
   pml token create --role session --session desk --forms    for a client with a person before it"""
 _LIST: Final = """examples:
@@ -40,6 +42,7 @@ examples:
   pml token revoke 3f2a                    the start of its id is enough"""
 
 _ID_LENGTH: Final = 12
+_NEVER: Final = "never"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +59,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     create.add_argument("--parent", metavar="ID", help="the session above the one that is started")
     create.add_argument("--name", metavar="N", help="what lists and decisions call its holder")
     create.add_argument(
-        "--ttl", type=_lasting, metavar="SECONDS", help="how long it counts (default: no end)"
+        "--ttl",
+        type=_lasting,
+        metavar="SECONDS",
+        help="how long it counts, or `never` for no end (default: a person's 30 days, others no end)",
     )
     create.add_argument(
         "--forms",
@@ -75,16 +81,16 @@ run = run_verb
 
 
 async def create_token(args: argparse.Namespace) -> int:
-    from pml.service.sessions import guard_person
 
     async with opened(args) as desk:
-        await guard_person(desk)
+        await guard(desk, args)
         token, text = await _create(desk, args)
     if args.json:
         print_json({"token": text, **token_json(token)})
         return Exit.OK
     say(text)
     say(f"  token {token.id}, role {token.role}" + _whose(token))
+    say("  it has no end" if token.expires_at is None else f"  it ends at {instant(token.expires_at)}")
     say("  it is shown only now; send it as `Authorization: Bearer …`")
     if token.role is not TokenRole.PERSON:
         say("  for an MCP client: the hub's URL with /mcp, and that header")
@@ -103,7 +109,7 @@ async def _create(desk: "Desk", args: argparse.Namespace) -> tuple[Token, str]:
         if args.forms:
             raise Invalid("--forms goes with --role session: a person decides in the inbox")
         return await tokens.create_token(
-            desk, role=role, name=args.name or user_name(), ttl_s=args.ttl, by=person()
+            desk, role=role, name=args.name or user_name(), ttl_s=_ttl_s(args, role), by=person()
         )
     session_id = SessionId(desk.ids.new() if args.session is None else args.session)
     return await tokens.create_agent_token(
@@ -113,17 +119,16 @@ async def _create(desk: "Desk", args: argparse.Namespace) -> tuple[Token, str]:
         session_id=session_id,
         parent_id=None if args.parent is None else SessionId(args.parent),
         workspace=str(find_place(args.workspace).workspace),
-        ttl_s=args.ttl,
+        ttl_s=_ttl_s(args, role),
         forms=args.forms,
         by=person(),
     )
 
 
 async def list_tokens(args: argparse.Namespace) -> int:
-    from pml.service.sessions import guard_person
 
     async with opened(args) as desk:
-        await guard_person(desk)
+        await guard(desk, args)
         now = desk.clock.now()
         every = await desk.store.tokens.all()
     found = [token for token in every if args.all or token.is_live(now)]
@@ -151,11 +156,10 @@ async def list_tokens(args: argparse.Namespace) -> int:
 async def revoke_one(args: argparse.Namespace) -> int:
     """Raises: NotFound."""
     from pml.app import person
-    from pml.service.sessions import guard_person
     from pml.service.tokens import revoke_token
 
     async with opened(args) as desk:
-        await guard_person(desk)
+        await guard(desk, args)
         found = await _find(desk, args.id)
         lived = await _is_living(desk, found.session_id)
         token = await revoke_token(desk, found.id, by=person())
@@ -190,11 +194,22 @@ async def _is_living(desk: "Desk", session_id: SessionId | None) -> bool:
     return session is not None and session.ended_at is None
 
 
-def _lasting(text: str) -> int:
+def _ttl_s(args: argparse.Namespace, role: TokenRole) -> int | None:
+    """Return how long the token counts, None for no end, which of a person's must be said."""
+    from pml.service.tokens import PERSON_TTL_S
+
+    if args.ttl is None:
+        return PERSON_TTL_S if role is TokenRole.PERSON else None
+    return None if args.ttl == _NEVER else args.ttl
+
+
+def _lasting(text: str) -> int | str:
     from pml.service.tokens import MAX_TTL_S
 
+    if text == _NEVER:
+        return text
     if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) <= MAX_TTL_S):
-        raise argparse.ArgumentTypeError(f"must be a number of seconds from 1 to {MAX_TTL_S}")
+        raise argparse.ArgumentTypeError(f"must be a number of seconds from 1 to {MAX_TTL_S}, or `never`")
     return int(text)
 
 

@@ -5,6 +5,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from pml.cli.exits import Exit
+from pml.cli.guards import guard
 from pml.cli.output import complain, console, count, print_json, say
 from pml.cli.prompts import confirm, is_interactive
 from pml.cli.verbs import add_common
@@ -45,13 +46,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 async def run(args: argparse.Namespace) -> int:
     from pml.app import find_place, open_desk
     from pml.service.policy import current_policy
-    from pml.service.sessions import guard_person
 
     place = find_place(args.workspace)
     expected = None if args.digest is None else _hex(args.digest)
     async with open_desk(place) as desk:
-        if not args.show:
-            await guard_person(desk)
+        await guard(desk, args)
         if args.remove:
             return await _remove(desk, str(place.workspace), as_json=args.json)
         policy = await current_policy(desk, str(place.workspace))

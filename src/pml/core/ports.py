@@ -68,6 +68,10 @@ class Processes(Protocol):
         """Return the process that the terminal or job lasts as long as: its shell, as a rule."""
         ...
 
+    def is_detached(self) -> bool:
+        """Tell whether this process has no terminal and nobody above it but the system itself."""
+        ...
+
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
     """One agent connection (or a script's), with a parent or none.

@@ -19,6 +19,8 @@ _LAUNCHERS: Final = frozenset(
 _TAKES_VALUE: Final = frozenset({"-o", "+o", "-O", "+O", "--rcfile", "--init-file"})
 # Sessions of people run beneath these: none of them is an agent.
 _HOSTS: Final = frozenset({"init", "systemd", "login", "sshd", "sshd-session", "tmux", "screen"})
+# A process whose parent has ended becomes a child of one of these, or of the first of all.
+_REAPERS: Final = frozenset({"init", "systemd", "launchd", "tini", "docker-init", "dumb-init", "catatonit"})
 
 
 class SystemProcesses:
@@ -65,6 +67,38 @@ class SystemProcesses:
         found = None if sys.platform == "win32" else _look_up(os.getsid(0))
         above = self.ancestors()
         return found[0] if found is not None else above[min(1, len(above) - 1)]
+
+    def is_detached(self) -> bool:
+        """Tell whether this process has no terminal and nobody above it but the system itself.
+
+        What only launches it is passed over. Where the system is its parent and in its own session, that is
+        the first process of a container, at work. False on Windows, where neither can be told.
+        """
+        if sys.platform == "win32" or _has_terminal():
+            return False
+        pid = os.getpid()
+        while (found := _look_up(pid)) is not None and (parent := found[1]) != 0:
+            if parent == 1 or _name(_words(parent)) in _REAPERS:
+                return _session_of(pid) != _session_of(parent)
+            if not _launches(_words(parent)):
+                return False
+            pid = parent
+        return False
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+def _session_of(pid: int) -> int | None:
+    try:
+        return os.getsid(pid) if sys.platform != "win32" else None
+    except OSError:
+        return None
 
 
 def _name(words: list[str]) -> str:

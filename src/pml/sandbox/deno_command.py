@@ -11,8 +11,10 @@ from urllib.parse import quote as percent
 
 import msgspec
 
+from pml.core.marks import SET
+
 # Deno wants a folder for what it keeps. None can be made beneath a file: so nothing is ever kept.
-ENVIRONMENT: Final = {"DENO_DIR": "/dev/null/none", "TZ": "UTC", "NO_COLOR": "1"}
+ENVIRONMENT: Final = {"DENO_DIR": "/dev/null/none", "TZ": "UTC", "NO_COLOR": "1", **SET}
 _DENY: Final = ("read", "write", "net", "env", "sys", "run", "ffi", "import")
 _FLAGS: Final = (
     *("--no-prompt", "--no-remote", "--no-npm", "--cached-only", "--no-config", "--no-lock", "--no-check"),

@@ -10,10 +10,10 @@ from pml.core.approvals import Channel, Decider, DeciderKind
 from pml.core.errors import Conflict, NotFound, PmlError
 from pml.core.identity import Identity, Token, TokenRole, is_proven
 from pml.service.desk import Desk
-from pml.service.tokens import create_token, new_token, new_token_id, read_bearer
+from pml.service.tokens import PERSON_TTL_S, create_token, new_token, new_token_id, read_bearer
 
 LINK_S: Final = 3600  # a link is opened soon, or lies about in a terminal's history
-VISIT_S: Final = 30 * 24 * 3600  # how long a browser stays logged in
+VISIT_S: Final = PERSON_TTL_S  # how long a browser stays logged in
 _HINT: Final = "`pml inbox --link` prints another"
 
 

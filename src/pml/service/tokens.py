@@ -31,6 +31,7 @@ from pml.service.upkeep import end_session
 
 MAX_NAME: Final = 100
 MAX_TTL_S: Final = 10 * 365 * 24 * 3600  # longer than that is for ever: leave it out
+PERSON_TTL_S: Final = 30 * 24 * 3600  # a person's token decides anything: one that is forgotten must end
 _ID_BYTES: Final = 6
 _PRINCIPAL: Final = "token:"
 _BEARER: Final = re.compile(r"bearer +(\S+)", re.IGNORECASE)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
+from pml.core.marks import SET
 from pml.core.servers import ServerSpec
 from pml.host.folders import absolute_only
 
@@ -36,10 +37,10 @@ def environment_of(
             passed = {**kept, "PATH": _SYSTEM_PATH, "HOME": spec.artefact.state}
         required = set(spec.artefact.env_required)
         declared = {name: value for name, value in (values or {}).items() if name in required}
-        return {**passed, **declared, **spec.env}
+        return {**passed, **declared, **spec.env, **SET}
     if "PATH" in passed:
         passed["PATH"] = absolute_only(passed["PATH"])
-    return {**passed, **spec.env}
+    return {**passed, **spec.env, **SET}
 
 
 def _is_passed(name: str) -> bool:
