@@ -21,7 +21,7 @@ from pml.core.approvals import (
     Subject,
 )
 from pml.core.digest import digest_call
-from pml.core.identity import AGENT_ROLES, Token, TokenId, TokenRole, secret_hash
+from pml.core.identity import AGENT_ROLES, ParentMay, Token, TokenId, TokenRole, secret_hash
 from pml.core.ports import Grant, Intent, Process, Session, Trust, Workflow
 from pml.core.rules import Effect
 from pml.core.supervising import Receipt
@@ -121,6 +121,8 @@ def make_session(
     tools: tuple[str, ...] | None = None,
     waits: bool = False,
     ttl_s: int | None = None,
+    parent_may: ParentMay = ParentMay.NOTHING,
+    launches_unasked: bool = False,
     started_at: datetime = NOW,
 ) -> Session:
     return Session(
@@ -135,6 +137,8 @@ def make_session(
         tools=tools,
         waits=waits,
         ttl_s=ttl_s,
+        parent_may=parent_may,
+        launches_unasked=launches_unasked,
         started_at=started_at,
     )
 

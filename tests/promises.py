@@ -247,6 +247,7 @@ PROMISES: Final[dict[str, str]] = {
     "supervise:climbs": "A request wakes the nearest session above, and climbs when it is left.",
     "supervise:deny-never-lifted": "No parent lifts a deny, nor decides what is a person's.",
     "supervise:never-always": "A parent allows once or for the session, never always.",
+    "supervise:power-from-a-person": "A session answers for another only as far as a person let it.",
     "supervise:own-descendants-only": "A session decides and sees only what it started, and those beneath.",
     "token:dead-is-nobody": "A wrong, revoked or expired token, or one of an ended session, is nobody's.",
     "token:kept-as-hash": "A token is stored only as a hash; its secret is in no row, log or file.",

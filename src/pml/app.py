@@ -21,6 +21,7 @@ from pml.core.values import check
 if TYPE_CHECKING:
     from pml.agents.claude_code import ClaudeCode
     from pml.core.approvals import Decider, OwnerId, SessionId
+    from pml.core.launch import LaunchConsent
     from pml.core.loading import Sources
     from pml.core.ports import Clock, ConfigFiles, Session
     from pml.core.sandbox import Sandbox
@@ -265,10 +266,12 @@ class BesideHub:
     def is_on(self) -> bool:
         return self.hub_url() is not None
 
-    async def launch(self, wish: "Wish", *, parent: "Session", workspace: str) -> "Session":
+    async def launch(
+        self, wish: "Wish", *, parent: "Session", workspace: str, consent: "LaunchConsent"
+    ) -> "Session":
         """Raises: as `Launcher.launch`; Unavailable if no hub runs."""
         self._need_hub()
-        return await self._opened().launch(wish, parent=parent, workspace=workspace)
+        return await self._opened().launch(wish, parent=parent, workspace=workspace, consent=consent)
 
     async def check(self, wish: "Wish", *, parent: "Session", workspace: str) -> None:
         """Raises: as `Launcher.check`."""

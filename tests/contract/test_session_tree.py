@@ -6,7 +6,7 @@ import pytest
 from pml.core.agents import RunState
 from pml.core.approvals import ApprovalId, SessionId
 from pml.core.errors import NotFound
-from pml.core.identity import TokenRole
+from pml.core.identity import ParentMay, TokenRole
 from pml.core.ports import ApprovalQuery, Process, Session, Store
 from tests.builders import (
     NOW,
@@ -55,9 +55,10 @@ async def ids(store: Store) -> list[SessionId]:
     [
         make_session(role=TokenRole.CHILD, tools=("github:*", "Bash", 'a"b\\'), waits=True, ttl_s=20),
         make_session(role=TokenRole.PERSON, tools=()),
+        make_session(parent_id=ROOT, parent_may=ParentMay.LISTED, launches_unasked=True),
         make_session(),
     ],
-    ids=["child", "no tools at all", "plain"],
+    ids=["child", "no tools at all", "with powers", "plain"],
 )
 async def test_a_session_keeps_what_it_may_do(store: Store, session: Session) -> None:
     await store.sessions.start(session)

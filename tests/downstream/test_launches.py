@@ -8,13 +8,15 @@ import pytest
 from pml.core.approvals import Role, Scope, State
 from pml.core.config import FileKind
 from pml.core.errors import Invalid
-from pml.core.identity import TokenRole
+from pml.core.identity import ParentMay, TokenRole
+from pml.core.ports import AuditQuery, Session
 from pml.core.values import Json, JsonObject
 from pml.downstream import forms
 from pml.downstream.eras import MODERN
 from tests.downstream.parties import LATEST, Message, text_of
-from tests.downstream.seats import Hub, Seat, found, opened_hub, permit_of
+from tests.downstream.seats import BASH, Hub, Seat, found, opened_hub, permit_of
 from tests.promises import promise
+from tests.service.families import join
 
 LAUNCH = "pml:session_launch"
 WISH: JsonObject = {"prompt": "mend it"}
@@ -109,9 +111,9 @@ async def test_a_launch_is_never_remembered(hub: Hub) -> None:
 
 @promise("launch:a-persons-to-allow")
 async def test_a_launch_is_not_a_parents_to_allow(hub: Hub) -> None:
-    hub.office.write(FileKind.USER, {"approval": {"parent_may_decide": True}})
     parent = await hub.sit(hub.family.parent)
     middle = await hub.sit(await hub.launched(role=TokenRole.SESSION))
+    middle.configure(approval={"parent_may_decide": True})
     middle.start_call("session_launch", WISH)
     record = await middle.question()
 
@@ -125,10 +127,11 @@ async def test_a_launch_is_not_a_parents_to_allow(hub: Hub) -> None:
 @promise("launch:a-persons-to-allow")
 async def test_permission_for_the_same_words_asked_another_way_starts_nothing(hub: Hub) -> None:
     """An answer that a parent may give to a permit must not be found by the launch itself."""
-    hub.office.write(FileKind.USER, {"approval": {"parent_may_decide": True}})
     parent = await hub.sit(hub.family.parent)
     middle = await hub.sit(await hub.launched(role=TokenRole.SESSION))
-    permit: JsonObject = {"tool_name": LAUNCH, "input": WISH, "tool_use_id": ""}
+    middle.configure(approval={"parent_may_decide": True})
+    words: JsonObject = {**WISH, "parent_may_decide": "all"}
+    permit: JsonObject = {"tool_name": LAUNCH, "input": words, "tool_use_id": ""}
     permitted = middle.start_call("loopback_permit", permit)
     record = await middle.question()
     assert record.deciders == PERSON_ONLY
@@ -141,6 +144,160 @@ async def test_permission_for_the_same_words_asked_another_way_starts_nothing(hu
     assert permit_of(await middle.result_of(permitted))["behavior"] == "deny"
     assert (await middle.result_of(launched))["isError"] is True
     assert hub.agents.ran == {}
+
+
+# What a launch gives
+
+
+async def launched(hub: Hub, seat: Seat, wish: JsonObject, **edited: Json) -> Session:
+    """Return the session that a person let be launched, after they edited what it is given."""
+    asked = await seat.call("session_launch", wish)
+    record = await seat.question()
+    await hub.office.allow(record, updated_input={**record.tool_input, **edited} if edited else None)
+    answer = await seat.continue_("session_launch", asked["approval_context"]["workflow_id"])
+    session_id = found(answer["result"])["session_id"]
+    session = await hub.office.desk.store.sessions.get(session_id)
+    assert session is not None
+    return session
+
+
+@promise("supervise:power-from-a-person")
+@pytest.mark.parametrize(
+    ("setting", "wished", "shown"),
+    [
+        (None, None, "unlisted"),
+        (True, None, "all"),
+        (False, None, "nothing"),
+        (["notes:*"], None, "listed"),
+        (None, "nothing", "nothing"),
+        (False, "all", "nothing"),
+        (["notes:*"], "unlisted", "listed"),
+    ],
+)
+async def test_the_question_says_who_may_answer_and_that_holds(
+    hub: Hub, setting: Json, wished: str | None, shown: str
+) -> None:
+    seat = await hub.sit(hub.family.stranger)
+    seat.configure(approval={} if setting is None else {"parent_may_decide": setting})
+    wish = WISH if wished is None else {**WISH, "parent_may_decide": wished}
+    await seat.call("session_launch", wish)
+    record = await seat.question()
+    assert record.tool_input == {**WISH, "parent_may_decide": shown}
+    await hub.office.deny(record)
+    seat.configure(approval={} if setting is None else {"parent_may_decide": setting})
+
+    session = await launched(hub, seat, {**wish, "name": "again"})
+
+    assert session.parent_may == shown
+
+
+@promise("supervise:power-from-a-person")
+async def test_a_person_narrows_a_launch_and_that_holds(hub: Hub) -> None:
+    seat = await hub.sit(hub.family.stranger)
+    seat.configure(approval={"parent_may_decide": True})
+    narrow: JsonObject = {"allowed_tools": ["Bash", "Read"], "parent_may_decide": "nothing"}
+    session = await launched(hub, seat, WISH, **narrow)
+    assert (session.tools, session.parent_may) == (("Bash", "Read"), "nothing")
+
+    child = await hub.sit(session)
+    permitted = child.start_call("loopback_permit", BASH)
+    record = await child.question()
+    refused = await seat.call("loopback_respond", {"approval_id": record.id, "allow": True})
+
+    assert refused["structuredContent"]["error"]["code"] == "forbidden"
+    assert record.deciders == PERSON_ONLY
+    (listed,) = found(await seat.call("loopback_pending"))["approvals"]
+    assert listed["may_decide"] is False
+    await hub.office.deny(record)
+    assert permit_of(await child.result_of(permitted))["behavior"] == "deny"
+
+
+@promise("supervise:power-from-a-person")
+@pytest.mark.parametrize("may", [ParentMay.NOTHING, ParentMay.LISTED, ParentMay.UNLISTED])
+async def test_a_launched_session_passes_on_no_more_than_its_own_launch_gave(
+    hub: Hub, may: ParentMay
+) -> None:
+    middle = await hub.sit(await hub.launched(role=TokenRole.SESSION, parent_may=may))
+    middle.configure(approval={"parent_may_decide": True})
+    middle.start_call("session_launch", {**WISH, "parent_may_decide": "all"})
+
+    assert (await middle.question()).tool_input["parent_may_decide"] == may
+
+
+@promise("supervise:power-from-a-person")
+async def test_the_parent_of_an_approved_launch_answers_for_it(hub: Hub) -> None:
+    seat = await hub.sit(hub.family.stranger)
+    child = await hub.sit(await launched(hub, seat, WISH))
+    permitted = child.start_call("loopback_permit", BASH)
+    record = await child.question()
+
+    await seat.call("loopback_respond", {"approval_id": record.id, "allow": True})
+
+    assert permit_of(await child.result_of(permitted))["behavior"] == "allow"
+
+
+@promise("supervise:power-from-a-person")
+async def test_a_question_of_before_launches_were_approved_is_a_persons(hub: Hub) -> None:
+    """It may list the parent, but no person ever gave that parent its power."""
+    parent = await hub.sit(hub.family.parent)
+    parent.configure(approval={"parent_may_decide": True})
+    old = await hub.launched(parent_may=ParentMay.NOTHING)
+    record = await hub.office.ask("Bash", session=old, deciders=frozenset({Role.PERSON, Role.PARENT}))
+
+    refused = await parent.call("loopback_respond", {"approval_id": record.id, "allow": True})
+
+    assert refused["structuredContent"]["error"]["code"] == "forbidden"
+    assert await hub.office.status(record) is State.PENDING
+
+
+# Leave to launch, typed by a person
+
+
+@promise("launch:a-persons-to-allow")
+async def test_one_that_a_person_let_launch_is_not_asked_nor_are_those_beneath_it(hub: Hub) -> None:
+    lead = await hub.sit(await join(hub.office, "lead", waits=True, launches_unasked=True))
+    first = found(await lead.call("session_launch", {**WISH, "may_launch": True}))
+    middle_session = await hub.office.desk.store.sessions.get(first["session_id"])
+    assert middle_session is not None
+    middle = await hub.sit(middle_session)
+    second = found(await middle.call("session_launch", WISH))
+    last = await hub.office.desk.store.sessions.get(second["session_id"])
+
+    assert await lead.all_questions() == []
+    assert last is not None
+    assert (middle_session.launches_unasked, last.launches_unasked) == (True, False)
+    assert (first["parent_may_decide"], second["parent_may_decide"]) == ("unlisted", "unlisted")
+    launches = await hub.office.desk.store.audit.list(AuditQuery(limit=1000))
+    whys = [each.entry.detail["why"] for each in launches if each.entry.kind == "session.launched"]
+    assert whys == ["a person launched it, or one above it, with leave to launch agents"] * 2
+
+
+@promise("launch:never-wider-than-parent")
+async def test_leave_to_launch_does_not_widen_what_is_given(hub: Hub) -> None:
+    lead = await hub.sit(await join(hub.office, "lead", tools=("Read",), launches_unasked=True))
+
+    refused = await lead.call("session_launch", {**WISH, "allowed_tools": ["Bash"]})
+
+    assert refused["structuredContent"]["error"]["code"] == "forbidden"
+    assert hub.agents.ran == {}
+
+
+@promise("launch:a-persons-to-allow")
+async def test_an_ask_rule_is_asked_although_a_person_let_it_launch(hub: Hub) -> None:
+    lead = await hub.sit(await join(hub.office, "lead", launches_unasked=True))
+    lead.rules(ask=[LAUNCH])
+
+    await assert_waits(hub, lead)
+
+
+@promise("launch:a-persons-to-allow")
+async def test_a_child_whose_launch_was_approved_is_asked_about_its_own_launches(hub: Hub) -> None:
+    seat = await hub.sit(hub.family.stranger)
+    middle = await hub.sit(await launched(hub, seat, {**WISH, "may_launch": True}))
+
+    middle.start_call("session_launch", WISH)
+
+    assert (await middle.question()).deciders == PERSON_ONLY
 
 
 # Forms
@@ -207,4 +364,19 @@ async def test_no_form_is_shown_whose_answer_may_not_be_a_persons(hub: Hub, vers
 
     assert record.deciders == PERSON_ONLY
     assert seat.unasked
+    assert hub.agents.ran == {}
+
+
+@promise("launch:a-persons-to-allow")
+@pytest.mark.parametrize("version", [LATEST, MODERN])
+async def test_a_form_over_http_does_not_answer_what_was_asked_on_stdio(hub: Hub, version: str) -> None:
+    stdio = await hub.sit(hub.family.stranger, LATEST, forms=True, stdio=True)
+    http = await hub.sit(hub.family.stranger, version, forms=True)
+    stdio.start_call("session_launch", WISH)
+    assert Role.FORM in (await stdio.question()).deciders
+
+    asked = await http.call("session_launch", WISH)
+
+    assert asked["structuredContent"]["status"] == "approval_required"
+    assert http.unasked
     assert hub.agents.ran == {}

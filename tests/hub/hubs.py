@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pml.core.agents import Order, Outcome, RunState, Told
 from pml.core.approvals import Approval, Role, SessionId
-from pml.core.identity import TokenRole
+from pml.core.identity import ParentMay, TokenRole
 from pml.core.ports import Session, Store
 from pml.core.processes import Process
 from pml.core.values import Json, JsonObject
@@ -153,6 +153,7 @@ class HubRig:
             is_agent=True,
             parent_id=parent_id,
             role=role,
+            parent_may=ParentMay.NOTHING if parent_id is None else ParentMay.ALL,
         )
 
     async def token(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pml.core.approvals import Approval, SessionId, State
-from pml.core.identity import TokenRole
+from pml.core.identity import ParentMay, TokenRole
 from pml.core.ports import ApprovalQuery, Process, Session
 from pml.core.values import JsonObject
 from pml.service.loopback import Permit, permit
@@ -27,8 +27,13 @@ async def join(
     waits: bool = False,
     ttl_s: int | None = None,
     process: Process | None = None,
+    parent_may: ParentMay | None = None,
+    launches_unasked: bool = False,
 ) -> Session:
-    """Start a session; unless told otherwise one with a parent is a child, and others supervise."""
+    """Start a session; unless told otherwise one with a parent is a child, and others supervise.
+
+    A person let its parents answer for it.
+    """
     return await start_session(
         office.desk,
         session_id=SessionId(session_id),
@@ -42,6 +47,8 @@ async def join(
         tools=tools,
         waits=waits,
         ttl_s=ttl_s,
+        parent_may=parent_may or (ParentMay.NOTHING if parent is None else ParentMay.ALL),
+        launches_unasked=launches_unasked,
     )
 
 

@@ -22,6 +22,7 @@ from pml.core.approvals import (
     Subject,
 )
 from pml.core.config import FileKind
+from pml.core.identity import ParentMay
 from pml.core.ports import AuditQuery, Process, Session, Store
 from pml.core.rules import Call
 from pml.core.values import Json, JsonObject
@@ -111,6 +112,7 @@ class Office:
             process=process,
             is_agent=is_agent,
             parent_id=parent_id,
+            parent_may=ParentMay.NOTHING if parent_id is None else ParentMay.ALL,
         )
 
     async def question(

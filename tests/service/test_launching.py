@@ -11,6 +11,7 @@ from pml.core.agents import MessageKind, Order, Outcome, Run, RunState
 from pml.core.approvals import OwnerId, SessionId, State
 from pml.core.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
 from pml.core.identity import Token, TokenRole
+from pml.core.launch import LaunchConsent
 from pml.core.ports import Process, Session
 from pml.service import launching
 from pml.service.launching import (
@@ -33,6 +34,7 @@ from tests.promises import promise
 from tests.service.families import Asker, join
 from tests.service.offices import BOUND_S, Office
 
+CONSENT = LaunchConsent(why="a person said so")
 WISH = Wish(prompt="mend the shop")
 GONE = OwnerId("gone")
 
@@ -52,7 +54,7 @@ class Yard:
     async def launch(self, wish: Wish = WISH, *, parent: Session | None = None) -> Session:
         """Launch an agent and return its session once it runs."""
         session = await self.launcher.launch(
-            wish, parent=parent, workspace=str(self.office.workspace), by=PERSON
+            wish, parent=parent, workspace=str(self.office.workspace), by=PERSON, consent=CONSENT
         )
         await self.agents.until_running()
         return await self.session(session.id)
@@ -145,7 +147,7 @@ async def test_only_one_that_may_launch_gets_the_role_for_it(yard: Yard, top: Se
 
     assert (plain.role, trusted.role) == (TokenRole.CHILD, TokenRole.SESSION)
     with pytest.raises(Forbidden):
-        await yard.launcher.launch(WISH, parent=plain, workspace=plain.workspace)
+        await yard.launcher.launch(WISH, parent=plain, workspace=plain.workspace, consent=CONSENT)
     assert (await yard.launch(parent=trusted)).parent_id == trusted.id
 
 
@@ -191,7 +193,9 @@ async def test_a_child_gets_nothing_that_its_parent_has_not(yard: Yard, wished: 
     parent = await join(yard.office, "bound", tools=("Read", "notes:*"))
 
     with pytest.raises(Forbidden):
-        await yard.launcher.launch(Wish(prompt="x", tools=wished), parent=parent, workspace=parent.workspace)
+        await yard.launcher.launch(
+            Wish(prompt="x", tools=wished), parent=parent, workspace=parent.workspace, consent=CONSENT
+        )
 
     assert await yard.office.desk.store.runs.live() == []
 
@@ -224,7 +228,7 @@ async def test_a_wish_that_makes_no_sense_starts_nothing_and_leaves_nothing(
     before = await yard.office.kinds()
 
     with pytest.raises(Invalid):
-        await yard.launcher.launch(wish, parent=top, workspace=top.workspace)
+        await yard.launcher.launch(wish, parent=top, workspace=top.workspace, consent=CONSENT)
 
     assert yard.agents.ran == {}
     assert await yard.office.desk.store.runs.live() == []
@@ -242,7 +246,9 @@ async def test_a_link_leads_no_agent_out_of_the_workspace(yard: Yard, top: Sessi
 
     for cwd in ("out", "out/deeper", str(yard.office.workspace / "out")):
         with pytest.raises(Invalid, match="not within the workspace"):
-            await yard.launcher.launch(Wish(prompt="x", cwd=cwd), parent=top, workspace=top.workspace)
+            await yard.launcher.launch(
+                Wish(prompt="x", cwd=cwd), parent=top, workspace=top.workspace, consent=CONSENT
+            )
 
     session = await yard.launch(Wish(prompt="x", cwd="in"), parent=top)
     assert yard.agents.ran[session.id][0].cwd == str(yard.office.workspace / "inside")
@@ -257,7 +263,7 @@ async def test_sessions_stand_only_so_deep(yard: Yard, top: Session) -> None:
         session = await yard.launch(Wish(prompt="x", may_launch=True), parent=session)
 
     with pytest.raises(Forbidden, match="at the bottom"):
-        await yard.launcher.launch(WISH, parent=session, workspace=session.workspace)
+        await yard.launcher.launch(WISH, parent=session, workspace=session.workspace, consent=CONSENT)
 
     assert len(yard.agents.ran) == MAX_DEPTH - 1
 
@@ -265,7 +271,7 @@ async def test_sessions_stand_only_so_deep(yard: Yard, top: Session) -> None:
 async def test_a_session_has_only_so_many_children_at_once(yard: Yard, top: Session) -> None:
     children = [await yard.launch(parent=top) for _ in range(MAX_CHILDREN)]
     with pytest.raises(Conflict):
-        await yard.launcher.launch(WISH, parent=top, workspace=top.workspace)
+        await yard.launcher.launch(WISH, parent=top, workspace=top.workspace, consent=CONSENT)
 
     yard.agents.end(children[0].id)
     await yard.until_over(children[0].id)
@@ -275,7 +281,8 @@ async def test_a_session_has_only_so_many_children_at_once(yard: Yard, top: Sess
 
 async def test_the_limit_holds_for_launches_at_the_same_time(yard: Yard, top: Session) -> None:
     launches = [
-        yard.launcher.launch(WISH, parent=top, workspace=top.workspace) for _ in range(MAX_CHILDREN + 3)
+        yard.launcher.launch(WISH, parent=top, workspace=top.workspace, consent=CONSENT)
+        for _ in range(MAX_CHILDREN + 3)
     ]
 
     async with asyncio.timeout(BOUND_S):
@@ -306,7 +313,7 @@ async def test_a_launch_that_fails_half_way_leaves_nothing_live(
     monkeypatch.setattr(yard.office.desk.store.tokens, "add", fail)
 
     with pytest.raises(Unavailable):
-        await yard.launcher.launch(WISH, parent=top, workspace=top.workspace)
+        await yard.launcher.launch(WISH, parent=top, workspace=top.workspace, consent=CONSENT)
 
     (session,) = await yard.office.desk.store.sessions.descendants(top.id)
     assert session.ended_at is not None
@@ -386,7 +393,9 @@ async def test_an_agent_is_stopped(yard: Yard, top: Session) -> None:
 @promise("launch:ends-with-parent")
 @pytest.mark.parametrize("yard", ["memory"], indirect=True)
 async def test_an_agent_that_is_stopped_before_its_first_step_is_over_too(yard: Yard, top: Session) -> None:
-    launching = asyncio.create_task(yard.launcher.launch(WISH, parent=top, workspace=top.workspace))
+    launching = asyncio.create_task(
+        yard.launcher.launch(WISH, parent=top, workspace=top.workspace, consent=CONSENT)
+    )
     closing = asyncio.create_task(yard.launcher.close())  # its turn comes between the launch and the agent's
     async with asyncio.timeout(BOUND_S):
         session, _ = await asyncio.gather(launching, closing)
@@ -476,7 +485,7 @@ async def test_a_session_that_has_ended_launches_nothing(yard: Yard, top: Sessio
     await end_session(yard.office.desk, top)
 
     with pytest.raises(Conflict):
-        await yard.launcher.launch(WISH, parent=top, workspace=top.workspace)
+        await yard.launcher.launch(WISH, parent=top, workspace=top.workspace, consent=CONSENT)
 
     assert yard.agents.ran == {}
 
@@ -531,7 +540,7 @@ async def test_an_interrupted_person_leaves_nothing_behind(yard: Yard) -> None:
 async def test_runs_whose_keeper_died_are_ended_and_cleared_away(yard: Yard, top: Session) -> None:
     left, kept = await yard.launch(parent=top), await yard.launch(parent=top)
     other = Launcher(yard.office.desk_of(GONE), agents := FakeAgents(), None)
-    lost = await other.launch(WISH, parent=top, workspace=top.workspace)
+    lost = await other.launch(WISH, parent=top, workspace=top.workspace, consent=CONSENT)
     await agents.until_running()
 
     async def has_process() -> bool:
@@ -564,7 +573,7 @@ async def test_a_process_that_took_the_number_of_a_lost_agents_is_left_alone(
     yard: Yard, top: Session
 ) -> None:
     other = Launcher(yard.office.desk_of(GONE), agents := FakeAgents(), None)
-    lost = await other.launch(WISH, parent=top, workspace=top.workspace)
+    lost = await other.launch(WISH, parent=top, workspace=top.workspace, consent=CONSENT)
     await agents.until_running()
     yard.office.processes.alive.add(Process(pid=1000, started=99.0))
     yard.office.owners.others.discard(GONE)

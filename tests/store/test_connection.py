@@ -10,6 +10,7 @@ from pml.core.errors import Unavailable
 from pml.store.connection import open_database
 from pml.store.database import Database
 from pml.store.queries import migrations
+from tests.promises import promise
 
 
 async def test_a_new_home_and_all_in_it_are_private(tmp_path: Path) -> None:
@@ -81,6 +82,27 @@ async def test_a_migration_that_fails_leaves_the_database_as_it_was(
     database = await open_database(tmp_path)
     assert database.run("SELECT count(*) FROM sqlite_master WHERE name = 'extra'") == [(0,)]
     assert database.run("PRAGMA user_version") == [(last,)]
+    database.close()
+
+
+@promise("supervise:power-from-a-person")
+async def test_nobody_above_answers_for_a_session_of_before_launches_were_approved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = [each for each in migrations() if "parent_may" not in each[1]]
+    assert len(before) == len(migrations()) - 1
+    old = [each for each in before if each[0] < next(n for n, sql in migrations() if "parent_may" in sql)]
+    monkeypatch.setattr("pml.store.connection.migrations", lambda: old)
+    database = await open_database(tmp_path)
+    database.script(
+        "INSERT INTO sessions (id, name, principal, workspace, parent_id, is_agent, started_at, role) "
+        "VALUES ('old', 'old', 'ana', '/repo', 'above', 1, 0, 'session')"
+    )
+    database.close()
+    monkeypatch.undo()
+
+    database = await open_database(tmp_path)
+    assert database.run("SELECT parent_may, launches_unasked FROM sessions") == [("nothing", 0)]
     database.close()
 
 

@@ -42,7 +42,8 @@ _ALLOW: Final = """examples:
   pml approvals allow 3f2a 77b0
   pml approvals allow 3f2a --remember session
   pml approvals allow 3f2a --remember always --literal      only with these arguments
-  pml approvals allow 3f2a --input '{"title": "Hello"}'     with other arguments"""
+  pml approvals allow 3f2a --input '{"title": "Hello"}'     with other arguments
+  pml approvals allow 3f2a --tools Read,Grep --parent-may nothing      a launch, with less"""
 _DENY: Final = """examples:
   pml approvals deny 3f2a
   pml approvals deny 3f2a 77b0 --message 'use the staging database'"""

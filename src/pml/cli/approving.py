@@ -13,9 +13,12 @@ from pml.cli.parsing import read_object
 from pml.cli.shell import script_session
 from pml.core.approvals import Approval, ApprovalId, Scope, State, Subject
 from pml.core.errors import Invalid, PmlError
+from pml.core.identity import ParentMay
+from pml.core.launch import PARENT_MAY, with_powers
+from pml.core.memory import LAUNCH_TOOL
 from pml.core.names import parse_tool
 from pml.core.text import visible, visible_json
-from pml.core.values import Json
+from pml.core.values import Json, JsonObject
 from pml.core.wire import approval_json, error_json
 
 if TYPE_CHECKING:
@@ -46,12 +49,21 @@ def configure_decide(parser: argparse.ArgumentParser, *, allow: bool) -> None:
     parser.add_argument("ids", metavar="ID", nargs="+", help="ids, or the starts of them")
     parser.add_argument("--message", metavar="M", help="tell the agent something with the answer")
     parser.set_defaults(allow=allow, remember=None, literal=False, input=None, release=[], digest=None)
+    parser.set_defaults(tools=None, parent_may=None)
     if not allow:
         return
     parser.add_argument("--remember", choices=["session", "always"], help="also allow it from now on")
     parser.add_argument("--literal", action="store_true", help="remember it with these arguments only")
     parser.add_argument(
         "--input", metavar="JSON", help="let it run with these arguments instead; - reads stdin"
+    )
+    parser.add_argument(
+        "--tools", metavar="NAMES", help="of a launch: give the agent only these (Read,github:*)"
+    )
+    parser.add_argument(
+        "--parent-may",
+        choices=[may for may in ParentMay if may is not ParentMay.ALL],
+        help="of a launch: let the session that launches it answer for it no more than this",
     )
     parser.add_argument("--digest", metavar="D", help="only if the question still has this digest")
     parser.add_argument(
@@ -171,6 +183,12 @@ def _check_options(args: argparse.Namespace) -> None:
         raise Invalid("--literal goes with --remember")
     if len(args.ids) > 1 and (args.input is not None or args.digest is not None or args.release):
         raise Invalid("--input, --digest and --release go with one approval at a time")
+    if args.input is not None and _narrows(args):
+        raise Invalid("--tools and --parent-may change the arguments; --input replaces them: use one")
+
+
+def _narrows(args: argparse.Namespace) -> bool:
+    return args.tools is not None or args.parent_may is not None
 
 
 async def _decide_one(desk: "Desk", prefix: str, args: argparse.Namespace) -> "Decided":
@@ -178,21 +196,33 @@ async def _decide_one(desk: "Desk", prefix: str, args: argparse.Namespace) -> "D
 
     record = await find(desk, prefix)
     release = [(await find(desk, other)).id for other in args.release]
-    return await decide(desk, record.id, _decision(args, record.digest, release))
+    return await decide(desk, record.id, _decision(args, record, release))
 
 
-def _decision(args: argparse.Namespace, digest: str, release: list[ApprovalId]) -> "Decision":
+def _edited(args: argparse.Namespace, record: Approval) -> JsonObject | None:
+    """Return the arguments to run with instead, if there are any. Raises: Invalid."""
+    if not _narrows(args):
+        return None if args.input is None else read_object(args.input, what="--input")
+    if record.tool_name != LAUNCH_TOOL:
+        raise Invalid(f"--tools and --parent-may are for a launch; {short(record.id)} is something else")
+    names: list[str] = [] if args.tools is None else args.tools.split(",")
+    tools = None if args.tools is None else tuple(name for name in names if name)
+    may = record.tool_input.get(PARENT_MAY) if args.parent_may is None else args.parent_may
+    return with_powers(record.tool_input, tools=tools, parent_may=ParentMay(str(may)))
+
+
+def _decision(args: argparse.Namespace, record: Approval, release: list[ApprovalId]) -> "Decision":
     from pml.app import person
     from pml.service.approvals import Decision
 
     return Decision(
         by=person(),
-        digest=digest if args.digest is None else f"sha256:{args.digest.removeprefix('sha256:')}",
+        digest=record.digest if args.digest is None else f"sha256:{args.digest.removeprefix('sha256:')}",
         allow=args.allow,
         scope=Scope(args.remember or Scope.ONCE),
         literal=args.literal,
         message=args.message,
-        updated_input=None if args.input is None else read_object(args.input, what="--input"),
+        updated_input=_edited(args, record),
         release=tuple(release),
     )
 

@@ -50,7 +50,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "pml launch [options] -- claude [arguments of claude]"
     parser.add_argument("--loopback", action="store_true", help="ask for its tools: `pml approvals` answers")
     parser.add_argument(
-        "--may-launch", action="store_true", help="let it launch and decide for agents itself"
+        "--may-launch",
+        action="store_true",
+        help="let it launch agents, and they theirs, unasked, and answer for them what no rule names",
     )
     parser.add_argument("--name", help="the name of its session")
     parser.add_argument(

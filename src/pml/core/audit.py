@@ -168,6 +168,22 @@ def session_started(session_id: str, name: str, *, at: datetime, parent_id: str 
     )
 
 
+def session_launched(
+    session_id: str,
+    *,
+    at: datetime,
+    by: Decider | None,
+    approval_id: str | None,
+    why: str,
+    parent_may: str,
+    launches_unasked: bool,
+) -> Entry:
+    """An agent that another had started: whose yes that was, and what it gave."""
+    detail: JsonObject = {"why": why, "parent_may_decide": parent_may, "launches_unasked": launches_unasked}
+    kind = "session.launched"
+    return Entry(at=at, kind=kind, session_id=session_id, by=by, approval_id=approval_id, detail=detail)
+
+
 def session_ended(session_id: str, *, at: datetime) -> Entry:
     return Entry(at=at, kind="session.ended", session_id=session_id)
 

@@ -28,7 +28,8 @@ from pml.core.cards import (
 )
 from pml.core.dependency import NOT_CONTAINED
 from pml.core.diffs import MAX_LINES, split_lines
-from pml.core.memory import EXECUTE
+from pml.core.launch import gives_commands, launch_facts
+from pml.core.memory import EXECUTE, LAUNCH_TOOL
 from pml.core.names import ToolName, parse_tool
 from pml.core.telling import asked_facts, caller_facts
 from pml.core.text import pieces, visible, visible_json
@@ -153,6 +154,8 @@ def _call_blocks(asked: Asked) -> tuple[Block, ...]:
     else:
         shown += _texts(asked)
     rows = [Fact(name="edited", value=_EDITED)] if is_edited else []
+    if record.tool_name == LAUNCH_TOOL:
+        rows += _launch_rows(record.run_input)
     rows += [Fact(name=name, value=value) for name, value in caller_facts(record)]
     tells_folder = any(isinstance(block, Command) for block in shown)
     if asked.tool.namespace is None and asked.cwd != asked.workspace and not tells_folder:
@@ -167,6 +170,14 @@ def _call_blocks(asked: Asked) -> tuple[Block, ...]:
         lines = tuple(map(pieces, split_lines(asked.code)))  # whole: the arguments do not have it
         found.append(Code(title="the code that makes this call", language=asked.language, lines=lines))
     return tuple(found)
+
+
+def _launch_rows(arguments: JsonObject) -> list[Fact]:
+    alarming = gives_commands(arguments)
+    return [
+        Fact(name=name, value=value, alarming=alarming and name == "answers")
+        for name, value in launch_facts(arguments)
+    ]
 
 
 def _texts(asked: Asked) -> list[Block]:

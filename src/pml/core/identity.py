@@ -32,6 +32,23 @@ class TokenRole(StrEnum):
     LOGIN = "login"
 
 
+class ParentMay(StrEnum):
+    """What the sessions above one may answer for it, from least to most; a person gave them that.
+
+    Never more than the user's `approval.parent_may_decide` says at the time.
+    """
+
+    NOTHING = "nothing"
+    LISTED = "listed"  # what the user's file lists
+    UNLISTED = "unlisted"  # also what no rule names
+    ALL = "all"  # also what an `ask` rule names
+
+
+def least(*powers: ParentMay) -> ParentMay:
+    """Return the narrowest."""
+    return min(powers, key=[*ParentMay].index)
+
+
 AGENT_ROLES: Final = frozenset({TokenRole.SESSION, TokenRole.CHILD})  # only these speak for a session
 
 

@@ -16,7 +16,7 @@ from pml.core.approvals import Approval, ApprovalId, Decider, Event, OwnerId, Se
 from pml.core.audit import Entry, Head, Link
 from pml.core.config import ConfigFile, FileKind
 from pml.core.errors import ConfigInvalid, Conflict
-from pml.core.identity import TokenRole
+from pml.core.identity import ParentMay, TokenRole
 from pml.core.journal import Journals
 from pml.core.links import Disk
 from pml.core.manifests import Manifest
@@ -78,6 +78,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 
     `tools` are globs of all that it may use, None where only the rules say. `waits`: it was launched with
     the permission tool, so every question of its calls is waited for. `ttl_s` is its own time to decide.
+    `parent_may` is what those above it may answer for it, and `launches_unasked` that a person let it launch
+    agents, and those beneath it too, without being asked each time.
     """
 
     id: SessionId
@@ -91,8 +93,15 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...] | None = None
     waits: bool = False
     ttl_s: int | None = None
+    parent_may: ParentMay = ParentMay.NOTHING
+    launches_unasked: bool = False
     started_at: datetime
     ended_at: datetime | None = None
+
+    @property
+    def gives(self) -> ParentMay:
+        """The most that it and those above it may answer for its children: what was given for itself."""
+        return ParentMay.ALL if self.parent_id is None else self.parent_may
 
     def joined_by(self, other: "Session") -> "Session":
         """Return the session after `other` starts it: itself while it lives, then `other`, without memory.

@@ -9,6 +9,8 @@ from typing import Final
 
 from pml.core.approvals import Approval, Channel, Decider, DeciderKind, Subject
 from pml.core.dependency import tell_changed, tell_install, tell_variables, why_install
+from pml.core.launch import launch_facts
+from pml.core.memory import LAUNCH_TOOL
 from pml.core.rules import runs_code
 from pml.core.text import has_hidden, visible, visible_json
 from pml.core.values import Json, JsonObject, loads_object
@@ -83,6 +85,10 @@ def asked_facts(record: Approval) -> list[tuple[str, str]]:
             return tell_variables(asked)
         case Subject.INTEGRITY_CHANGED:
             return tell_changed(asked)
+        case Subject.TOOL_CALL if record.tool_name == LAUNCH_TOOL:
+            facts = [*launch_facts(record.run_input), ("input", visible_json(asked))]
+            edited = record.updated_input
+            return facts if edited is None else [*facts, ("edited to", visible_json(edited))]
         case Subject.TOOL_CALL:
             facts = [("input", visible_json(asked)), *caller_facts(record)]
             if record.updated_input is not None:

@@ -214,6 +214,7 @@ def session_json(session: Session, run: Run | None, *, state: str, waiting: int)
         "pid": None if session.process is None else session.process.pid,
         "state": state,
         "waiting": waiting,
+        "parent_may_decide": session.parent_may,
         "started_at": instant(session.started_at),
         "ended_at": _instant(session.ended_at),
         "run": None if run is None else _run_json(run),

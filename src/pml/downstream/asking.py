@@ -9,6 +9,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from pml.core.approvals import Approval, ApprovalId, Role, State, Subject
+from pml.core.memory import LAUNCH_TOOL
 from pml.core.values import Json, JsonObject
 from pml.downstream.connection import Connection, ConnectionGone, Exchange, RpcError
 from pml.downstream.eras import Era
@@ -121,7 +122,9 @@ class Asker:
 
     def _form_counts(self, record: Approval) -> bool:
         """Tell whether to send a form: where its answer would not apply, nobody is bothered with one."""
-        return self.has_form and self._gate.client_answers and Role.FORM in record.deciders
+        counts = self.has_form and self._gate.client_answers and Role.FORM in record.deciders
+        # the same may have been asked through another door: over HTTP no form starts an agent
+        return counts and (self._gate.is_stdio or record.tool_name != LAUNCH_TOOL)
 
     def _link(self, record: Approval) -> str | None:
         """Return the page where the key is given that is asked for, if the client can open it."""

@@ -8,6 +8,9 @@ from typing import Final
 
 from pml.core.approvals import SessionId
 from pml.core.errors import Invalid
+from pml.core.identity import ParentMay
+from pml.core.launch import PARENT_MAY
+from pml.core.launch import SCHEMA as LAUNCH_SCHEMA
 from pml.core.text import quote
 from pml.core.values import Json, JsonObject
 from pml.service.launching import Wish
@@ -30,6 +33,9 @@ def read_wish(arguments: JsonObject) -> Wish:
     ttl_s = arguments.get("loopback_timeout_secs")
     if ttl_s is not None and (isinstance(ttl_s, bool) or not isinstance(ttl_s, int)):
         raise Invalid("`loopback_timeout_secs` must be a whole number")
+    may = arguments.get(PARENT_MAY)
+    if may is not None and may not in [*ParentMay]:
+        raise Invalid(f"`{PARENT_MAY}` must be one of {', '.join(ParentMay)}")
     return Wish(
         prompt=text_of(arguments, "prompt"),
         name=text_of(arguments, "name", default="") or None,
@@ -39,6 +45,7 @@ def read_wish(arguments: JsonObject) -> Wish:
         loopback=flag_of(arguments, "loopback_enabled", default=True),
         ttl_s=ttl_s,
         may_launch=flag_of(arguments, "may_launch", default=False),
+        parent_may=None if may is None else ParentMay(str(may)),
     )
 
 
@@ -139,26 +146,13 @@ TOOLS: Final[tuple[JsonObject, ...]] = (
         "Wait until a session that you launched needs a decision; returns at once if one waits.",
         {"session_id": _OF, "timeout_s": _FOR},
     ),
-    _tool(
-        "session_launch",
-        "Launch a child agent on a task. It asks you, through `session_wait`, before it uses tools that no "
-        "rule allows. It may use nothing that you may not use.",
-        {
-            "prompt": _described(_TEXT, "the whole task: it sees nothing else"),
-            "name": _TEXT,
-            "cwd": _described(_TEXT, "a folder within the workspace"),
-            "model": _TEXT,
-            "allowed_tools": {
-                "type": "array",
-                "items": _TEXT,
-                "description": "names or globs of all that it may use, such as Read, Bash, github:*",
-            },
-            "loopback_enabled": _described(_FLAG, "false: it cannot ask, and may only do what rules allow"),
-            "loopback_timeout_secs": {"type": "integer", "description": "how long each request may wait"},
-            "may_launch": _described(_FLAG, "true: it may launch and supervise children of its own"),
-        },
-        ["prompt"],
-    ),
+    {
+        "name": "session_launch",
+        "description": "Launch a child agent on a task, once a person has allowed it. It asks you, through "
+        "`session_wait`, before it uses tools that no rule names, as far as that person let you answer. "
+        "It may use nothing that you may not use.",
+        "inputSchema": LAUNCH_SCHEMA,
+    },
     _tool(
         "session_wait",
         "Wait for the next thing that needs you from sessions that you launched: a request to decide with "

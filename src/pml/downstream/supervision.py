@@ -15,6 +15,7 @@ from pml.core.approvals import Approval, ApprovalId, Scope, SessionId, instant
 from pml.core.errors import Invalid, NotFound, PmlError, ToolDenied
 from pml.core.events import request_facts
 from pml.core.identity import TokenRole
+from pml.core.launch import LaunchConsent
 from pml.core.names import ToolName
 from pml.core.ports import Session
 from pml.core.text import quote
@@ -59,7 +60,9 @@ class Launching(Protocol):
 
     async def check(self, wish: Wish, *, parent: Session, workspace: str) -> None: ...
 
-    async def launch(self, wish: Wish, *, parent: Session, workspace: str) -> Session: ...
+    async def launch(
+        self, wish: Wish, *, parent: Session, workspace: str, consent: LaunchConsent
+    ) -> Session: ...
 
     async def stop(self, session_id: SessionId, *, reason: str) -> None: ...
 
@@ -90,8 +93,21 @@ class Supervision:
         session = self._gate.session
         await self._launching.check(read_wish(arguments), parent=session, workspace=session.workspace)
 
+    async def launch(self, arguments: JsonObject, consent: LaunchConsent) -> JsonObject:
+        """Return the result of a launch that a person allowed with these arguments."""
+        session = self._gate.session
+        try:
+            check_names("session_launch", arguments)
+            launched = await self._launching.launch(
+                read_wish(arguments), parent=session, workspace=session.workspace, consent=consent
+            )
+        except PmlError as exc:
+            return refused(exc)
+        facts: JsonObject = {"session_id": launched.id, "name": launched.name, "state": "starting"}
+        return _structured({**facts, "parent_may_decide": launched.parent_may, "next": _NEXT})
+
     async def answer(self, attempt: Attempt, exchange: Exchange) -> JsonObject:
-        """Return the result of one of these tools; what is refused is told as an error result."""
+        """Return the result of any other of these tools; what is refused is told as an error result."""
         action, arguments = attempt.tool.action, attempt.arguments
         if action == "loopback_permit":
             return await self._permit(arguments, exchange)
@@ -107,7 +123,6 @@ class Supervision:
             "loopback_respond": self._respond,
             "loopback_pending": self._pending,
             "loopback_wait": self._wait,
-            "session_launch": self._launch,
             "session_wait": self._session_wait,
             "session_list": self._session_list,
             "session_stop": self._session_stop,
@@ -210,13 +225,6 @@ class Supervision:
             told=self._told,
         )
         return {"requests": [_request(request) for request in found]}
-
-    async def _launch(self, arguments: JsonObject) -> JsonObject:
-        session = self._gate.session
-        launched = await self._launching.launch(
-            read_wish(arguments), parent=session, workspace=session.workspace
-        )
-        return {"session_id": launched.id, "name": launched.name, "state": "starting", "next": _NEXT}
 
     async def _session_wait(self, arguments: JsonObject) -> JsonObject:
         found = await next_for(

@@ -251,7 +251,8 @@ class ToolCalls:
                 await self._supervision.check_launch(attempt.arguments)
             except PmlError as exc:
                 return refused(exc)
-            attempt = await admit_launch(self._gate, attempt, asker, settled)
+            arguments, consent = await admit_launch(self._gate, attempt, asker, settled)
+            return await self._supervision.launch(arguments, consent)
         return await self._supervision.answer(attempt, exchange)
 
     async def _work(

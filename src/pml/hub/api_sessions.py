@@ -11,13 +11,14 @@ import msgspec
 
 from pml.core.approvals import SessionId, State
 from pml.core.errors import Forbidden, NotFound, Unavailable
+from pml.core.identity import ParentMay
 from pml.core.ports import ApprovalQuery, Session, Sessions
 from pml.core.text import quote
 from pml.core.values import Json
 from pml.core.wire import message_json, session_json
 from pml.hub.visits import DECIDERS, Route, Visit
 from pml.hub.workspaces import named_workspace
-from pml.service.launches import check_unasked
+from pml.service.launches import consent_unasked
 from pml.service.launching import Launcher, Wish
 from pml.service.sessions import session_of
 from pml.service.supervising import WAITING, child
@@ -37,6 +38,7 @@ class LaunchBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     loopback_enabled: bool = True
     loopback_timeout_secs: int | None = None
     may_launch: bool = False
+    parent_may_decide: ParentMay | None = None
     workspace: str | None = None
 
 
@@ -94,6 +96,7 @@ async def launch_session(visit: Visit) -> Mapping[str, Json]:
         loopback=body.loopback_enabled,
         ttl_s=body.loopback_timeout_secs,
         may_launch=body.may_launch,
+        parent_may=body.parent_may_decide,
     )
     if visit.is_person:
         workspace = await named_workspace(visit, body.workspace)
@@ -102,8 +105,10 @@ async def launch_session(visit: Visit) -> Mapping[str, Json]:
     parent = await session_of(visit.desk, visit.session_id)
     if body.workspace not in (None, parent.workspace):
         raise Forbidden("a session launches in its own workspace only")
-    await check_unasked(visit.desk, parent, visit.json)
-    session = await launcher.launch(wish, parent=parent, workspace=parent.workspace, by=visit.by)
+    consent = await consent_unasked(visit.desk, parent, visit.json)
+    session = await launcher.launch(
+        wish, parent=parent, workspace=parent.workspace, by=visit.by, consent=consent
+    )
     return await _tell(visit, session)
 
 

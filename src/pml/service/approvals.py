@@ -37,6 +37,7 @@ from pml.core.approvals import (
 )
 from pml.core.digest import digest_call
 from pml.core.errors import Changed, Conflict, Forbidden, Invalid, MayNotDecide, NotFound, ToolDenied
+from pml.core.identity import ParentMay
 from pml.core.matchers import Starts
 from pml.core.names import parse_tool
 from pml.core.ports import ApprovalQuery, Session
@@ -423,5 +424,12 @@ async def _guard_edit(desk: Desk, session: Session, record: Approval, decision: 
 
 
 async def _guard_parent(desk: Desk, by: Decider, session: Session) -> None:
-    if by.kind is DeciderKind.PARENT and not await descends_from(desk, session, SessionId(by.id)):
+    if by.kind is not DeciderKind.PARENT:
+        return
+    if not await descends_from(desk, session, SessionId(by.id)):
         raise MayNotDecide(f"session `{session.id}` is no descendant of session `{by.id}`")
+    at: Session | None = session
+    while at is not None and at.id != by.id:  # also for a question that was asked before this was kept
+        if at.parent_may is ParentMay.NOTHING or at.parent_id is None:
+            raise MayNotDecide(f"no person let the sessions above `{at.id}` answer for it")
+        at = await desk.store.sessions.get(at.parent_id)

@@ -23,7 +23,9 @@ from pml.core.card_making import Around, make_card, unshown_card
 from pml.core.card_words import glimpse_of, sentence_of
 from pml.core.cards import Ancestor, Card, Covered
 from pml.core.errors import PmlError, Unavailable
+from pml.core.launch import SCHEMA as LAUNCH_SCHEMA
 from pml.core.manifests import definition_digest
+from pml.core.memory import LAUNCH_TOOL
 from pml.core.names import parse_tool
 from pml.core.ports import Session
 from pml.core.text import visible
@@ -195,6 +197,8 @@ class _Lookups:
 
 async def _definition(desk: Desk, record: Approval) -> JsonObject | None:
     """Return the tool as its server described it when the question was asked, None if that is not known."""
+    if record.tool_name == LAUNCH_TOOL:
+        return {"inputSchema": LAUNCH_SCHEMA}
     tool = parse_tool(record.tool_name)
     if tool.namespace is None or record.artefact is None or record.subject is not Subject.TOOL_CALL:
         return None

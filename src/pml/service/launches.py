@@ -4,12 +4,13 @@ A person says so to the question, or beforehand by the tool's own name in the us
 starts, and how, is `launching`'s business.
 """
 
-from msgspec.structs import replace
-
 from pml.core.approvals import Approval, State, Subject, role_of
 from pml.core.audit import call_judged
 from pml.core.digest import digest_call
+from pml.core.effective import Settings
 from pml.core.errors import AlreadyClaimed, Forbidden, NotApproved
+from pml.core.identity import ParentMay
+from pml.core.launch import PARENT_MAY, TOOLS, LaunchConsent, with_powers
 from pml.core.memory import LAUNCH_TOOL
 from pml.core.ports import Session
 from pml.core.rules import Call, VerdictKind
@@ -18,22 +19,24 @@ from pml.service.approvals import Question, claim, finish
 from pml.service.desk import Desk
 from pml.service.gate import Asking, Attempt, Gate, deciders, matter_of
 from pml.service.judging import judge_attempt, policy_now
-from pml.service.policy import judge_in_session, matched_rule, refuse_denied, why
+from pml.service.launching import most_for
+from pml.service.policy import Judged, judge_in_session, matched_rule, refuse_denied, why
 from pml.service.settling import settle
 
 
-async def admit_launch(gate: Gate, attempt: Attempt, asking: Asking, settled: Approval | None) -> Attempt:
-    """Return the launch as a person allowed it. Raises: ToolDenied, NotApproved, Paused."""
+async def admit_launch(
+    gate: Gate, attempt: Attempt, asking: Asking, settled: Approval | None
+) -> tuple[JsonObject, LaunchConsent]:
+    """Return the launch as a person allowed it, and their yes. Raises: ToolDenied, NotApproved, Paused."""
     policy = await policy_now(gate)
     judged = await judge_attempt(gate, policy, attempt, None, None)
     if judged.kind is VerdictKind.ALLOW:
-        await _record_allowed(gate.desk, gate.session, attempt.arguments, because=why(judged))
-        return attempt
+        return attempt.arguments, await _unasked(gate.desk, gate.session, attempt.arguments, judged)
     matter = matter_of(Subject.TOOL_CALL, judged, LAUNCH_TOOL, attempt.arguments)
     question = Question(
         session=gate.session,
         tool=LAUNCH_TOOL,
-        arguments=attempt.arguments,
+        arguments=_shown(gate.session, policy.settings, attempt.arguments),
         deciders=deciders(gate, policy.settings, asking, matter, LAUNCH_TOOL),
     )
     try:
@@ -45,11 +48,15 @@ async def admit_launch(gate: Gate, attempt: Attempt, asking: Asking, settled: Ap
     except AlreadyClaimed:  # by the same call, made twice: this one needs an answer of its own
         return await admit_launch(gate, attempt, asking, settled)
     await finish(gate.desk, record.id)
-    return replace(attempt, arguments=claimed.run_input)
+    consent = LaunchConsent(why="it was approved", by=claimed.decided_by, approval_id=claimed.id)
+    return claimed.run_input, consent
 
 
-async def check_unasked(desk: Desk, session: Session, arguments: JsonObject) -> None:
-    """Raise ToolDenied or Forbidden unless the launch needs no question: here nobody can be asked."""
+async def consent_unasked(desk: Desk, session: Session, arguments: JsonObject) -> LaunchConsent:
+    """Return what a person said of such launches beforehand. Raises: ToolDenied; Forbidden if nothing.
+
+    For doors where nobody can be asked.
+    """
     call = Call(tool=LAUNCH_TOOL, arguments=arguments, cwd=session.workspace)
     judged = await judge_in_session(desk, session, call)
     refuse_denied(judged, LAUNCH_TOOL)
@@ -58,7 +65,23 @@ async def check_unasked(desk: Desk, session: Session, arguments: JsonObject) -> 
             "a launch is a person's to allow, and here nobody can be asked",
             hint=f"the tool `session_launch` asks; `pml rules allow --user {LAUNCH_TOOL}` lets every session",
         )
-    await _record_allowed(desk, session, arguments, because=why(judged))
+    return await _unasked(desk, session, arguments, judged)
+
+
+async def _unasked(desk: Desk, session: Session, arguments: JsonObject, judged: Judged) -> LaunchConsent:
+    digest, because = digest_call(LAUNCH_TOOL, arguments), why(judged)
+    now = desk.clock.now()
+    entry = call_judged(session.id, LAUNCH_TOOL, digest, at=now, word="allowed", why=because)
+    await desk.store.audit.record(entry)
+    return LaunchConsent(why=because)
+
+
+def _shown(session: Session, settings: Settings, arguments: JsonObject) -> JsonObject:
+    """Return the arguments with all that the agent would be given, for a person to see and to narrow."""
+    wished = arguments.get(PARENT_MAY)
+    parent_may = most_for(session, settings, None if wished is None else ParentMay(str(wished)))
+    own = session.tools if arguments.get(TOOLS) is None else None  # what it does not name it inherits
+    return with_powers(arguments, tools=own, parent_may=parent_may)
 
 
 def _check_allower(record: Approval, question: Question) -> None:
@@ -66,10 +89,3 @@ def _check_allower(record: Approval, question: Question) -> None:
     by = record.decided_by
     if by is None or role_of(by) not in question.deciders:
         raise NotApproved("A launch is a person's to allow", outcome=State.CANCELLED)
-
-
-async def _record_allowed(desk: Desk, session: Session, arguments: JsonObject, *, because: str) -> None:
-    digest = digest_call(LAUNCH_TOOL, arguments)
-    now = desk.clock.now()
-    entry = call_judged(session.id, LAUNCH_TOOL, digest, at=now, word="allowed", why=because)
-    await desk.store.audit.record(entry)

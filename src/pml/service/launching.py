@@ -9,21 +9,26 @@ import contextlib
 import posixpath
 import re
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Final
 
 import msgspec
 
 from pml.core.agents import ENDED_RUN, Agents, Message, MessageKind, Order, Outcome, Run, RunState
 from pml.core.approvals import Decider, SessionId
+from pml.core.audit import Entry, session_launched
+from pml.core.effective import Settings
 from pml.core.errors import Conflict, Forbidden, IllegalEvent, Invalid, NotFound, PmlError
 from pml.core.globs import covers
-from pml.core.identity import TokenRole
+from pml.core.identity import ParentMay, TokenRole, least
+from pml.core.launch import LaunchConsent, power_of
 from pml.core.ports import Session
 from pml.core.processes import Process
 from pml.core.text import has_hidden, quote
 from pml.core.values import check
 from pml.service.desk import Desk
 from pml.service.loopback import guard_supervisor
+from pml.service.policy import current_policy
 from pml.service.sessions import session_of, start_session
 from pml.service.tokens import MAX_NAME, create_token
 from pml.service.upkeep import end_session
@@ -48,6 +53,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     loopback: bool = True
     ttl_s: int | None = None
     may_launch: bool = False
+    parent_may: ParentMay | None = None  # the most that those above may answer for it; None: all they may
 
 
 class Launcher:
@@ -68,10 +74,22 @@ class Launcher:
         return True
 
     async def launch(
-        self, wish: Wish, *, parent: Session | None, workspace: str, by: Decider | None = None
+        self,
+        wish: Wish,
+        *,
+        parent: Session | None,
+        workspace: str,
+        by: Decider | None = None,
+        consent: LaunchConsent | None = None,
     ) -> Session:
-        """Start an agent and return its session. Raises: Forbidden, Invalid, Conflict, Unavailable."""
+        """Start an agent and return its session: for a person (`by`), or, with consent, for a session.
+
+        Raises: Forbidden, Invalid, Conflict, Unavailable.
+        """
+        if parent is not None and consent is None:
+            raise Forbidden("a launch is a person's to allow")
         await self.check(wish, parent=parent, workspace=workspace)
+        powers = await _powers(self._desk, wish, parent)
         order = Order(
             prompt=wish.prompt,
             cwd=_cwd(self._desk, wish.cwd, workspace),
@@ -84,8 +102,16 @@ class Launcher:
             if parent is not None:
                 await _guard_launch(self._desk, wish, parent)
             session, token = await self._prepare(
-                order, name=wish.name, workspace=workspace, ttl_s=wish.ttl_s, parent=parent, by=by
+                order,
+                name=wish.name,
+                workspace=workspace,
+                ttl_s=wish.ttl_s,
+                parent=parent,
+                by=by,
+                powers=powers,
             )
+            if consent is not None:
+                await self._desk.store.audit.record(_launched(session, consent, at=self._desk.clock.now()))
             await self._begin(session, order, token)
         return session
 
@@ -100,8 +126,9 @@ class Launcher:
         self, order: Order, *, name: str | None, workspace: str, ttl_s: int | None, by: Decider
     ) -> Outcome:
         """Run an agent for the person at this terminal, to its end. Raises: Conflict, Unavailable."""
+        powers = ParentMay.NOTHING, order.may_launch
         session, token = await self._prepare(
-            order, name=name, workspace=workspace, ttl_s=ttl_s, parent=None, by=by
+            order, name=name, workspace=workspace, ttl_s=ttl_s, parent=None, by=by, powers=powers
         )
         running = await self._begin(session, order, token)
         try:
@@ -162,12 +189,14 @@ class Launcher:
         ttl_s: int | None,
         parent: Session | None,
         by: Decider | None,
+        powers: tuple[ParentMay, bool],
     ) -> tuple[Session, str]:
         desk = self._desk
         live = await desk.store.runs.live()
         if len(live) >= MAX_RUNS:
             raise Conflict(f"{MAX_RUNS} agents run already", hint="`pml sessions list` shows them")
         session_id = SessionId(desk.ids.new())
+        parent_may, launches_unasked = powers
         session = await start_session(
             desk,
             session_id=session_id,
@@ -181,6 +210,8 @@ class Launcher:
             tools=order.tools,
             waits=order.loopback,
             ttl_s=ttl_s,
+            parent_may=parent_may,
+            launches_unasked=launches_unasked,
         )
         try:
             return session, await self._enter(session, order, by)
@@ -320,6 +351,31 @@ def _check_wish(wish: Wish) -> None:
     low, high = _TTL_S
     if wish.ttl_s is not None and not low <= wish.ttl_s <= high:
         raise Invalid(f"`loopback_timeout_secs` must be from {low} to {high}")
+
+
+async def _powers(desk: Desk, wish: Wish, parent: Session | None) -> tuple[ParentMay, bool]:
+    """Return what those above it may answer for it, and whether it launches unasked; never more than they."""
+    if parent is None:
+        return ParentMay.NOTHING, wish.may_launch
+    settings = (await current_policy(desk, parent.workspace)).settings
+    return most_for(parent, settings, wish.parent_may), parent.launches_unasked and wish.may_launch
+
+
+def most_for(parent: Session, settings: Settings, wished: ParentMay | None) -> ParentMay:
+    """Return the most that those above may answer for a child of `parent`."""
+    return least(power_of(settings.approval.parent_may_decide), parent.gives, wished or ParentMay.ALL)
+
+
+def _launched(session: Session, consent: LaunchConsent, *, at: datetime) -> Entry:
+    return session_launched(
+        session.id,
+        at=at,
+        by=consent.by,
+        approval_id=consent.approval_id,
+        why=consent.why,
+        parent_may=session.parent_may,
+        launches_unasked=session.launches_unasked,
+    )
 
 
 async def _guard_launch(desk: Desk, wish: Wish, parent: Session) -> None:

@@ -16,6 +16,8 @@ from pml.core.digest import digest_call
 from pml.core.effective import Loosening, Settings, loosening, unite
 from pml.core.errors import ConfigInvalid, ToolDenied
 from pml.core.globs import covers as covers_tool
+from pml.core.identity import ParentMay, least
+from pml.core.launch import power_of
 from pml.core.links import Disk
 from pml.core.matchers import Starts
 from pml.core.memory import EXECUTE, LAUNCH_TOOL, META_TOOLS, SUPERVISING
@@ -39,6 +41,7 @@ from pml.core.values import JsonObject, canonical
 from pml.service.desk import Desk
 
 WHY_LAUNCH = "starting an agent is a person's to allow: what it may use, and who answers for it, is shown"
+_MAY_LAUNCH = "a person launched it, or one above it, with leave to launch agents"
 _NOT_GIVEN = "it is not among the tools that this session was given"
 _UNSURE = "a path goes through a link that could lead to what a rule denies before it is opened"
 
@@ -74,6 +77,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     broken: tuple[ConfigInvalid, ...] = ()
     reserved: bool = False
     is_launch: bool = False
+    is_unasked: bool = False  # a person let the session launch agents when they launched it
     not_given: bool = False
     if_trusted: Rule | None = None
 
@@ -137,7 +141,7 @@ async def judge(desk: Desk, policy: Policy, call: Call, *, session: Session | No
     if policy.broken:
         return Judged(kind=VerdictKind.ASK, verdict=verdict, broken=policy.broken, is_launch=is_launch)
     if is_launch:
-        return _judge_launch(policy, verdict)
+        return _judge_launch(policy, verdict, session)
     if verdict.unsure:
         return Judged(kind=VerdictKind.ASK, verdict=verdict)
     if verdict.kind is VerdictKind.ALLOW:
@@ -153,14 +157,19 @@ async def judge(desk: Desk, policy: Policy, call: Call, *, session: Session | No
     return Judged(kind=verdict.kind, verdict=verdict, if_trusted=would.rule if would and helps else None)
 
 
-def _judge_launch(policy: Policy, verdict: Verdict) -> Judged:
+def _judge_launch(policy: Policy, verdict: Verdict, session: Session | None) -> Judged:
     """Return what is to be done with a launch: no glob, grant, switch or workspace's file allows it."""
     user = policy.loaded.user.path
+    if verdict.unsure:
+        return Judged(kind=VerdictKind.ASK, verdict=verdict, is_launch=True)
     for rule in verdict.matched:
         is_users = rule.source is not None and rule.source.file == user
         if rule.effect is Effect.ALLOW and rule.tool == LAUNCH_TOOL and is_users:
             by_name = Verdict(kind=VerdictKind.ALLOW, rule=rule, matched=verdict.matched)
             return Judged(kind=VerdictKind.ALLOW, verdict=by_name, is_launch=True)
+    is_unasked = session is not None and session.launches_unasked and verdict.kind is not VerdictKind.ASK
+    if is_unasked:
+        return Judged(kind=VerdictKind.ALLOW, verdict=verdict, is_launch=True, is_unasked=True)
     return Judged(kind=VerdictKind.ASK, verdict=verdict, is_launch=True)
 
 
@@ -237,6 +246,8 @@ def why(judged: Judged) -> str:
         return "asking is turned off"
     if judged.not_given:
         return _NOT_GIVEN
+    if judged.is_unasked:
+        return _MAY_LAUNCH
     return judged.verdict.why
 
 
@@ -268,17 +279,16 @@ def kept_rule(rule: Rule, verdict: VerdictKind) -> MatchedRule:
 def parent_may_decide(session: Session, settings: Settings, tools: Sequence[str], *, named: bool) -> bool:
     """Tell whether the session has a parent that may decide about all the tools; `named`: though a rule asks.
 
-    What an `ask` rule names is a person's unless the user's file gives it to parents.
+    What an `ask` rule names is a person's unless the user's file gives it to parents. Whoever allowed the
+    session's launch may have given them less, and where nobody did they have nothing.
     """
-    if session.parent_id is None:
+    if session.parent_id is None or session.parent_may is ParentMay.NOTHING:
         return False
-    match settings.approval.parent_may_decide:
-        case bool() as may:
-            return may
-        case "unlisted":
-            return not named
-        case globs:
-            return all(any(covers_tool(glob, tool) for glob in globs) for tool in tools)
+    setting = settings.approval.parent_may_decide
+    if isinstance(setting, tuple):
+        return all(any(covers_tool(glob, tool) for glob in setting) for tool in tools)
+    power = least(session.parent_may, power_of(setting))
+    return power is ParentMay.ALL or (power is ParentMay.UNLISTED and not named)
 
 
 async def _grant_for(
@@ -288,7 +298,7 @@ async def _grant_for(
         return None
     grants = await desk.store.grants.of(session.id, call.tool)
     # a parent's answer covers no more than that parent may decide
-    parents = not named or parent_may_decide(session, policy.settings, (call.tool,), named=True)
+    parents = parent_may_decide(session, policy.settings, (call.tool,), named=named)
     fit = (grant for grant in grants if parents or grant.by.kind is not DeciderKind.PARENT)
     return next((grant for grant in fit if covers(grant, call)), None)
 

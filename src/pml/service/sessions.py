@@ -2,7 +2,7 @@
 
 from pml.core.approvals import SessionId
 from pml.core.errors import MayNotDecide, NotFound
-from pml.core.identity import TokenRole
+from pml.core.identity import ParentMay, TokenRole
 from pml.core.ports import Process, Session
 from pml.core.values import check
 from pml.service.desk import Desk
@@ -22,6 +22,8 @@ async def start_session(
     tools: tuple[str, ...] | None = None,
     waits: bool = False,
     ttl_s: int | None = None,
+    parent_may: ParentMay = ParentMay.NOTHING,
+    launches_unasked: bool = False,
 ) -> Session:
     """Register a session, or join the one with that id; one that had ended begins anew, without memory.
 
@@ -41,6 +43,8 @@ async def start_session(
             tools=tools,
             waits=waits,
             ttl_s=ttl_s,
+            parent_may=parent_may,
+            launches_unasked=launches_unasked,
             started_at=desk.clock.now(),
         )
     )

@@ -14,6 +14,7 @@ from pml.core.identity import (
     AGENT_ROLES,
     SECRET_BYTES,
     Identity,
+    ParentMay,
     Token,
     TokenId,
     TokenRole,
@@ -90,8 +91,9 @@ async def create_agent_token(
         raise Conflict(f"session {quote(session_id)} exists already, and keeps the parent it has")
     if before is None or (before.ended_at is not None and _is_of_token(before)):
         parent_id = parent_id if before is None else before.parent_id
-        if parent_id is not None:
-            _refuse_ended(await session_of(desk, parent_id))
+        parent = None if parent_id is None else await session_of(desk, parent_id)
+        if parent is not None:
+            _refuse_ended(parent)
         _check_lasting(name, ttl_s)
         await desk.store.sessions.start(
             Session(
@@ -102,6 +104,7 @@ async def create_agent_token(
                 parent_id=parent_id,
                 is_agent=True,
                 role=role,
+                parent_may=ParentMay.NOTHING if parent is None else parent.gives,  # a person named it
                 started_at=desk.clock.now(),
             )
         )

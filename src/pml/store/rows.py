@@ -22,7 +22,7 @@ from pml.core.approvals import (
     Subject,
 )
 from pml.core.audit import Entry, Link
-from pml.core.identity import TokenRole
+from pml.core.identity import ParentMay, TokenRole
 from pml.core.ports import Grant, Held, Intent, PausedCall, Pin, Process, Session, Workflow
 from pml.core.rules import Effect
 from pml.core.values import Json
@@ -160,6 +160,8 @@ def session_values(session: Session) -> tuple[Value, ...]:
         None if session.tools is None else spell(session.tools),
         int(session.waits),
         session.ttl_s,
+        session.parent_may,
+        int(session.launches_unasked),
     )
 
 
@@ -178,6 +180,8 @@ def session_of(row: Row) -> Session:
         tools=None if row[11] is None else tuple(json.loads(row[11])),
         waits=bool(row[12]),
         ttl_s=row[13],
+        parent_may=ParentMay(row[14]),
+        launches_unasked=bool(row[15]),
     )
 
 

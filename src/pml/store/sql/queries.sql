@@ -49,8 +49,8 @@ DELETE FROM workflows WHERE NOT EXISTS (SELECT 1 FROM approvals WHERE approvals.
 
 -- name: insert_session
 INSERT OR REPLACE INTO sessions (id, name, principal, workspace, parent_id, pid, process_started, is_agent, started_at,
-  ended_at, role, tools, waits, ttl_s)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+  ended_at, role, tools, waits, ttl_s, parent_may, launches_unasked)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: session
 SELECT * FROM sessions WHERE id = ?
