@@ -2,7 +2,7 @@
 
 import sys
 
-from bench import code, gateways, hub, loading, pairs, pending, verdicts, wakeups
+from bench import code, gateways, hub, loading, pairs, pending, pressure, verdicts, wakeups
 from bench.table import print_table
 
 quick = "--quick" in sys.argv[1:]
@@ -15,6 +15,7 @@ print_table(
         *gateways.rows(quick=quick),
         *loading.rows(quick=quick),
         *hub.rows(quick=quick),
+        *pressure.rows(quick=quick),
         *code.rows(quick=quick),
     ]
 )

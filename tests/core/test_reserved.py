@@ -4,25 +4,61 @@ import posixpath
 
 import pytest
 
-from pml.core.reserved import is_reserved
+from pml.core.lookups import Budget, Look, OverBudget
+from pml.core.reserved import Surroundings, full_budget, small_budget, why_reserved
 from pml.core.values import JsonObject
 from tests.promises import promise
 
 HOME = "/srv/vault"
 
 
-class LinkedPaths:
-    """A file system in which `/repo/shop/notes` is a link into the home."""
+class LinkedTree:
+    """A file system with a link into the home, a link to a settings file, and another name of one."""
 
     home = "/home/ana"
 
+    def __init__(self) -> None:
+        self.looks: list[str] = []
+
     def real(self, path: str) -> str:
-        plain = posixpath.normpath(path)
-        return HOME if plain == "/repo/shop/notes" else plain.replace("/repo/shop/notes/", f"{HOME}/", 1)
+        return posixpath.normpath(path)
+
+    def link(self, path: str) -> str | None:
+        raise NotImplementedError
+
+    def is_writable(self, folder: str) -> bool:
+        raise NotImplementedError
+
+    def is_folder(self, path: str) -> bool:
+        raise NotImplementedError
+
+    def look(self, path: str) -> Look:
+        self.looks.append(path)
+        links = {
+            "/repo/shop/notes": HOME,
+            "/repo/shop/plain.txt": "conf/../.pml.json",
+            "/repo/shop/.mcp.json": "conf/servers.json",
+            "/repo/shop/round": "round",
+        }
+        files = {"/repo/shop/.pml.json": 7, "/repo/shop/twin.txt": 7, "/repo/shop/other.txt": 8}
+        if path in links:
+            return links[path]
+        if path in files:
+            return (1, files[path])
+        return (1, 1) if path in ("/repo", "/repo/shop", "/repo/shop/conf", "/srv", HOME) else None
+
+
+def around(tree: LinkedTree) -> Surroundings:
+    folders, homes = ("/repo/shop", "/srv"), (tree.home,)
+    return Surroundings(home=HOME, workspace="/repo/shop", folders=folders, homes=homes, tree=tree)
+
+
+def why(tool: str, arguments: JsonObject, *, budget: Budget | None = None) -> str | None:
+    return why_reserved(tool, arguments, around(LinkedTree()), budget=budget or small_budget())
 
 
 def reserved(tool: str, arguments: JsonObject) -> bool:
-    return is_reserved(tool, arguments, home=HOME, cwd="/repo/shop", paths=LinkedPaths())
+    return why(tool, arguments, budget=full_budget()) is not None
 
 
 @promise("reserved:person-only")
@@ -81,13 +117,111 @@ def test_a_path_into_the_home_is_reserved_for_whatever_tool(path: str) -> None:
         ("Bash", {"timeout": 3, "background": None, "again": True}),
         ("notes:add", {"text": "ask pml about it"}),
         ("Write", {"file_path": "README.md", "content": "pml approvals allow"}),
-        ("Read", {"file_path": ".pml.json"}),
+        ("Write", {"file_path": "README.md", "content": "see .mcp.json and .claude/settings.json"}),
+        ("Read", {"file_path": "pml.json"}),
+        ("Read", {"file_path": ".claude/agents/settings.json"}),
+        ("Read", {"file_path": "other.txt"}),
+        ("Read", {"file_path": "round"}),
+        ("Glob", {"path": ".claude"}),
+        ("files:move", {"source": "/repo/shop", "destination": "/repo/old"}),
         ("Read", {"file_path": "docs/pml/index.md"}),
         ("web:fetch", {"url": "https://example.com/pml"}),
     ],
 )
 def test_what_names_it_in_text_or_not_at_all_is_not_reserved(tool: str, arguments: JsonObject) -> None:
     assert not reserved(tool, arguments)
+
+
+@promise("reserved:settings-files")
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".pml.json",
+        "./x/../.pml.json",
+        "/repo/shop/.PML.json",
+        "/elsewhere/.pml.json",
+        ".mcp.json",
+        ".claude/settings.json",
+        ".claude/settings.local.json",
+        ".Claude/Settings.team.json",
+        "~/.claude.json",
+        "~/.claude/settings.json",
+        "file:///repo/shop/.mcp.json",
+        "plain.txt",
+        "twin.txt",
+        "conf/servers.json",
+    ],
+)
+def test_a_path_that_leads_to_a_settings_file_is_reserved_for_whatever_tool(path: str) -> None:
+    assert "says what agents may do" in (why("Write", {"file_path": path, "content": "{}"}) or "")
+    assert reserved("files:edit", {"edits": [{"paths": [path]}]})
+
+
+@promise("reserved:settings-files")
+@pytest.mark.parametrize("name", [".pml.json", ".mcp.json", ".claude.json"])
+def test_a_bare_name_of_one_is_enough_in_whatever_argument(name: str) -> None:
+    assert reserved("files:write", {"name": name})
+
+
+@promise("reserved:settings-files")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo {} > .mcp.json",
+        "rm .claude/settings.json",
+        "rm .cla'ude'//settings.local.json",
+        "sed -i d ~/.claude.json",
+    ],
+)
+def test_a_command_that_names_one_is_reserved(command: str) -> None:
+    assert reserved("Bash", {"command": command})
+    assert not reserved("notes:add", {"text": f"{command}, they say"})
+
+
+@promise("reserved:settings-files")
+@pytest.mark.parametrize("lead", [0, 65_530, 65_535, 65_536, 131_000])
+@pytest.mark.parametrize(
+    "word", ["pml trust", "p" + "'" * 70_000 + "ml trust", f"cat {HOME}/x", "rm .mcp.json"]
+)
+def test_a_name_is_found_wherever_it_stands_in_a_long_text(lead: int, word: str) -> None:
+    command = "x" * lead + " " + word + " " + "y" * 70_000
+
+    assert why("Bash", {"command": command}, budget=full_budget())
+
+
+@pytest.mark.parametrize("lead", [65_529, 65_533, 65_534, 65_535, 65_024])
+def test_a_word_that_is_cut_is_not_taken_for_a_shorter_one(lead: int) -> None:
+    command = "x" * lead + " apmlx pmlx apml " + "y" * 70_000
+
+    assert why("Bash", {"command": command}, budget=full_budget()) is None
+
+
+@promise("reserved:bounded")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"paths": [f"/x{n}" for n in range(60_000)]},
+        {"path": ["/" + "a/" * 2000 + str(n) for n in range(500)]},
+        {"path": ["[abcdefgh]" * 2 + "/b" * 1000 for _ in range(50)]},
+        {"path": ["/repo/" + "../repo/" * 500 for _ in range(500)]},
+        {f"k{n}": 0 for n in range(60_000)},
+        {"rows": [list[int]()] * 60_000},
+        {"paths": [f"/repo/shop/{n}" for n in range(11_000)]},
+    ],
+)
+def test_more_than_is_looked_through_is_in_doubt(arguments: JsonObject) -> None:
+    with pytest.raises(OverBudget):
+        why("files:read", arguments, budget=full_budget())
+
+
+@promise("reserved:bounded")
+def test_paths_that_begin_alike_are_looked_up_once() -> None:
+    tree = LinkedTree()
+    paths = [f"/repo/shop/deep/er/{n}" for n in range(1000)]
+
+    assert why_reserved("files:read", {"paths": paths}, around(tree), budget=full_budget()) is None
+    assert len(tree.looks) == len(set(tree.looks))
+    assert len(tree.looks) < 40
 
 
 def test_arguments_as_deep_as_they_may_be_are_looked_through() -> None:
@@ -100,7 +234,14 @@ def test_arguments_as_deep_as_they_may_be_are_looked_through() -> None:
 
 @promise("reserved:person-only")
 @pytest.mark.parametrize(
-    "path", ["../../srv/vault/config.json", "notes/config.json", "/repo/shop/notes", "x/../notes/a"]
+    "path",
+    [
+        "vault/config.json",
+        "../../srv/vault/config.json",
+        "notes/config.json",
+        "/repo/shop/notes",
+        "x/../notes/a",
+    ],
 )
 def test_a_path_is_judged_by_where_it_leads(path: str) -> None:
     assert reserved("Edit", {"file_path": path})

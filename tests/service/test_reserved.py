@@ -4,10 +4,12 @@ import pytest
 
 from pml.core.approvals import Role, Scope, State
 from pml.core.config import FileKind
-from pml.core.errors import MayNotDecide, NotApproved
+from pml.core.errors import Changed, MayNotDecide, NotApproved
 from pml.core.values import JsonObject
+from pml.service.approvals import claim
 from pml.service.gate import Gate
 from pml.service.loopback import due_requests, pending, respond
+from tests.builders import FORM
 from tests.fakes import FakeAsking
 from tests.promises import promise
 from tests.service.families import BASH, Asker, Family, ask_at_once, gather, join, questions
@@ -16,6 +18,7 @@ from tests.service.offices import Office
 
 ANSWERS: JsonObject = {"command": "pml approvals allow 1234"}
 HARMLESS: JsonObject = {"command": "ls"}
+
 ONLY_PERSON = frozenset({Role.PERSON})
 
 
@@ -66,6 +69,50 @@ async def test_a_command_that_names_the_home_of_this_very_pml_is_one(office: Off
     asker = Asker(office, family.child, "Read", {"file_path": f"{office.home}/config.json"})
 
     assert (await asker.question()).deciders == ONLY_PERSON
+    await asker.lose()
+
+
+@promise("reserved:settings-files")
+@pytest.mark.parametrize("file", [".pml.json", ".mcp.json", ".claude/settings.local.json"])
+async def test_a_write_to_a_settings_file_is_a_persons_whatever_allows_it(
+    office: Office, family: Family, file: str
+) -> None:
+    office.write_rules(allow=["*", "Write"])
+    asker = Asker(office, family.child, "Write", {"file_path": file, "content": "{}"})
+
+    record = await asker.question()
+    assert record.deciders == ONLY_PERSON
+    assert record.rule is not None
+    assert "says what agents may do" in record.rule.entry
+    await asker.lose()
+
+
+@promise("reserved:settings-files")
+async def test_a_forms_answer_does_not_reach_a_settings_file_by_a_link_made_after_it(office: Office) -> None:
+    draft = office.workspace / "draft.txt"
+    draft.write_text("x")
+    asked = await office.ask("files:write", {"path": "draft.txt"}, deciders=frozenset({Role.FORM}))
+    await office.allow(asked, by=FORM)
+    draft.unlink()
+    draft.symlink_to(".pml.json")
+
+    with pytest.raises(Changed, match="was not a person's to give"):
+        await claim(office.desk, asked.id)
+    assert await office.status(asked) is State.CANCELLED
+
+
+@promise("reserved:bounded")
+async def test_more_than_is_looked_through_asks_a_person_whatever_allows_it(
+    office: Office, family: Family
+) -> None:
+    office.write_rules(allow=["*"])
+    paths = [f"/x{number}" for number in range(60_000)]
+    asker = Asker(office, family.child, "files:read", {"paths": paths})
+
+    record = await asker.question()
+    assert record.deciders == ONLY_PERSON
+    assert record.rule is not None
+    assert "more than PML looks through" in record.rule.entry
     await asker.lose()
 
 

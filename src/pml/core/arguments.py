@@ -32,6 +32,11 @@ _NOT_LETTER: Final = re.compile(r"[^a-z]+")
 _CODE_AT_END: Final = re.compile(
     r"(?:sql|shell|script|command(?!er)|code)|.*(?:sql|shell|script|command|code)\Z", re.DOTALL
 )
+MOST_NAMES: Final = 2_000  # of arguments, looked at for words of code; a call with more is taken to run some
+MOST_NAME_CHARS: Final = 1_024
+MOST_VALUES: Final = 100_000
+SHORT_CHARS: Final = 32 * 1024
+SHORT_VALUES: Final = 256
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
@@ -118,17 +123,48 @@ def names_location(name: str) -> bool:
 
 
 def holds_code(arguments: JsonObject) -> bool:
-    """Say whether any argument, however deep, has a name of commands or code."""
+    """Say whether any argument, however deep, has a name of commands or code, or there are too many."""
     todo: list[Json] = [arguments]
+    names: set[str] = set()
+    values = 0
     while todo:
         item = todo.pop()
         if isinstance(item, Mapping):
-            if any(names_code(key) for key in item):
+            new = [name for name in item if name not in names]
+            names.update(new)
+            values += len(item)
+            if len(names) > MOST_NAMES or values > MOST_VALUES:
                 return True
-            todo.extend(item.values())
+            if any(len(name) > MOST_NAME_CHARS or names_code(name) for name in new):
+                return True
+            todo.extend(value for value in item.values() if isinstance(value, Mapping | list | tuple))
         elif is_list(item):
-            todo.extend(item)
+            values += len(item)
+            if values > MOST_VALUES:
+                return True
+            todo.extend(value for value in item if isinstance(value, Mapping | list | tuple))
     return False
+
+
+def is_short(arguments: JsonObject) -> bool:
+    """Say whether looking through the arguments takes no time that anybody would notice."""
+    todo: list[Json] = [arguments]
+    chars = values = 0
+    while todo:
+        item = todo.pop()
+        values += 1
+        if isinstance(item, str):
+            chars += len(item)
+        elif isinstance(item, Mapping):
+            values += len(item)
+            chars += sum(map(len, item)) if values <= SHORT_VALUES else 0
+            todo.extend(item.values() if values <= SHORT_VALUES else ())
+        elif is_list(item):
+            values += len(item)
+            todo.extend(item if values <= SHORT_VALUES else ())
+        if chars > SHORT_CHARS or values > SHORT_VALUES:
+            return False
+    return True
 
 
 def _step(value: Found, segment: str) -> list[Found]:

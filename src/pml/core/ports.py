@@ -18,7 +18,7 @@ from pml.core.config import ConfigFile, FileKind
 from pml.core.errors import ConfigInvalid, Conflict
 from pml.core.identity import ParentMay, TokenRole
 from pml.core.journal import Journals
-from pml.core.links import Disk
+from pml.core.lookups import Tree
 from pml.core.manifests import Manifest
 from pml.core.processes import Process as Process
 from pml.core.queries import ApprovalQuery as ApprovalQuery
@@ -442,7 +442,7 @@ class ConfigFiles(Protocol):
     """The user's file and one workspace's."""
 
     @property
-    def paths(self) -> Disk: ...
+    def paths(self) -> Tree: ...
 
     def read(self) -> Loaded:
         """Return both files; the same object as before while neither has changed."""

@@ -1,80 +1,189 @@
-"""Calls that name PML itself: a command with the word `pml`, a path that leads into PML_HOME. A person's.
+"""Reserved calls: those that name PML itself, or lead to its files or to a settings file. A person's.
 
-An agent that could run them unasked could answer its own questions. What hides the name from this look (a
-variable, an encoding) is beyond it; containment is there for that.
+An agent that could make them unasked could answer its own questions, or undo a deny. What hides the name
+from this look (a variable, an encoding) is beyond it; containment is there for that. A look costs no more
+than its budget: beyond that a call is in doubt, and doubt is a person's too.
 """
 
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 from pml.core.arguments import names_location
-from pml.core.matchers import Paths
-from pml.core.readings import MAX_PATH_CHARS, path_readings
+from pml.core.lookups import Budget, Identity, Tree, Walk
+from pml.core.readings import MAX_PATH_CHARS, MAX_SPELLINGS, path_readings
 from pml.core.rules import runs_code
+from pml.core.settings_files import is_named_like_one, settings_file, settings_files_in
 from pml.core.values import Json, JsonObject
 
-WHY: Final = "it names PML itself, which only a person may let an agent use"
+WHY_PML: Final = "it names PML itself, which only a person may let an agent use"
+WHY_TOO_MUCH: Final = "its arguments hold more than PML looks through, so only a person may let it run"
+PIECE_CHARS: Final = 64 * 1024  # of a long text, looked at in one go: other threads wait for that
+
 _SPLITTING: Final = str.maketrans("", "", "'\"\\")  # a shell takes `p'm'l` for `pml`
 _SLASHES: Final = re.compile(r"/(?:\.?/)+")
 _NAME: Final = re.compile(r"(?<![a-z0-9])pml(?![a-z0-9])")
 _FOLDER: Final = re.compile(r"(?:^|[/\\])\.pml(?:[/\\]|$)")
-_Named = tuple[str | None, str]  # a text, and the name of the member that it stands in
+_SETTINGS: Final = re.compile(r"(?<![a-z0-9])\.(?:mcp|claude)\.json(?![a-z0-9])|\.claude/settings")
+_CARRIED_CHARS: Final = 512  # of what was looked at, so that no name is cut in two
+_NO_TEXT: Final = frozenset({int, float, bool, type(None)})
+_NAME_CHARS: Final = 64  # of the end of an argument's name, which tells whether it is where something is
 
 
-def is_reserved(tool: str, arguments: JsonObject, *, home: str, cwd: str | None, paths: Paths) -> bool:
-    """Tell whether the call is one that only a person decides; `home` is PML_HOME."""
-    texts = _texts(arguments)
-    return _names_pml(tool, arguments, texts, home) or _leads_into(home, texts, cwd, paths)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surroundings:
+    """Where a call is looked at: PML_HOME, the workspace, and the file system.
+
+    `folders` are those that a relative path could be opened from, `homes` what `~` could stand for.
+    """
+
+    home: str
+    workspace: str
+    folders: Sequence[str]
+    homes: Sequence[str]
+    tree: Tree
 
 
-def _leads_into(home: str, texts: Sequence[_Named], cwd: str | None, paths: Paths) -> bool:
-    """Tell whether a text is a path that really leads into `home`, however it is written."""
-    inside: str | None = None
-    for name, text in texts:
-        if name is None or len(text) > MAX_PATH_CHARS:
-            continue
-        if not ("/" in text or "\\" in text or names_location(name)):  # also a bare name may be a link
-            continue
-        for path in _places(text, cwd, paths.home):
-            with suppress(OSError, ValueError):
-                inside = inside or paths.real(home)
-                real = paths.real(path)
-                if real == inside or real.startswith(inside.rstrip("/") + "/"):
-                    return True
-    return False
+def small_budget() -> Budget:
+    """Return what is looked at between two turns of the loop: some milliseconds at most."""
+    return Budget(values=2_000, texts=256, chars=32 * 1024, segments=2_000, lookups=200)
 
 
-def _places(text: str, cwd: str | None, home: str) -> Iterator[str]:
+def full_budget() -> Budget:
+    """Return what is looked at before a call is in doubt: about a tenth of a second, so not on the loop."""
+    return Budget(values=1_000_000, texts=50_000, chars=1 << 40, segments=100_000, lookups=10_000)
+
+
+def why_reserved(tool: str, arguments: JsonObject, around: Surroundings, *, budget: Budget) -> str | None:
+    """Return why only a person may decide the call, or None if others may. Raises: OverBudget."""
+    look = _Look(tool, arguments, around, budget)
+    for name, text in _texts(arguments, budget):
+        why = look.at_words(text) or (None if name is None else look.at_path(name, text))
+        if why is not None:
+            return why
+    return None
+
+
+def _why_settings(file: str) -> str:
+    return f"it leads to {file}, which says what agents may do: only a person may let an agent use it"
+
+
+class _Look:
+    """One look at one call; what is found out about its surroundings is found out once."""
+
+    def __init__(self, tool: str, arguments: JsonObject, around: Surroundings, budget: Budget) -> None:
+        self._tool = tool
+        self._arguments = arguments
+        self._around = around
+        self._budget = budget
+        self._walk = Walk(around.tree, budget)
+        self._plain_home = _plain(around.home)
+        self._is_code: bool | None = None
+        self._inside: str | None = None
+        self._guarded: dict[str | Identity, str] | None = None
+
+    def at_words(self, text: str) -> str | None:
+        """Return why, if the text names PML or, in a command, a settings file."""
+        is_first, carried = True, ""
+        carry = max(_CARRIED_CHARS, len(self._plain_home))
+        for piece, is_last in _pieces(text):
+            self._budget.take(chars=len(piece))
+            plain = _plain(carried + piece)
+            why = self._in_plain(plain, is_first=is_first, is_last=is_last)
+            if why is not None or is_last:
+                return why
+            is_first, carried = False, plain[-carry:]
+        return None
+
+    def _in_plain(self, plain: str, *, is_first: bool, is_last: bool) -> str | None:
+        def finds(pattern: re.Pattern[str]) -> re.Match[str] | None:
+            for match in pattern.finditer(plain):  # where a piece was cut, the one before or after tells
+                if (is_first or match.start() > 0) and (is_last or match.end() < len(plain)):
+                    return match
+            return None
+
+        if self._plain_home in plain:
+            return WHY_PML
+        if "pml" in plain and (finds(_FOLDER) or (finds(_NAME) and self._runs_code())):
+            return WHY_PML
+        if ".json" in plain or ".claude" in plain:
+            file = finds(_SETTINGS)
+            if file is not None and self._runs_code():
+                return _why_settings(file[0])
+        return None
+
+    def at_path(self, name: str, text: str) -> str | None:
+        """Return why, if the text is a path that really leads to such a file, however it is written."""
+        if len(text) > MAX_PATH_CHARS:
+            return None
+        if not (
+            "/" in text or "\\" in text or names_location(name[-_NAME_CHARS:]) or is_named_like_one(text)
+        ):
+            return None  # also a bare name may be a link, where the argument is named like a place
+        spellings = MAX_SPELLINGS if "[" in text else 1
+        self._budget.take(segments=(text.count("/") + 1) * spellings)
+        for path in dict.fromkeys(_places(text, self._around)):
+            with suppress(OSError, ValueError):  # no system can open it
+                why = self._at_place(*self._walk.follow(path))
+                if why is not None:
+                    return why
+        return None
+
+    def _at_place(self, real: str, identity: Identity | None) -> str | None:
+        if self._inside is None:
+            self._inside = self._walk.follow(self._around.home)[0]
+        if real == self._inside or real.startswith(self._inside.rstrip("/") + "/"):
+            return WHY_PML
+        if self._guarded is None:
+            self._guarded = dict(self._guarded_files())
+        by_identity = None if identity is None else self._guarded.get(identity)
+        file = settings_file(real) or self._guarded.get(real) or by_identity
+        return None if file is None else _why_settings(file)
+
+    def _guarded_files(self) -> Iterator[tuple[str | Identity, str]]:
+        """Yield where the files of the workspace and the home lead: links and other names of them count."""
+        for folder in (self._around.workspace, self._around.tree.home):
+            for path in settings_files_in(folder):
+                with suppress(OSError, ValueError):
+                    real, identity = self._walk.follow(path)
+                    file = posixpath.basename(path)
+                    yield real, file
+                    if identity is not None:
+                        yield identity, file
+
+    def _runs_code(self) -> bool:
+        if self._is_code is None:
+            self._is_code = runs_code(self._tool, self._arguments)
+        return self._is_code
+
+
+def _places(text: str, around: Surroundings) -> Iterator[str]:
     """Yield every place that the text can stand for: as it is written, tidied, and by its readings.
 
     Where there is no telling what a tool makes of it, some take it as it is written.
     """
-    yield from path_readings(text, cwd=cwd, home=home)
-    written = text if text.startswith("/") or cwd is None else posixpath.join(cwd, text)
-    if written.startswith("/"):
+    for folder in around.folders[:1] if text.startswith("/") else around.folders:
+        for home in around.homes if text.startswith("~") else around.homes[:1]:
+            yield from path_readings(text, cwd=folder, home=home)
+        written = posixpath.join(folder, text)
         yield written
         yield posixpath.normpath(written)
 
 
-def _names_pml(tool: str, arguments: JsonObject, texts: Sequence[_Named], home: str) -> bool:
-    is_code: bool | None = None
-    home = _plain(home)
-    for _, text in texts:
-        plain = _plain(text)
-        if home in plain:
-            return True
-        if "pml" not in plain:
-            continue
-        if _FOLDER.search(plain):
-            return True
-        if _NAME.search(plain):
-            is_code = runs_code(tool, arguments) if is_code is None else is_code
-            if is_code:
-                return True
-    return False
+def _pieces(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield the text in pieces, and of each whether it is the last; a broken line is not parted."""
+    start = 0
+    while True:
+        end = start + PIECE_CHARS
+        if text[end - 1 : end] == "\\":
+            end += 1
+        yield text[start:end], end >= len(text)
+        if end >= len(text):
+            return
+        start = end
 
 
 def _plain(text: str) -> str:
@@ -85,17 +194,18 @@ def _plain(text: str) -> str:
     return _SLASHES.sub("/", plain) if "//" in plain or "/./" in plain else plain
 
 
-def _texts(arguments: JsonObject) -> list[_Named]:
-    """Return every text in them, names of members too, which stand in none."""
-    found: list[_Named] = []
+def _texts(arguments: JsonObject, budget: Budget) -> Iterator[tuple[str | None, str]]:
+    """Yield every text in them with the name of its member; names too, which stand in none."""
     todo: list[tuple[str, Json]] = [("", arguments)]
     while todo:
         name, value = todo.pop()
+        budget.take(texts=1)
         if isinstance(value, str):
-            found.append((name, value))
+            yield name, value
         elif isinstance(value, Mapping):
-            found += [(None, inner) for inner in value]
-            todo += value.items()
+            budget.take(values=len(value), texts=len(value))
+            yield from ((None, key) for key in value)
+            todo += [(key, inner) for key, inner in value.items() if type(inner) not in _NO_TEXT]
         elif isinstance(value, list | tuple):
-            todo += [(name, inner) for inner in value]
-    return found
+            budget.take(values=len(value))
+            todo += [(name, inner) for inner in value if type(inner) not in _NO_TEXT]

@@ -146,8 +146,7 @@ class RuleSet:
             known = self._learn(call.tool)
         if isinstance(known, Verdict):
             return known
-        starts = call.starts or self._starts.get(call.tool.partition(":")[0])
-        scene = Scene(call.cwd, self._paths, starts or Starts())
+        scene = self.scene(call)
         matched: list[Rule] = []
         unsure = False
         for rule in known:  # the denies come first
@@ -158,6 +157,11 @@ class RuleSet:
             if rule.effect is Effect.DENY:
                 unsure = bool(scene.unsure)
         return decide(matched, unsure=unsure)
+
+    def scene(self, call: Call) -> Scene:
+        """Return what is around the call: where its paths could begin."""
+        starts = call.starts or self._starts.get(call.tool.partition(":")[0])
+        return Scene(call.cwd, self._paths, starts or Starts())
 
     def hidden_asks(self) -> list[tuple[Rule, Rule]]:
         """Return each ask that can never be reached, with the allow that hides it; only sure cases."""

@@ -19,6 +19,7 @@ JsonObject: TypeAlias = Mapping[str, "Json"]
 
 MAX_DEPTH: Final = 256
 MAX_BYTES: Final = 16 * 1024 * 1024
+_SOUND: Final = frozenset({int, bool, type(None)})  # what can always be stored and shown exactly
 
 
 def loads(text: str | bytes, *, what: str = "JSON", max_bytes: int = MAX_BYTES) -> Json:
@@ -55,22 +56,26 @@ def loads_object(text: str | bytes, *, what: str = "JSON") -> JsonObject:
 
 def check(value: Json, *, what: str = "JSON") -> None:
     """Raise Invalid if `value` cannot be stored and shown exactly."""
-    todo: list[tuple[Json, int]] = [(value, 1)]
-    while todo:
-        item, depth = todo.pop()
-        if isinstance(item, str):
-            _check_text(item, what)
-        elif isinstance(item, float):
-            if not math.isfinite(item):  # would be written down as null: another call than the judged one
-                raise Invalid(f"{what} has a number beyond the range of a double")
-        elif isinstance(item, Mapping):
-            _check_depth(depth, what)
-            for key in item:
-                _check_text(key, what)
-            todo.extend((child, depth + 1) for child in item.values())
-        elif isinstance(item, list | tuple):
-            _check_depth(depth, what)
-            todo.extend((child, depth + 1) for child in item)
+    level: list[Json] = [value]
+    depth = 0
+    while level:
+        depth += 1
+        below: list[Json] = []
+        for item in level:
+            if isinstance(item, str):
+                _check_text(item, what)
+            elif isinstance(item, float):
+                if not math.isfinite(item):  # would be written down as null: another call than the judged one
+                    raise Invalid(f"{what} has a number beyond the range of a double")
+            elif isinstance(item, list | tuple):
+                _check_depth(depth, what)
+                below += [child for child in item if type(child) not in _SOUND]
+            elif isinstance(item, Mapping):
+                _check_depth(depth, what)
+                for key in item:
+                    _check_text(key, what)
+                below += [child for child in item.values() if type(child) not in _SOUND]
+        level = below
 
 
 def canonical(value: Json) -> bytes:

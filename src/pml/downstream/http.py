@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
 BEAT_S: Final = 15.0  # proxies close what is silent for half a minute
+_LONG: Final = 64 * 1024  # bytes of a message, beyond which reading it would let other callers wait
 _LOST: Final = "the connection was lost, and with it the answer; the call may have run"
 _UNKNOWN: Final = -32001  # as the SDKs call a session that is not there
 
@@ -167,7 +168,8 @@ class McpEndpoint:
 
     async def _post(self, visit: Visit, headers: Headers, caller: Caller) -> None:
         check_media(headers)
-        message = read(await read_body(caller.receive, headers))
+        body = await read_body(caller.receive, headers)
+        message = read(body) if len(body) <= _LONG else await asyncio.to_thread(read, body)
         check_message(message)
         if is_modern(message, headers):
             check_modern(message, headers)

@@ -35,18 +35,19 @@ from pml.core.approvals import (
     State,
     Subject,
 )
+from pml.core.arguments import is_short
 from pml.core.digest import digest_call
 from pml.core.errors import Changed, Conflict, Forbidden, Invalid, MayNotDecide, NotFound, ToolDenied
 from pml.core.identity import ParentMay
 from pml.core.matchers import Starts
 from pml.core.names import parse_tool
 from pml.core.ports import ApprovalQuery, Session
-from pml.core.reserved import WHY as WHY_RESERVED
 from pml.core.rules import VerdictKind, rule_text
 from pml.core.values import JsonObject, check
 from pml.service.desk import Desk
 from pml.service.policy import (
     WHY_LAUNCH,
+    Judged,
     call_of,
     current_policy,
     judge,
@@ -113,7 +114,7 @@ class Decided:
 
 async def ask(desk: Desk, question: Question, why: MatchedRule | None = None) -> Approval:
     """Store the question, or attach to the same one that waits already. Raises: TooManyPending, Invalid."""
-    check(question.arguments, what="the arguments")
+    await _check_arguments(question.arguments, what="the arguments")
     check(question.tool_use_id, what="the tool use id")
     parse_tool(question.tool)
     now = desk.clock.now()
@@ -275,10 +276,7 @@ async def deliver(desk: Desk, approval_id: ApprovalId, question: Question) -> Ap
         call = call_of(record, question.session, record.updated_input)
         judged = await judge_in_session(desk, question.session, call)
         refuse_denied(judged, record.tool_name)
-        by = None if record.decided_by is None else record.decided_by.kind
-        if (judged.reserved or judged.is_launch) and by is not DeciderKind.PERSON:
-            because = WHY_RESERVED if judged.reserved else WHY_LAUNCH
-            raise Changed(f"approval `{record.id}` was not a person's to give: {because}")
+        _refuse_others(judged, record)
         event = Delivered(at=desk.clock.now(), owner=desk.owners.me, digest=digest)
         return await desk.store.approvals.advance(approval_id, event)
     except (ToolDenied, Changed) as exc:
@@ -309,7 +307,9 @@ async def claim(
         record.tool_name, record.run_input, definition=definition, artefact=artefact, cwd=record.cwd
     )
     try:
-        await _judge_again(desk, session, record, record.updated_input, starts)
+        judged = await _judge_again(desk, session, record, record.updated_input, starts)
+        if judged is not None and judged.reserved and record.subject is Subject.TOOL_CALL:
+            _refuse_others(judged, record)
         event = Claimed(at=desk.clock.now(), owner=desk.owners.me, digest=digest)
         return await desk.store.approvals.advance(approval_id, event)
     except (ToolDenied, Changed) as exc:
@@ -388,16 +388,37 @@ async def _judge_again(
     record: Approval,
     updated_input: JsonObject | None,
     starts: Starts | None = None,
-) -> None:
-    """Raise ToolDenied if a deny names the call that would run, Changed if what was asked is no more."""
+) -> Judged | None:
+    """Return what is to be said of the call that would run now; None where there is none.
+
+    Raises: ToolDenied if a deny names it, Changed if what was asked is no more.
+    """
     if record.subject is Subject.WORKSPACE_TRUST:
         await _check_same_file(desk, session, record)
     if record.subject in _NO_CALL:
-        return
+        return None
     if updated_input is not None:
-        check(updated_input, what="the edited arguments")
+        await _check_arguments(updated_input, what="the edited arguments")
     call = call_of(record, session, updated_input, starts=starts)
-    refuse_denied(await judge_in_session(desk, session, call), record.tool_name)
+    judged = await judge_in_session(desk, session, call)
+    refuse_denied(judged, record.tool_name)
+    return judged
+
+
+def _refuse_others(judged: Judged, record: Approval) -> None:
+    """Raise Changed if only a person may allow the call, as it would run now, and none of them did."""
+    by = None if record.decided_by is None else record.decided_by.kind
+    because = judged.why_reserved or (WHY_LAUNCH if judged.is_launch else None)
+    if because is not None and by is not DeciderKind.PERSON:
+        raise Changed(f"approval `{record.id}` was not a person's to give: {because}")
+
+
+async def _check_arguments(arguments: JsonObject, *, what: str) -> None:
+    """Raise Invalid for what cannot be stored and shown exactly; what is long is looked at off the loop."""
+    if is_short(arguments):
+        check(arguments, what=what)
+    else:
+        await asyncio.to_thread(check, arguments, what=what)
 
 
 async def _check_same_file(desk: Desk, session: Session, record: Approval) -> None:
@@ -417,7 +438,7 @@ async def _guard_edit(desk: Desk, session: Session, record: Approval, decision: 
     policy = await current_policy(desk, session.workspace)
     judged = await judge(desk, policy, call_of(record, session, edited), session=session)
     if judged.reserved:
-        raise MayNotDecide(f"{by} may not edit approval `{record.id}` so: {WHY_RESERVED}")
+        raise MayNotDecide(f"{by} may not edit approval `{record.id}` so: {judged.why_reserved}")
     tools = (record.tool_name,)
     if judged.is_named and not parent_may_decide(session, policy.settings, tools, named=True):
         raise MayNotDecide(f"{by} may not edit approval `{record.id}` so: {why(judged)}")

@@ -4,6 +4,7 @@ deny → allow → ask, with one addition: while a configuration file is broken,
 deny, so nothing is allowed by any file and everything that is not denied asks.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,6 +13,7 @@ from functools import cached_property
 import msgspec
 
 from pml.core.approvals import Approval, DeciderKind, MatchedRule
+from pml.core.arguments import is_short
 from pml.core.digest import digest_call
 from pml.core.effective import Loosening, Settings, loosening, unite
 from pml.core.errors import ConfigInvalid, ToolDenied
@@ -19,11 +21,11 @@ from pml.core.globs import covers as covers_tool
 from pml.core.identity import ParentMay, least
 from pml.core.launch import power_of
 from pml.core.links import Disk
+from pml.core.lookups import OverBudget
 from pml.core.matchers import Starts
 from pml.core.memory import EXECUTE, LAUNCH_TOOL, META_TOOLS, SUPERVISING
 from pml.core.ports import Grant, Loaded, Session
-from pml.core.reserved import WHY as WHY_RESERVED
-from pml.core.reserved import is_reserved
+from pml.core.reserved import WHY_TOO_MUCH, Surroundings, full_budget, small_budget, why_reserved
 from pml.core.rules import (
     Call,
     Effect,
@@ -65,7 +67,7 @@ class Policy:
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """A verdict with all that led to it. `reserved`: it names PML itself, so only a person may allow it.
+    """A verdict with all that led to it. `why_reserved`: why only a person may allow it, if so.
 
     `is_launch`: it starts an agent, which a person allows, or the user's file by that very name.
     """
@@ -75,11 +77,16 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     grant: Grant | None = None
     asking_is_off: bool = False
     broken: tuple[ConfigInvalid, ...] = ()
-    reserved: bool = False
+    why_reserved: str | None = None
     is_launch: bool = False
     is_unasked: bool = False  # a person let the session launch agents when they launched it
     not_given: bool = False
     if_trusted: Rule | None = None
+
+    @property
+    def reserved(self) -> bool:
+        """Whether only a person may allow the call."""
+        return self.why_reserved is not None
 
     @property
     def is_named(self) -> bool:
@@ -130,13 +137,14 @@ def _rule_set(settings: Settings, workspace: str, paths: Disk) -> RuleSet:
 async def judge(desk: Desk, policy: Policy, call: Call, *, session: Session | None) -> Judged:
     """Return what is to be done with `call`. A configured deny beats every grant."""
     now = desk.clock.now()
-    verdict = policy.rules.judge(call, now=now)
+    verdict = await _verdict(policy.rules, call, now)
     if verdict.kind is VerdictKind.DENY:
         return Judged(kind=VerdictKind.DENY, verdict=verdict)
     if session is not None and session.tools is not None and not _is_given(session.tools, call.tool):
         return Judged(kind=VerdictKind.DENY, verdict=verdict, not_given=True)
-    if reserves(desk, policy.workspace, call):
-        return Judged(kind=VerdictKind.ASK, verdict=verdict, broken=policy.broken, reserved=True)
+    reserved = await _why_reserved(desk, policy, call)
+    if reserved is not None:
+        return Judged(kind=VerdictKind.ASK, verdict=verdict, broken=policy.broken, why_reserved=reserved)
     is_launch = call.tool == LAUNCH_TOOL
     if policy.broken:
         return Judged(kind=VerdictKind.ASK, verdict=verdict, broken=policy.broken, is_launch=is_launch)
@@ -183,12 +191,36 @@ def asking_off(policy: Policy, now: datetime) -> str | None:
     )
 
 
-def reserves(desk: Desk, workspace: str, call: Call) -> bool:
-    """Tell whether the call names PML itself; code may, for what it calls is looked at when it does."""
+async def _why_reserved(desk: Desk, policy: Policy, call: Call) -> str | None:
+    """Return why only a person may decide the call, or None; a long look is taken off the loop.
+
+    Code may name PML, for what it calls is looked at when it does.
+    """
     if call.tool == EXECUTE:
-        return False
-    paths = desk.configs.of(workspace).paths
-    return is_reserved(call.tool, call.arguments, home=desk.home, cwd=call.cwd, paths=paths)
+        return None
+    scene = policy.rules.scene(call)
+    around = Surroundings(
+        home=desk.home,
+        workspace=policy.workspace,
+        folders=scene.folders() or (policy.workspace,),
+        homes=scene.homes(),
+        tree=desk.configs.of(policy.workspace).paths,
+    )
+    try:
+        return why_reserved(call.tool, call.arguments, around, budget=small_budget())
+    except OverBudget:
+        pass
+    try:
+        return await asyncio.to_thread(why_reserved, call.tool, call.arguments, around, budget=full_budget())
+    except OverBudget:
+        return WHY_TOO_MUCH
+
+
+async def _verdict(rules: RuleSet, call: Call, now: datetime) -> Verdict:
+    """Return what the rules say; of arguments that take long to look through, off the loop."""
+    if is_short(call.arguments):
+        return rules.judge(call, now=now)
+    return await asyncio.to_thread(rules.judge, call, now=now)
 
 
 async def judge_in_session(desk: Desk, session: Session, call: Call) -> Judged:
@@ -256,8 +288,8 @@ def matched_rule(judged: Judged) -> MatchedRule | None:
     if judged.broken:
         error = judged.broken[0]
         return MatchedRule(verdict="broken", entry=error.problem, file=error.path, line=error.line)
-    if judged.reserved:
-        return MatchedRule(verdict="reserved", entry=WHY_RESERVED)
+    if judged.why_reserved is not None:
+        return MatchedRule(verdict="reserved", entry=judged.why_reserved)
     if judged.is_launch:
         return MatchedRule(verdict="launch", entry=WHY_LAUNCH)
     if judged.verdict.unsure:

@@ -2,7 +2,10 @@
 
 import errno
 import os
+import stat
 from typing import Final
+
+from pml.core.lookups import Look
 
 _NOTHING_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 
@@ -36,6 +39,16 @@ class RealPaths:
             if exc.errno in _NOTHING_THERE:
                 raise FileNotFoundError(exc.errno, exc.strerror, path) from exc
             return None
+
+    def look(self, path: str) -> Look:
+        """Return what the link at `path` says, which file it is, or None if there is none to be seen."""
+        try:
+            status = os.lstat(path)
+            if stat.S_ISLNK(status.st_mode):
+                return os.readlink(path)
+        except (OSError, ValueError):
+            return None
+        return status.st_dev, status.st_ino
 
     def is_writable(self, folder: str) -> bool:
         """Tell whether this user can put other things into the folder."""
