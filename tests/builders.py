@@ -179,7 +179,7 @@ def make_workflow(
 
 
 def make_trust(path: str = PATH, digest: str = "sha256:1", *, trusted_at: datetime = NOW) -> Trust:
-    return Trust(path=path, digest=digest, by=PERSON, trusted_at=trusted_at)
+    return Trust(path=path, digest=digest, content=f"{{}} {digest}", by=PERSON, trusted_at=trusted_at)
 
 
 def make_intent(

@@ -127,8 +127,10 @@ def test_trust_shows_all_that_the_file_would_allow_start_and_change(pml: Pml, wo
             }
         ],
         "settings": {"idle_s": 5},
+        "drops": [],
         "trusted": False,
         "needed": True,
+        "kept": None,
     }
 
 
@@ -235,7 +237,8 @@ def test_trust_of_a_missing_file_says_how_to_create_it(pml: Pml) -> None:
 def test_trust_can_be_taken_back(pml: Pml, workspace: Path) -> None:
     path = write(workspace, LOOSE)
     pml("trust", "--yes")
-    assert pml("trust", "--remove", "--json").json == {"path": str(path), "trusted": False, "forgotten": 1}
+    taken = {"path": str(path), "trusted": False, "forgotten": 1, "kept": False}
+    assert pml("trust", "--remove", "--json").json == taken
     assert not is_trusted(pml)
     assert "was not trusted" in pml("trust", "--remove").out
 

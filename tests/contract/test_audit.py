@@ -75,7 +75,7 @@ async def live_a_little(store: Store) -> None:
     await store.grants.add(make_grant(1))
     await store.grants.add(make_grant(2))
     await store.grants.revoke(uuid(1), at=NOW, by=PERSON)
-    await store.trusts.add(make_trust(), alone=False)
+    await store.trusts.add(make_trust())
     await store.trusts.remove(make_trust().path, at=NOW, by=PERSON)
     await store.intents.add(make_intent())
     await store.intents.close(uuid(1), at=NOW)

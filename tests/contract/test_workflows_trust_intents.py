@@ -8,7 +8,7 @@ import pytest
 from pml.core.approvals import ApprovalId
 from pml.core.audit import rule_added, workspace_trusted, workspace_untrusted
 from pml.core.errors import AlreadyClaimed, NotFound
-from pml.core.ports import PausedCall, Store
+from pml.core.ports import Content, PausedCall, Standing, Store
 from pml.core.values import Json
 from tests.builders import NOW, PATH, PERSON, WORKSPACE, later, make_intent, make_trust, make_workflow, uuid
 from tests.contract.steps import CALL, entries_of
@@ -103,7 +103,7 @@ async def test_a_workflow_issued_again_stays_as_it_is_also_when_it_was_continued
 
 
 async def test_trust_holds_for_exactly_one_content_at_exactly_one_path(store: Store) -> None:
-    await store.trusts.add(make_trust(PATH, "sha256:1"), alone=False)
+    await store.trusts.add(make_trust(PATH, "sha256:1"))
 
     assert await store.trusts.holds(PATH, "sha256:1")
     assert not await store.trusts.holds(PATH, "sha256:2")
@@ -113,15 +113,16 @@ async def test_trust_holds_for_exactly_one_content_at_exactly_one_path(store: St
 
 
 @promise("trust:exact-content")
-async def test_content_trusted_alone_ends_the_trust_in_every_other_content_of_the_file(store: Store) -> None:
+async def test_content_that_is_trusted_ends_the_trust_in_the_contents_it_names(store: Store) -> None:
     for trust in (make_trust(PATH, "sha256:1"), make_trust(PATH, "sha256:2"), make_trust(OTHER, "sha256:1")):
-        await store.trusts.add(trust, alone=False)
+        await store.trusts.add(trust)
 
-    await store.trusts.add(make_trust(PATH, "sha256:3", trusted_at=later(1)), alone=True)
+    await store.trusts.add(make_trust(PATH, "sha256:3", trusted_at=later(1)), ends=["sha256:1", "sha256:9"])
 
     assert await store.trusts.holds(PATH, "sha256:3")
     assert not await store.trusts.holds(PATH, "sha256:1")
-    assert not await store.trusts.holds(PATH, "sha256:2")
+    assert await store.trusts.holds(PATH, "sha256:2")
+    assert [content.digest for content in await store.trusts.of(PATH)] == ["sha256:2", "sha256:3"]
     assert await store.trusts.holds(OTHER, "sha256:1")
     assert (await entries_of(store))[3:] == [workspace_trusted(PATH, "sha256:3", at=later(1), by=PERSON)]
 
@@ -129,7 +130,7 @@ async def test_content_trusted_alone_ends_the_trust_in_every_other_content_of_th
 @promise("trust:exact-content")
 async def test_forgotten_content_is_trusted_no_longer_and_only_that(store: Store) -> None:
     for trust in (make_trust(PATH, "sha256:1"), make_trust(PATH, "sha256:2"), make_trust(OTHER, "sha256:1")):
-        await store.trusts.add(trust, alone=False)
+        await store.trusts.add(trust)
 
     await store.trusts.forget(PATH, "sha256:1")
     await store.trusts.forget(PATH, "sha256:unknown")
@@ -141,7 +142,7 @@ async def test_forgotten_content_is_trusted_no_longer_and_only_that(store: Store
 
 async def test_removed_trust_is_gone_for_every_content_of_that_path_only(store: Store) -> None:
     for trust in (make_trust(PATH, "sha256:1"), make_trust(PATH, "sha256:2"), make_trust(OTHER, "sha256:1")):
-        await store.trusts.add(trust, alone=False)
+        await store.trusts.add(trust)
 
     assert await store.trusts.remove(PATH, at=later(1), by=PERSON) == 2
 
@@ -151,15 +152,15 @@ async def test_removed_trust_is_gone_for_every_content_of_that_path_only(store: 
 
 
 async def test_trust_given_twice_is_one_trust(store: Store) -> None:
-    await store.trusts.add(make_trust(), alone=False)
-    await store.trusts.add(make_trust(trusted_at=later(1)), alone=False)
-    await store.trusts.add(make_trust(trusted_at=later(1)), alone=True)
+    await store.trusts.add(make_trust())
+    await store.trusts.add(make_trust(trusted_at=later(1)))
+    await store.trusts.add(make_trust(trusted_at=later(1)))
 
     assert await store.trusts.remove(PATH, at=later(2), by=PERSON) == 1
 
 
 async def test_giving_and_taking_trust_is_recorded_and_taking_none_is_not(store: Store) -> None:
-    await store.trusts.add(make_trust(PATH, "sha256:1"), alone=False)
+    await store.trusts.add(make_trust(PATH, "sha256:1"))
     await store.trusts.remove(PATH, at=later(1), by=PERSON)
 
     assert await store.trusts.remove(PATH, at=later(2), by=PERSON) == 0
@@ -167,6 +168,33 @@ async def test_giving_and_taking_trust_is_recorded_and_taking_none_is_not(store:
         workspace_trusted(PATH, "sha256:1", at=NOW, by=PERSON),
         workspace_untrusted(PATH, at=later(1), by=PERSON),
     ]
+
+
+@promise("trust:kept")
+async def test_the_content_trusted_last_is_kept_until_another_is_found_trusted_or_all_is_forgotten(
+    store: Store,
+) -> None:
+    assert await store.trusts.standing(PATH, "sha256:1") == Standing(trusted=False, kept=None)
+    assert await store.trusts.kept(PATH) is None
+    for digest in ("sha256:1", "sha256:2"):
+        await store.trusts.add(make_trust(PATH, digest))
+    two = make_trust(PATH, "sha256:2")
+    assert await store.trusts.kept(PATH) == Content(digest=two.digest, content=two.content)
+    assert await store.trusts.standing(PATH, None) == Standing(trusted=False, kept="sha256:2")
+
+    await store.trusts.keep(PATH, Content(digest="sha256:1", content="{}"))
+    assert await store.trusts.standing(PATH, "sha256:2") == Standing(trusted=True, kept="sha256:1")
+
+    await store.trusts.forget(PATH, "sha256:1")
+    assert await store.trusts.remove(PATH, at=later(1), by=PERSON) == 1
+    assert await store.trusts.kept(PATH) == Content(digest="sha256:1", content="{}")
+    assert await store.trusts.kept(OTHER) is None
+
+    assert await store.trusts.remove(PATH, at=later(2), by=PERSON, kept=True) == 0
+    assert await store.trusts.kept(PATH) is None
+    assert (await entries_of(store))[-1] == workspace_untrusted(PATH, at=later(2), by=PERSON)
+    assert await store.trusts.remove(PATH, at=later(3), by=PERSON, kept=True) == 0
+    assert len(await entries_of(store)) == 4
 
 
 # --- intents

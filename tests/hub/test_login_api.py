@@ -59,6 +59,7 @@ async def test_a_link_gives_a_persons_token_that_opens_the_inbox(rig: HubRig) ->
         "expires_at": instant(until),
         "now": instant(rig.office.clock.now()),
         "asking": None,
+        "kept": None,
     }
     record = await rig.ask()
     decided = await rig.send(

@@ -77,6 +77,7 @@ async def test_a_call_that_trust_would_allow_asks_for_trust_first(office: Office
             }
         ],
         "settings": {},
+        "drops": [],
     }
 
 

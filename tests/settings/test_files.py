@@ -169,10 +169,10 @@ def test_the_hook_before_replacing_sees_both_digests_and_stops_the_write_when_it
     path = workspace / ".pml.json"
     seen: list[tuple[str | None, str, bool]] = []
 
-    def note(old: str | None, new: str) -> None:
+    def note(old: str | None, new: str, _text: str = "") -> None:
         seen.append((old, new, path.exists()))
 
-    def refuse(old: str | None, new: str) -> None:
+    def refuse(old: str | None, new: str, _text: str) -> None:
         note(old, new)
         raise RuntimeError
 
@@ -188,8 +188,8 @@ def test_a_file_is_created_once_and_an_existing_one_is_left_alone(
     files: WorkspaceFiles, workspace: Path
 ) -> None:
     seen: list[tuple[str | None, str]] = []
-    assert files.create(WORKSPACE, before_replace=lambda old, new: seen.append((old, new)))
-    assert not files.create(WORKSPACE, before_replace=lambda old, new: seen.append((old, new)))
+    assert files.create(WORKSPACE, before_replace=lambda old, new, _: seen.append((old, new)))
+    assert not files.create(WORKSPACE, before_replace=lambda old, new, _: seen.append((old, new)))
     assert seen == [(None, digest(NEW_WORKSPACE))]
     assert (workspace / ".pml.json").read_text() == NEW_WORKSPACE
 
@@ -201,7 +201,7 @@ def test_what_another_program_writes_during_an_edit_is_not_overwritten(
     path = workspace / ".pml.json"
     path.write_text("{}")
 
-    def meddle(_old: str | None, _new: str) -> None:
+    def meddle(_old: str | None, _new: str, _text: str) -> None:
         path.write_text('{"idle_s": 5}')
 
     with pytest.raises(Changed):
@@ -274,7 +274,7 @@ from pml.settings.files import WorkspaceFiles
 
 home, workspace = Path(sys.argv[1]), Path(sys.argv[2])
 files = WorkspaceFiles(pml_home=home / ".pml", workspace=workspace, user_home=home)
-files.add_rule(FileKind.WORKSPACE, Effect.ALLOW, "a:b", before_replace=lambda old, new: os._exit(7))
+files.add_rule(FileKind.WORKSPACE, Effect.ALLOW, "a:b", before_replace=lambda old, new, text: os._exit(7))
 """
 
 

@@ -94,7 +94,7 @@ async def test_what_is_remembered_and_what_is_taken_back_is_committed_with_full_
 
     await store.grants.add(make_grant(1))
     await store.grants.revoke(make_grant(1).id, at=NOW, by=PERSON)
-    await store.trusts.add(make_trust(), alone=True)
+    await store.trusts.add(make_trust())
     await store.trusts.remove(PATH, at=NOW, by=PERSON)
     await store.intents.add(make_intent(1))
     await store.workflows.consume(workflow.id, at=NOW)

@@ -24,6 +24,7 @@ from pml.core.text import visible, visible_json
 if TYPE_CHECKING:
     from pml.app import Place
     from pml.core.audit import Verification
+    from pml.service.policy import Policy
 
 SHOWN: Final = 5  # of a long list; the hint names the command that shows all
 
@@ -79,6 +80,16 @@ def check_trust(file: FileState, *, trusted: bool) -> Check:
         message="the workspace's file is not trusted: its allows and servers do not count",
         hint="look at what it would allow, and trust it: `pml trust`",
     )
+
+
+def check_kept(policy: "Policy") -> Iterator[Check]:
+    """Yield that rules are kept which the workspace's file does not have."""
+    from pml.service.policy import kept_notice
+
+    notice = kept_notice(policy)
+    if notice is not None:
+        hint = "put the file right; or `pml trust` trusts other content, `pml trust --forget` lets them go"
+        yield Check(name="kept rules", status=Status.WARN, message=notice, hint=hint)
 
 
 def check_servers(settings: Settings) -> Iterator[Check]:

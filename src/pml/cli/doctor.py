@@ -17,6 +17,7 @@ from pml.cli.checks import (
     check_file,
     check_home,
     check_installed,
+    check_kept,
     check_model,
     check_registry,
     check_remembered,
@@ -36,7 +37,6 @@ from pml.core.errors import Unavailable
 
 if TYPE_CHECKING:
     from pml.app import Place
-    from pml.core.ports import FileState
 
 EXAMPLES = """Checks both configuration files, trust, asking, PML_HOME, the database, the audit log, and which
 programs are found. A missing program is a warning: nothing of it is needed to answer approvals. Where Claude
@@ -83,7 +83,7 @@ async def _examine(place: "Place", token_file: str | None) -> list[Check]:
     from pml.core.effective import unite
 
     loaded = DiskConfigs(place).of(str(place.workspace)).read()
-    trusted, stored = await _examine_store(place, loaded.workspace, token_file)
+    trusted, stored = await _examine_store(place, token_file)
     settings = unite(loaded.user.config, loaded.workspace.config, trusted=trusted)
     return [
         *check_file("user file", loaded.user),
@@ -117,22 +117,22 @@ def _examine_claude(place: "Place", *, quick: bool) -> list[Check]:
         return [*checks, *check_proof(claude, lambda said: bar(Progress(message=said, done=0, total=None)))]
 
 
-async def _examine_store(
-    place: "Place", file: "FileState", token_file: str | None
-) -> tuple[bool, list[Check]]:
+async def _examine_store(place: "Place", token_file: str | None) -> tuple[bool, list[Check]]:
     """Return whether the workspace's file is trusted, and what is to be said of the store."""
     from pml.app import open_desk
     from pml.service.approvals import all_pending
     from pml.service.auditing import verify_audit
+    from pml.service.policy import current_policy
 
     checks, is_sound = _look_at_database(place.home)
     if not is_sound:
         return False, checks
     try:
         async with open_desk(place) as desk:
-            trusted = file.digest is not None and await desk.store.trusts.holds(file.path, file.digest)
-            return trusted, [
+            policy = await current_policy(desk, str(place.workspace))
+            return policy.trusted, [
                 *checks,
+                *check_kept(policy),
                 check_audit(await verify_audit(desk)),
                 check_remembered(await desk.store.intents.open()),
                 check_waiting([record async for record in all_pending(desk)]),

@@ -20,7 +20,7 @@ from pml.core.text import visible
 
 if TYPE_CHECKING:
     from pml.service.policy import Policy
-    from pml.service.rulings import Explained
+    from pml.service.rulings import Explained, Listed
 
 EXAMPLES = """One order: deny, allow, ask. What no rule decides, or only the default ask "*", is unlisted:
 a person is asked, unless the client asks for it itself.
@@ -93,21 +93,27 @@ async def list_rules(args: argparse.Namespace) -> int:
     return Exit.FAILED if policy.broken else Exit.OK
 
 
-def _tell_rules(listed: Sequence[tuple[Rule, str | None]], policy: "Policy") -> None:
+def _tell_rules(listed: Sequence["Listed"], policy: "Policy") -> None:
+    from pml.service.policy import kept_notice
+
     if listed:
-        print_table(["EFFECT", "FROM", "RULE"], [_row(rule, note, policy) for rule, note in listed])
+        print_table(["EFFECT", "FROM", "RULE"], [_row(each, policy) for each in listed])
     else:
         say(f"no rules, {_who_asks(policy)}")
     _complain_of_files(policy)
+    notice = kept_notice(policy)
+    if notice is not None:
+        complain(f"kept: {notice}")
+        complain("  → `pml trust` ends that if you trust other content, `pml trust --forget` at once")
     if policy.untrusted is not None and not policy.broken:
         complain("  → `pml trust` shows what this workspace's .pml.json would allow, and trusts it")
 
 
-def _row(rule: Rule, note: str | None, policy: "Policy") -> list[str]:
-    where = ""
+def _row(each: "Listed", policy: "Policy") -> list[str]:
+    rule, note, where = each.rule, each.note, ""
     if rule.source is not None:
         kind = FileKind.USER if rule.source.file == policy.loaded.user.path else FileKind.WORKSPACE
-        where = f"{kind} {Path(rule.source.file).name}:{rule.source.line}"
+        where = "kept" if each.is_kept else f"{kind} {Path(rule.source.file).name}:{rule.source.line}"
     return [rule.effect, where, Shown(entry_text(rule.entry) + (f"  ({note})" if note else ""))]
 
 

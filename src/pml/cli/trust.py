@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from pml.service.policy import Policy
 
 EXAMPLES = """A workspace's .pml.json may only tighten (deny, ask) until you trust its exact content.
-Any change to it, other than by PML, ends the trust.
+Any change to it, other than by PML, ends the trust. The denies and asks of the content that was trusted last
+are kept in force, also without the file, until you trust other content or say --forget.
 
 examples:
   pml trust                            show what the file would allow and start, then ask
   pml trust --show                     only show it
   pml trust --yes --digest sha256:…    trust it without asking, if it is still what --show showed
-  pml trust --remove                   trust it no longer
+  pml trust --remove                   trust it no longer; its denies and asks are kept
+  pml trust --forget                   trust it no longer, and keep nothing of it either
 
 exit codes: 0 trusted, or no trust needed; 3 answered no; 4 nobody there to answer"""
 
@@ -39,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--show", action="store_true", help="only show what trusting would change")
     what.add_argument("--remove", action="store_true", help="forget the trust in this file")
+    what.add_argument("--forget", action="store_true", help="forget the trust, and the rules that are kept")
     what.add_argument("--yes", action="store_true", help="trust it without asking")
     parser.add_argument("--digest", metavar="D", help="only if the file still has this digest")
 
@@ -51,14 +54,14 @@ async def run(args: argparse.Namespace) -> int:
     expected = None if args.digest is None else _hex(args.digest)
     async with open_desk(place) as desk:
         await guard(desk, args)
-        if args.remove:
-            return await _remove(desk, str(place.workspace), as_json=args.json)
+        if args.remove or args.forget:
+            return await _remove(desk, str(place.workspace), forget=args.forget, as_json=args.json)
         policy = await current_policy(desk, str(place.workspace))
         digest = _sound_digest(policy, expected)
-        if policy.trusted or policy.untrusted is None or args.show:
+        if policy.trusted or args.show:
             _show(policy, as_json=args.json)
             return Exit.OK
-        if not args.yes:
+        if not args.yes and policy.untrusted is not None:
             _show(policy, as_json=args.json)
             if args.json or not is_interactive():
                 complain(f"pml: nobody is there to answer; to trust it: pml trust --yes --digest {digest}")
@@ -84,7 +87,8 @@ def _sound_digest(policy: "Policy", expected: str | None) -> str:
     if file.error is not None:
         raise file.error
     if file.digest is None:
-        raise NotFound(f"{file.path} does not exist", hint="`pml init` creates it")
+        forget = "; `pml trust --forget` ends what is kept of it" if policy.kept is not None else ""
+        raise NotFound(f"{file.path} does not exist", hint=f"`pml init` creates it{forget}")
     if expected not in (None, _hex(file.digest)):
         raise Changed(f"{file.path} has changed since it was shown", hint="look at it again, then trust it")
     return file.digest
@@ -94,24 +98,34 @@ async def _trust(desk: "Desk", policy: "Policy", digest: str, *, as_json: bool) 
     from pml.app import person
     from pml.service.trusting import answer_trust_questions, trust_workspace
 
+    only_tightens = policy.untrusted is None
     policy = await trust_workspace(desk, policy.workspace, digest=digest, by=person())
     answered = await answer_trust_questions(desk, policy, by=person())
     if as_json:
         print_json(_shape(policy))
         return
-    say(f"trusted {visible(policy.loaded.workspace.path)}")
+    path = visible(policy.loaded.workspace.path)
+    if only_tightens:
+        say(f"{path} only tightens: it needs no trust, and its rules are kept from now on")
+    else:
+        say(f"trusted {path}")
     if answered:
         say(f"  answered {count(len(answered), 'question')} that waited for it")
 
 
-async def _remove(desk: "Desk", workspace: str, *, as_json: bool) -> int:
+async def _remove(desk: "Desk", workspace: str, *, forget: bool, as_json: bool) -> int:
     from pml.app import person
+    from pml.service.policy import current_policy
     from pml.service.trusting import untrust_workspace
 
-    count = await untrust_workspace(desk, workspace, by=person())
     path = desk.configs.of(workspace).read().workspace.path
+    was_kept = await desk.store.trusts.kept(path) is not None
+    count = await untrust_workspace(desk, workspace, by=person(), forget=forget)
+    kept = (await current_policy(desk, workspace)).kept
     if as_json:
-        print_json({"path": path, "trusted": False, "forgotten": count})
+        print_json({"path": path, "trusted": False, "forgotten": count, "kept": kept is not None})
+    elif forget and was_kept:
+        say(f"{visible(path)} is not trusted, and nothing of what was trusted is kept")
     elif count:
         say(f"{visible(path)} is no longer trusted; its deny and ask rules count all the same")
     else:
@@ -120,10 +134,11 @@ async def _remove(desk: "Desk", workspace: str, *, as_json: bool) -> int:
 
 
 def _shape(policy: "Policy") -> JsonObject:
+    from pml.service.policy import kept_notice
     from pml.service.trusting import trust_facts
 
     needed = policy.untrusted is not None
-    return {**trust_facts(policy), "trusted": policy.trusted, "needed": needed}
+    return {**trust_facts(policy), "trusted": policy.trusted, "needed": needed, "kept": kept_notice(policy)}
 
 
 def _show(policy: "Policy", *, as_json: bool) -> None:
@@ -149,6 +164,7 @@ def _print_loosening(policy: "Policy", loose: "Loosening") -> None:
     file = policy.loaded.workspace
     out.print(Text("Trusting ").append(visible(file.path), style="bold").append(" would"))
     for title, lines in (
+        ("no longer keep these rules of the content that was trusted last", [*loose.drops]),
         ("allow these calls without asking", [*loose.allows]),
         ("start these commands", launch_lines(trust_facts(policy)["launches"])),
         (

@@ -240,8 +240,10 @@ def workspace_trusted(path: str, digest: str, *, at: datetime, by: Decider) -> E
     return Entry(at=at, kind="workspace.trusted", by=by, detail={"path": path, "digest": digest})
 
 
-def workspace_untrusted(path: str, *, at: datetime, by: Decider) -> Entry:
-    return Entry(at=at, kind="workspace.untrusted", by=by, detail={"path": path})
+def workspace_untrusted(path: str, *, at: datetime, by: Decider, digest: str | None = None) -> Entry:
+    """Say that no content of the file is trusted any more; with `digest`, that this one is not."""
+    detail = {"path": path} if digest is None else {"path": path, "digest": digest}
+    return Entry(at=at, kind="workspace.untrusted", by=by, detail=detail)
 
 
 def rule_added(

@@ -1,11 +1,12 @@
 """What counts: the user's file and the workspace's united, with the defaults filled in.
 
 A workspace's file may only tighten until it is trusted: its deny and ask rules always count, what loosens
-or starts something counts only when `trusted`. Who trusts, and how that is remembered, is not known here.
+or starts something counts only when `trusted`. Until then the denies and asks of its last trusted content
+are kept beside its own. Who trusts, and how that is remembered, is not known here.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeVar
 
@@ -18,11 +19,12 @@ from pml.core.config import (
     ParentMayDecide,
     Unlisted,
 )
+from pml.core.globs import covers
 from pml.core.permissions import permissions_json
 from pml.core.rules import Effect, Rule
 from pml.core.servers import ServerSpec, steering
 from pml.core.text import visible_json
-from pml.core.values import Json, JsonObject
+from pml.core.values import Json, JsonObject, canonical
 
 DEFAULT_IDLE_S: Final = 300
 DEFAULT_TTL_S: Final = 300
@@ -89,20 +91,33 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loosening:
-    """What trusting a workspace's file would change: for the person who is asked to."""
+    """What trusting a workspace's file would change: for the person who is asked to.
 
-    allows: tuple[str, ...]
-    launches: tuple[Launch, ...]
-    settings: Mapping[str, Json]
+    `drops` are denies and asks of its last trusted content, which would be kept no longer.
+    """
+
+    allows: tuple[str, ...] = ()
+    launches: tuple[Launch, ...] = ()
+    settings: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    drops: tuple[str, ...] = ()
 
 
-def unite(user: ConfigFile | None, workspace: ConfigFile | None, *, trusted: bool) -> Settings:
-    """Return the settings in force; `trusted` says whether a person trusts the workspace's exact content."""
+def unite(
+    user: ConfigFile | None, workspace: ConfigFile | None, *, trusted: bool, kept: Sequence[Rule] = ()
+) -> Settings:
+    """Return the settings in force; `trusted` says whether a person trusts the workspace's exact content.
+
+    `kept` are rules of another content that count beside its own.
+    """
     own, given = user or _EMPTY_USER, workspace or _EMPTY_WORKSPACE
     loose = given if trusted else _EMPTY_WORKSPACE
     servers, problems = _unite_servers(own, loose)
     return Settings(
-        rules=own.rules + tuple(rule for rule in given.rules if trusted or rule.effect is not Effect.ALLOW),
+        rules=(
+            *own.rules,
+            *(rule for rule in given.rules if trusted or rule.effect is not Effect.ALLOW),
+            *kept,
+        ),
         servers=servers,
         expose=_unite_lists(own.expose, loose.expose),
         expose_within=None if trusted else given.expose,
@@ -119,9 +134,54 @@ def unite(user: ConfigFile | None, workspace: ConfigFile | None, *, trusted: boo
     )
 
 
-def loosening(workspace: ConfigFile) -> Loosening | None:
+def kept_rules(last: ConfigFile, now: ConfigFile | None) -> tuple[Rule, ...]:
+    """Return the denies and asks of the content trusted last that the content of now does not have."""
+    present = _tightening(now)
+    return tuple(rule for rule in last.rules if _tightens(rule) and _key(rule) not in present)
+
+
+def is_looser(content: ConfigFile, than: ConfigFile) -> bool:
+    """Tell whether one content lacks denies or asks of the other, or as tight allows and starts more."""
+    tight, tighter = _tightening(content), _tightening(than)
+    if tight != tighter:
+        return tight < tighter
+    loose, less = _loosening_keys(content), _loosening_keys(than)
+    allows = [rule.tool for rule in content.rules if rule.effect is Effect.ALLOW and rule.entry == rule.tool]
+    covered = {
+        ("allow", visible_json(rule.entry, indent=None))
+        for rule in than.rules
+        if rule.effect is Effect.ALLOW and any(covers(glob, rule.tool) for glob in allows)
+    }
+    return loose != less and less - covered <= loose
+
+
+def _tightening(config: ConfigFile | None) -> frozenset[tuple[str, bytes]]:
+    return frozenset(_key(rule) for rule in (config.rules if config else ()) if _tightens(rule))
+
+
+def _tightens(rule: Rule) -> bool:
+    return rule.effect is not Effect.ALLOW and not rule.is_default
+
+
+def _key(rule: Rule) -> tuple[str, bytes]:
+    return rule.effect, canonical(rule.entry)
+
+
+def _loosening_keys(config: ConfigFile) -> frozenset[tuple[str, object]]:
+    found = loosening(config) or Loosening()
+    return frozenset(
+        (
+            *(("allow", entry) for entry in found.allows),
+            *(("start", repr(launch)) for launch in found.launches),
+            *((f"set {name}", repr(value)) for name, value in found.settings.items()),
+        )
+    )
+
+
+def loosening(workspace: ConfigFile, *, drops: Sequence[Rule] = ()) -> Loosening | None:
     """Return what trusting `workspace` would change, or None if it only tightens and needs no trust."""
     found = Loosening(
+        drops=tuple(f"{rule.effect} {visible_json(rule.entry, indent=None)}" for rule in drops),
         allows=tuple(
             visible_json(rule.entry, indent=None) for rule in workspace.rules if rule.effect is Effect.ALLOW
         ),
@@ -139,7 +199,7 @@ def loosening(workspace: ConfigFile) -> Loosening | None:
             if value is not None
         },
     )
-    return found if found.allows or found.launches or found.settings else None
+    return found if found.allows or found.launches or found.settings or found.drops else None
 
 
 def _launch(server: ServerSpec) -> Launch:

@@ -5,7 +5,7 @@ transaction and returns only after the commit; what happens to approvals, sessio
 rules has its audit entry in that same transaction.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
@@ -164,8 +164,23 @@ class Trust(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     digest: str
+    content: str
     by: Decider
     trusted_at: datetime
+
+
+class Content(msgspec.Struct, frozen=True, kw_only=True):
+    """A content that a file had; None where it was trusted before contents were stored."""
+
+    digest: str
+    content: str | None
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a content of a file is trusted, and the digest of the one whose denies and asks are kept."""
+
+    trusted: bool
+    kept: str | None
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
@@ -299,8 +314,8 @@ class Workflows(Protocol):
 
 
 class Trusts(Protocol):
-    async def add(self, trust: Trust, *, alone: bool) -> None:
-        """Trust this content of the file; `alone`: and no longer any other."""
+    async def add(self, trust: Trust, *, ends: Collection[str] = ()) -> None:
+        """Trust this content of the file, and keep it; contents with the digests `ends` no longer."""
         ...
 
     async def forget(self, path: str, digest: str) -> None:
@@ -309,7 +324,23 @@ class Trusts(Protocol):
 
     async def holds(self, path: str, digest: str) -> bool: ...
 
-    async def remove(self, path: str, *, at: datetime, by: Decider) -> int: ...
+    async def standing(self, path: str, digest: str | None) -> Standing: ...
+
+    async def of(self, path: str) -> Sequence[Content]:
+        """Return the contents of the file that are trusted."""
+        ...
+
+    async def keep(self, path: str, content: Content) -> None:
+        """Keep the denies and asks of this content, which is trusted and was found in the file."""
+        ...
+
+    async def kept(self, path: str) -> Content | None:
+        """Return the content that was trusted, or found trusted, last."""
+        ...
+
+    async def remove(self, path: str, *, at: datetime, by: Decider, kept: bool = False) -> int:
+        """Trust no content of the file; return how many were. `kept`: and keep nothing of any."""
+        ...
 
 
 class Intents(Protocol):
@@ -448,8 +479,12 @@ class ConfigFiles(Protocol):
         """Return both files; the same object as before while neither has changed."""
         ...
 
+    def parse_workspace(self, text: str, *, name: str) -> ConfigFile:
+        """Return what another content of the workspace's file says. Raises: ConfigInvalid, with `name`."""
+        ...
+
     def create(
-        self, which: FileKind, *, before_replace: Callable[[str | None, str], None] | None = None
+        self, which: FileKind, *, before_replace: Callable[[str | None, str, str], None] | None = None
     ) -> bool:
         """Create the file with the defaults; False when there is one. Raises: as `add_rule`."""
         ...
@@ -460,11 +495,11 @@ class ConfigFiles(Protocol):
         effect: Effect,
         entry: Json,
         *,
-        before_replace: Callable[[str | None, str], None] | None = None,
+        before_replace: Callable[[str | None, str, str], None] | None = None,
     ) -> bool:
         """Append `entry` to its list; False when it stands there already. May wait for another writer.
 
-        `before_replace` gets the digests of the old content (None: no file) and of the new one.
+        `before_replace` gets the digests of the old content (None: no file) and of the new, and the new.
         Raises: ConfigInvalid for a broken file, which stays as it is; Unavailable.
         """
         ...
@@ -475,7 +510,7 @@ class ConfigFiles(Protocol):
         effect: Effect,
         entry: Json,
         *,
-        before_replace: Callable[[str | None, str], None] | None = None,
+        before_replace: Callable[[str | None, str, str], None] | None = None,
     ) -> int:
         """Remove the entries equal to `entry`, or with that id, and return how many there were."""
         ...
@@ -487,7 +522,7 @@ class ConfigFiles(Protocol):
         entry: Json,
         *,
         enabled: bool,
-        before_replace: Callable[[str | None, str], None] | None = None,
+        before_replace: Callable[[str | None, str, str], None] | None = None,
     ) -> int:
         """Disable or enable the entries that are `entry`, but for that, or have that id; return how many."""
         ...

@@ -131,6 +131,8 @@ def _trust_facts(asked: JsonObject) -> list[tuple[str, str]]:
         ("allows", "\n".join(_texts(asked.get("allows"))) or "nothing"),
         ("starts", "\n".join(launch_lines(asked.get("launches"))) or "nothing"),
     ]
+    if drops := _texts(asked.get("drops")):
+        facts.append(("ends", "\n".join(drops)))
     if asked.get("launches"):
         facts.append(("unasked", UNASKED))
     return [*facts, ("sets", visible_json(asked["settings"]))] if asked.get("settings") else facts

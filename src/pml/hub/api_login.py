@@ -12,7 +12,7 @@ from pml.hub.guard import LOGIN_PATH
 from pml.hub.pages import ASSETS_HASH
 from pml.hub.visits import PERSON, Route, Visit
 from pml.service.logins import log_in
-from pml.service.policy import asking_off, current_policy
+from pml.service.policy import asking_off, current_policy, kept_notice
 from pml.service.tokens import revoke_token
 
 LOGIN: Final = frozenset({TokenRole.LOGIN})
@@ -33,6 +33,7 @@ async def show_me(visit: Visit) -> Mapping[str, Json]:
     token = await desk.store.tokens.get(visit.identity.token_id)
     live = await desk.store.sessions.live()
     now = desk.clock.now()
+    policy = await current_policy(desk, hub.workspace)
     return {
         "name": visit.identity.name,
         "role": visit.identity.role,
@@ -42,7 +43,8 @@ async def show_me(visit: Visit) -> Mapping[str, Json]:
         "workspaces": sorted({hub.workspace, *(session.workspace for session in live)}),
         "expires_at": None if token is None else token_json(token)["expires_at"],
         "now": instant(now),
-        "asking": asking_off(await current_policy(desk, hub.workspace), now),
+        "asking": asking_off(policy, now),
+        "kept": kept_notice(policy),
     }
 
 

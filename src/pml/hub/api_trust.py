@@ -7,18 +7,18 @@ import msgspec
 
 from pml.core.config import ConfigFile
 from pml.core.effective import Loosening, loosening
-from pml.core.rules import Effect
+from pml.core.rules import Effect, Rule
 from pml.core.telling import entry_text, launch_lines
 from pml.core.text import visible
 from pml.core.values import Json
 from pml.hub.visits import PERSON, Route, Visit
 from pml.hub.workspaces import named_workspace
-from pml.service.policy import Policy, current_policy
+from pml.service.policy import Policy, current_policy, kept_notice
 from pml.service.trusting import answer_trust_questions, trust_workspace, untrust_workspace
 
 MAX_CONTENT_BYTES: Final = 256 * 1024  # more than a person reads
 _PREFIX: Final = "sha256:"
-_NOTHING: Final = Loosening(allows=(), launches=(), settings={})
+_NOTHING: Final = Loosening()
 
 
 class TrustBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,7 +29,10 @@ class TrustBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class RemoveBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`forget`: the denies and asks of the last trusted content are kept no longer either."""
+
     workspace: str | None = None
+    forget: bool = False
 
 
 async def show_trust(visit: Visit) -> Mapping[str, Json]:
@@ -47,8 +50,9 @@ async def trust(visit: Visit) -> Mapping[str, Json]:
 
 
 async def remove_trust(visit: Visit) -> Mapping[str, Json]:
-    workspace = await named_workspace(visit, visit.read(RemoveBody).workspace)
-    forgotten = await untrust_workspace(visit.desk, workspace, by=visit.by)
+    body = visit.read(RemoveBody)
+    workspace = await named_workspace(visit, body.workspace)
+    forgotten = await untrust_workspace(visit.desk, workspace, by=visit.by, forget=body.forget)
     return {**_shape(await current_policy(visit.desk, workspace)), "forgotten": forgotten}
 
 
@@ -58,7 +62,7 @@ def _shape(policy: Policy) -> dict[str, Json]:
     `starts` are the `launches` in words, one thing a line.
     """
     file = policy.loaded.workspace
-    facts: dict[str, Json] = msgspec.to_builtins(_loosening(file.config))
+    facts: dict[str, Json] = msgspec.to_builtins(_loosening(policy))
     is_short = file.text is not None and len(file.text.encode()) <= MAX_CONTENT_BYTES
     return {
         "workspace": policy.workspace,
@@ -68,25 +72,28 @@ def _shape(policy: Policy) -> dict[str, Json]:
         "trusted": policy.trusted,
         "needed": policy.untrusted is not None,
         "broken": None if file.error is None else visible(file.error.message),
+        "kept": kept_notice(policy),
         "content": file.text if is_short else None,
         **facts,
         "starts": [*launch_lines(facts["launches"])],
         "tightens": _tightening(file.config),
+        "keeps": [_entry(rule) for rule in (policy.kept.rules if policy.kept else ())],
     }
 
 
-def _loosening(config: ConfigFile | None) -> Loosening:
-    return _NOTHING if config is None else loosening(config) or _NOTHING
+def _loosening(policy: Policy) -> Loosening:
+    config = policy.loaded.workspace.config
+    return _NOTHING if config is None else policy.untrusted or loosening(config) or _NOTHING
 
 
 def _tightening(config: ConfigFile | None) -> list[Json]:
     """Return the rules that count whether the file is trusted or not."""
     rules = () if config is None else config.rules
-    return [
-        {"effect": rule.effect, "entry": entry_text(rule.entry)}
-        for rule in rules
-        if rule.effect is not Effect.ALLOW
-    ]
+    return [_entry(rule) for rule in rules if rule.effect is not Effect.ALLOW]
+
+
+def _entry(rule: Rule) -> Json:
+    return {"effect": rule.effect, "entry": entry_text(rule.entry)}
 
 
 ROUTES: Final = (

@@ -24,7 +24,7 @@ from pml.core.links import Disk
 from pml.core.lookups import OverBudget
 from pml.core.matchers import Starts
 from pml.core.memory import EXECUTE, LAUNCH_TOOL, META_TOOLS, SUPERVISING
-from pml.core.ports import Grant, Loaded, Session
+from pml.core.ports import Grant, Loaded, Session, Standing
 from pml.core.reserved import WHY_TOO_MUCH, Surroundings, full_budget, small_budget, why_reserved
 from pml.core.rules import (
     Call,
@@ -41,6 +41,7 @@ from pml.core.servers import starts_of
 from pml.core.text import visible
 from pml.core.values import JsonObject, canonical
 from pml.service.desk import Desk
+from pml.service.kept import Kept, kept_of, note_content, notice_of
 
 WHY_LAUNCH = "starting an agent is a person's to allow: what it may use, and who answers for it, is shown"
 _MAY_LAUNCH = "a person launched it, or one above it, with leave to launch agents"
@@ -54,16 +55,18 @@ class Policy:
 
     workspace: str
     loaded: Loaded
+    standing: Standing
     trusted: bool
     settings: Settings
     rules: RuleSet
     untrusted: Loosening | None
     rules_if_trusted: RuleSet
+    kept: Kept | None = None
 
     @cached_property
     def broken(self) -> tuple[ConfigInvalid, ...]:
-        states = (self.loaded.user, self.loaded.workspace)
-        return tuple(state.error for state in states if state.error is not None)
+        errors = (self.loaded.user.error, self.loaded.workspace.error, self.kept and self.kept.error)
+        return tuple(error for error in errors if error is not None)
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,27 +107,32 @@ async def current_policy(desk: Desk, workspace: str) -> Policy:
     files = desk.configs.of(workspace)
     loaded = files.read()
     file = loaded.workspace
-    trusted = file.digest is not None and await desk.store.trusts.holds(file.path, file.digest)
+    standing = await desk.store.trusts.standing(file.path, file.digest)
     known = desk.policies.get(workspace)
-    if known is None or known.loaded is not loaded or known.trusted != trusted:
-        known = _build(workspace, loaded, files.paths, trusted=trusted)
+    if known is None or known.loaded is not loaded or known.standing != standing:
+        standing = await note_content(desk, files, standing)
+        is_in_force = standing.trusted and file.config is not None
+        kept = None if is_in_force else await kept_of(desk, files, file)
+        known = _build(workspace, loaded, files.paths, standing=standing, kept=kept)
         desk.policies[workspace] = known
     return known
 
 
-def _build(workspace: str, loaded: Loaded, paths: Disk, *, trusted: bool) -> Policy:
-    user, local = loaded.user.config, loaded.workspace.config
-    settings = unite(user, local, trusted=trusted)
+def _build(workspace: str, loaded: Loaded, paths: Disk, *, standing: Standing, kept: Kept | None) -> Policy:
+    user, local, trusted = loaded.user.config, loaded.workspace.config, standing.trusted
+    settings = unite(user, local, trusted=trusted, kept=() if kept is None else kept.rules)
     rules = _rule_set(settings, workspace, paths)
     would = rules if trusted else _rule_set(unite(user, local, trusted=True), workspace, paths)
     return Policy(
         workspace=workspace,
         loaded=loaded,
+        standing=standing,
         trusted=trusted,
         settings=settings,
         rules=rules,
-        untrusted=None if trusted or local is None else loosening(local),
+        untrusted=None if trusted or local is None else loosening(local, drops=kept.rules if kept else ()),
         rules_if_trusted=would,
+        kept=kept,
     )
 
 
@@ -189,6 +197,11 @@ def asking_off(policy: Policy, now: datetime) -> str | None:
         f"ASKING IS OFF (`approval.enabled` in {visible(policy.loaded.user.path)}): "
         "what no rule denies runs without asking"
     )
+
+
+def kept_notice(policy: Policy) -> str | None:
+    """Return what is to be said while rules of the content trusted last are kept in force."""
+    return None if policy.kept is None else notice_of(policy.kept, policy.loaded.workspace)
 
 
 async def _why_reserved(desk: Desk, policy: Policy, call: Call) -> str | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from pml.core.approvals import Approval, Channel, Decider, DeciderKind, Scope, SessionId, Subject
+from pml.core.approvals import Approval, Decider, Scope, SessionId, Subject
 from pml.core.config import FileKind
 from pml.core.errors import Invalid, NotFound, PmlError
 from pml.core.memory import always_entry, check_rememberable
@@ -19,11 +19,11 @@ from pml.core.ports import Grant, Intent, Session, Trust
 from pml.core.rules import Call, Effect, RuleSet, VerdictKind, parse_entry, runs_code
 from pml.core.values import Json, JsonObject, is_same
 from pml.service.desk import Desk
+from pml.service.kept import KEEPER, keeps_more, looser_contents
 from pml.service.policy import call_of, covers, current_policy, remembered_digest
 
 INTENT_S: Final = 24 * 3600
 _TRUST_S: Final = 10.0  # the store's own bound on a busy database, and then some
-_KEEPER: Final = Decider(kind=DeciderKind.RULE, id="pml", channel=Channel.RULES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +194,7 @@ async def init_workspace(desk: Desk, workspace: str) -> bool:
 @contextlib.asynccontextmanager
 async def _kept_trust(
     desk: Desk, workspace: str, which: FileKind
-) -> AsyncGenerator[Callable[[str | None, str], None] | None]:
+) -> AsyncGenerator[Callable[[str | None, str, str], None] | None]:
     """Yield what carries trust over to a file's new content just before it is replaced.
 
     Afterwards the old content is trusted no longer: putting it back would undo what was written.
@@ -202,21 +202,27 @@ async def _kept_trust(
     if which is FileKind.USER:
         yield None
         return
-    path = desk.configs.of(workspace).read().workspace.path
+    files = desk.configs.of(workspace)
+    path = files.read().workspace.path
     loop = asyncio.get_running_loop()
     trusted: list[str] = []
     superseded: list[str] = []
 
-    async def carry_over(old: str | None, new: str) -> None:
+    async def carry_over(old: str | None, new: str, text: str) -> None:
         if old is not None and not await desk.store.trusts.holds(path, old):
             return
-        trust = Trust(path=path, digest=new, by=_KEEPER, trusted_at=desk.clock.now())
-        await desk.store.trusts.add(trust, alone=old is None)
+        config = files.parse_workspace(text, name=path)
+        if old is None and await keeps_more(desk, files, config):
+            return  # the file was taken away: writing one does not undo what it denied
+        trust = Trust(path=path, digest=new, content=text, by=KEEPER, trusted_at=desk.clock.now())
+        everything = [content.digest for content in await desk.store.trusts.of(path)]
+        ends = everything if old is None else await looser_contents(desk, files, config)
+        await desk.store.trusts.add(trust, ends=[each for each in ends if each not in (old, new)])
         trusted.append(new)
         superseded.extend([] if old is None else [old])
 
-    def keep(old: str | None, new: str) -> None:
-        asyncio.run_coroutine_threadsafe(carry_over(old, new), loop).result(_TRUST_S)
+    def keep(old: str | None, new: str, text: str) -> None:
+        asyncio.run_coroutine_threadsafe(carry_over(old, new, text), loop).result(_TRUST_S)
 
     try:
         yield keep

@@ -6,9 +6,10 @@ What a rule means is `core.rules`' business, and writing it down `rulebook`'s.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from pml.core.approvals import Approval, ApprovalId, Decider, instant
-from pml.core.config import FileKind
+from pml.core.config import ConfigFile, FileKind
 from pml.core.errors import Invalid
 from pml.core.memory import LAUNCH_TOOL
 from pml.core.names import colon_of
@@ -19,8 +20,10 @@ from pml.core.values import Json
 from pml.core.wire import rule_json, verdict_json
 from pml.service.approvals import release
 from pml.service.desk import Desk
-from pml.service.policy import Judged, Policy, current_policy, judge
+from pml.service.policy import Judged, Policy, current_policy, judge, kept_notice
 from pml.service.rulebook import add_rule, covered_by_rules, refuse_denied_everywhere
+
+KEPT: Final = "kept from the content that was trusted last"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,27 +133,48 @@ async def explain(desk: Desk, workspace: str, call: Call) -> Explained:
     )
 
 
-def listed_rules(policy: Policy, now: datetime) -> Iterator[tuple[Rule, str | None]]:
-    """Yield every rule in the order it is tried, with the reason why it does not count, if it does not."""
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """A rule as it is listed. `note` says why it does not count, or why it does though its file lacks it."""
+
+    rule: Rule
+    note: str | None = None
+    counts: bool = True
+    is_kept: bool = False
+
+
+def listed_rules(policy: Policy, now: datetime) -> Iterator[Listed]:
+    """Yield every rule in the order it is tried, those that are kept last of their effect."""
     files = [file.config for file in (policy.loaded.user, policy.loaded.workspace) if file.config is not None]
     hidden = {id(ask): allow for ask, allow in policy.rules.hidden_asks()}
+    kept = () if policy.kept is None else policy.kept.rules
     for effect in ORDER:
         for file in files:
-            loose = effect is Effect.ALLOW and file.kind is FileKind.WORKSPACE
             for rule in (rule for rule in file.rules if rule.effect is effect):
-                if rule.expires_at is not None and rule.expires_at <= now:
-                    yield rule, f"expired {instant(rule.expires_at)}"
-                elif loose and not policy.trusted:
-                    yield rule, "does not count: the file is not trusted"
-                elif policy.broken and effect is Effect.ALLOW:
-                    yield rule, "does not count while a file is broken"
-                elif loose and rule.tool == LAUNCH_TOOL:
-                    yield rule, "does not count: only the user's file allows launches"
-                elif id(rule) in hidden:
-                    yield rule, f"never asks: allow {entry_text(hidden[id(rule)].entry)} comes first"
-                else:
-                    yield rule, None
-            yield from ((rule, "disabled") for rule in file.disabled if rule.effect is effect)
+                note = _why_not(policy, file, rule, hidden, now)
+                yield Listed(rule=rule, note=note, counts=note is None)
+            disabled = (rule for rule in file.disabled if rule.effect is effect)
+            yield from (Listed(rule=rule, note="disabled", counts=False) for rule in disabled)
+        for rule in (rule for rule in kept if rule.effect is effect):
+            yield Listed(rule=rule, note=KEPT, is_kept=True)
+
+
+def _why_not(
+    policy: Policy, file: ConfigFile, rule: Rule, hidden: Mapping[int, Rule], now: datetime
+) -> str | None:
+    """Return why the rule does not count, None if it does."""
+    loose = rule.effect is Effect.ALLOW and file.kind is FileKind.WORKSPACE
+    if rule.expires_at is not None and rule.expires_at <= now:
+        return f"expired {instant(rule.expires_at)}"
+    if loose and not policy.trusted:
+        return "does not count: the file is not trusted"
+    if policy.broken and rule.effect is Effect.ALLOW:
+        return "does not count while a file is broken"
+    if loose and rule.tool == LAUNCH_TOOL:
+        return "does not count: only the user's file allows launches"
+    if id(rule) in hidden:
+        return f"never asks: allow {entry_text(hidden[id(rule)].entry)} comes first"
+    return None
 
 
 def rules_json(policy: Policy, now: datetime) -> dict[str, Json]:
@@ -159,10 +183,16 @@ def rules_json(policy: Policy, now: datetime) -> dict[str, Json]:
     `text` is the entry as JSON: a reader whose numbers are smaller than ours shows and sends back that.
     """
     rules = [
-        rule_json(rule) | {"text": visible_json(rule.entry, indent=None), "counts": not note, "note": note}
-        for rule, note in listed_rules(policy, now)
+        rule_json(each.rule)
+        | {
+            "text": visible_json(each.rule.entry, indent=None),
+            "counts": each.counts,
+            "note": each.note,
+            "kept": each.is_kept,
+        }
+        for each in listed_rules(policy, now)
     ]
-    return {"rules": rules, "trusted": policy.trusted, **_state_json(policy)}
+    return {"rules": rules, "trusted": policy.trusted, "kept": kept_notice(policy), **_state_json(policy)}
 
 
 def file_warnings(policy: Policy) -> Iterator[str]:

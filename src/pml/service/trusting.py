@@ -11,6 +11,7 @@ from pml.core.ports import Session, Trust
 from pml.core.values import JsonObject
 from pml.service.approvals import Decision, Question, all_pending, claim, decide, finish
 from pml.service.desk import Desk
+from pml.service.kept import looser_contents
 from pml.service.policy import Policy, current_policy
 
 TRUST_TOOL = "pml:trust"
@@ -29,7 +30,7 @@ def trust_question(session: Session, policy: Policy) -> Question:
 def trust_facts(policy: Policy) -> JsonObject:
     """Return what trusting the file means: its digest, what it would allow, what it would start."""
     file = policy.loaded.workspace
-    loose = policy.untrusted or Loosening(allows=(), launches=(), settings={})
+    loose = policy.untrusted or Loosening()
     return {"path": file.path, "digest": file.digest, **msgspec.to_builtins(loose)}
 
 
@@ -43,15 +44,21 @@ async def trust_workspace(desk: Desk, workspace: str, *, digest: str, by: Decide
         raise NotFound(f"{file.path} does not exist", hint="`pml init` creates it")
     if file.digest != digest:
         raise Changed(f"{file.path} has changed since it was shown", hint="look at it again, then trust it")
-    trust = Trust(path=file.path, digest=digest, by=by, trusted_at=desk.clock.now())
-    await desk.store.trusts.add(trust, alone=True)
+    files = desk.configs.of(workspace)
+    looser = [] if file.config is None else await looser_contents(desk, files, file.config)
+    content = file.text or ""
+    trust = Trust(path=file.path, digest=digest, content=content, by=by, trusted_at=desk.clock.now())
+    await desk.store.trusts.add(trust, ends=[each for each in looser if each != digest])
     return await current_policy(desk, workspace)
 
 
-async def untrust_workspace(desk: Desk, workspace: str, *, by: Decider) -> int:
-    """Forget all trust in the workspace's file; return how many contents of it were trusted."""
+async def untrust_workspace(desk: Desk, workspace: str, *, by: Decider, forget: bool = False) -> int:
+    """End all trust in the workspace's file; return how many contents of it were trusted.
+
+    `forget`: the denies and asks of the last trusted content are kept no longer either.
+    """
     path = desk.configs.of(workspace).read().workspace.path
-    return await desk.store.trusts.remove(path, at=desk.clock.now(), by=by)
+    return await desk.store.trusts.remove(path, at=desk.clock.now(), by=by, kept=forget)
 
 
 async def answer_trust_questions(desk: Desk, policy: Policy, *, by: Decider) -> tuple[Approval, ...]:

@@ -39,8 +39,8 @@ _NEW_TEXT: Final = {
 }
 _NEW_MODE: Final = {FileKind.USER: 0o600, FileKind.WORKSPACE: 0o644}
 
-BeforeReplace: TypeAlias = Callable[[str | None, str], None]
-"""Called with the digests of the old content (None: no file yet) and of the new, the old still in place."""
+BeforeReplace: TypeAlias = Callable[[str | None, str, str], None]
+"""Called with the digests of the old content (None: no file yet) and the new, and the new, before it is."""
 
 
 class WorkspaceFiles:
@@ -112,7 +112,7 @@ class WorkspaceFiles:
             if new == old:
                 return
             if before_replace is not None:
-                before_replace(None if old is None else digest_of(old), digest_of(new))
+                before_replace(None if old is None else digest_of(old), digest_of(new), changed)
             mode = stat.S_IMODE(found[1].st_mode) & 0o777 if found else _NEW_MODE[which]
             self._replace(path, old, new, mode)
 
@@ -120,11 +120,11 @@ class WorkspaceFiles:
         """Create the file with the defaults; False when there is one. Raises: as `edit`."""
         created = False
 
-        def note(old: str | None, new: str) -> None:
+        def note(old: str | None, new: str, text: str) -> None:
             nonlocal created
             created = True
             if before_replace is not None:
-                before_replace(old, new)
+                before_replace(old, new, text)
 
         self.edit(which, lambda text: text, before_replace=note)
         return created
@@ -194,10 +194,14 @@ class WorkspaceFiles:
             self.edit(which, change, before_replace=before_replace)
         return switched
 
-    def _parse(self, which: FileKind, text: str) -> ConfigFile:
+    def parse_workspace(self, text: str, *, name: str) -> ConfigFile:
+        """Return what another content of the workspace's file says. Raises: ConfigInvalid, with `name`."""
+        return self._parse(FileKind.WORKSPACE, text, name=name)
+
+    def _parse(self, which: FileKind, text: str, *, name: str | None = None) -> ConfigFile:
         return parse_config(
             text,
-            path=str(self.path_of(which)),
+            path=name or str(self.path_of(which)),
             kind=which,
             base_dir=str(self._workspace),
             paths=self._paths,

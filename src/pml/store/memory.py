@@ -5,7 +5,7 @@ appends the audit entry, and only then changes its rows. Nothing here survives i
 by another one.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final, TypeVar
@@ -28,7 +28,18 @@ from pml.core.approvals import (
 )
 from pml.core.errors import AlreadyClaimed, NotFound, TooManyPending
 from pml.core.manifests import Manifest
-from pml.core.ports import ApprovalQuery, Grant, Held, Intent, Pin, Session, Trust, Workflow
+from pml.core.ports import (
+    ApprovalQuery,
+    Content,
+    Grant,
+    Held,
+    Intent,
+    Pin,
+    Session,
+    Standing,
+    Trust,
+    Workflow,
+)
 from pml.store.memory_audit import MemoryAudit, MemoryChanges, own, refuse_second
 from pml.store.memory_journals import MemoryJournals
 from pml.store.memory_supervising import (
@@ -234,12 +245,14 @@ class MemoryTrusts:
     def __init__(self, log: MemoryAudit) -> None:
         self._log = log
         self._rows: dict[tuple[str, str], Trust] = {}
+        self._kept: dict[str, Content] = {}
 
-    async def add(self, trust: Trust, *, alone: bool) -> None:
+    async def add(self, trust: Trust, *, ends: Collection[str] = ()) -> None:
         self._log.append(audit.workspace_trusted(trust.path, trust.digest, at=trust.trusted_at, by=trust.by))
-        if alone:
-            self._rows = {key: row for key, row in self._rows.items() if row.path != trust.path}
+        for digest in ends:
+            self._rows.pop((trust.path, digest), None)
         self._rows[trust.path, trust.digest] = trust
+        self._kept[trust.path] = Content(digest=trust.digest, content=trust.content)
 
     async def forget(self, path: str, digest: str) -> None:
         self._rows.pop((path, digest), None)
@@ -247,9 +260,24 @@ class MemoryTrusts:
     async def holds(self, path: str, digest: str) -> bool:
         return (path, digest) in self._rows
 
-    async def remove(self, path: str, *, at: datetime, by: Decider) -> int:
+    async def standing(self, path: str, digest: str | None) -> Standing:
+        kept = self._kept.get(path)
+        return Standing(trusted=(path, digest) in self._rows, kept=None if kept is None else kept.digest)
+
+    async def of(self, path: str) -> Sequence[Content]:
+        rows = sorted(key for key in self._rows if key[0] == path)
+        return [Content(digest=key[1], content=self._rows[key].content) for key in rows]
+
+    async def keep(self, path: str, content: Content) -> None:
+        self._kept[path] = content
+
+    async def kept(self, path: str) -> Content | None:
+        return self._kept.get(path)
+
+    async def remove(self, path: str, *, at: datetime, by: Decider, kept: bool = False) -> int:
         gone = [key for key in self._rows if key[0] == path]
-        if gone:
+        dropped = self._kept.pop(path, None) if kept else None
+        if gone or dropped is not None:
             self._log.append(audit.workspace_untrusted(path, at=at, by=by))
             for key in gone:
                 del self._rows[key]

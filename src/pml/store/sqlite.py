@@ -4,6 +4,7 @@ Each part answers one Protocol of `core.ports`. State and audit entry are one tr
 states live in `core.approvals`, here they are only loaded, applied and saved under a version check.
 """
 
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Self
@@ -27,7 +28,7 @@ from pml.core.approvals import (
 )
 from pml.core.errors import AlreadyClaimed, Conflict, NotFound, TooManyPending
 from pml.core.manifests import Manifest
-from pml.core.ports import ApprovalQuery, Grant, Held, Intent, Pin, Trust, Workflow
+from pml.core.ports import ApprovalQuery, Content, Grant, Held, Intent, Pin, Standing, Trust, Workflow
 from pml.store.connection import open_database
 from pml.store.database import Database, Value
 from pml.store.parts import Part, Reader
@@ -273,12 +274,13 @@ class _Workflows(Part):
 
 
 class _Trusts(Part):
-    async def add(self, trust: Trust, *, alone: bool) -> None:
+    async def add(self, trust: Trust, *, ends: Collection[str] = ()) -> None:
         def operation(tx: Transaction) -> None:
-            if alone:
-                tx.run("delete_other_trusts", (trust.path, trust.digest))
+            for digest in ends:
+                tx.run("delete_trust", (trust.path, digest))
             values = (trust.path, trust.digest, decider_text(trust.by), micros(trust.trusted_at))
-            tx.run("insert_trust", values)
+            tx.run("insert_trust", (*values, trust.content))
+            tx.run("keep_content", (trust.path, trust.digest, trust.content))
             tx.record(entries.workspace_trusted(trust.path, trust.digest, at=trust.trusted_at, by=trust.by))
 
         await self._writer.write(operation, durable=True)
@@ -289,11 +291,29 @@ class _Trusts(Part):
     async def holds(self, path: str, digest: str) -> bool:
         return bool(self._read.run("trust_holds", (path, digest)))
 
-    async def remove(self, path: str, *, at: datetime, by: Decider) -> int:
+    async def standing(self, path: str, digest: str | None) -> Standing:
+        ((trusted, kept),) = self._read.run("trust_standing", (path, digest))
+        return Standing(trusted=bool(trusted), kept=kept)
+
+    async def of(self, path: str) -> Sequence[Content]:
+        rows = self._read.run("trusts_of", (path,))
+        return [Content(digest=digest, content=content) for digest, content in rows]
+
+    async def keep(self, path: str, content: Content) -> None:
+        values = (path, content.digest, content.content)
+        await self._writer.write(lambda tx: tx.run("keep_content", values), durable=True)
+
+    async def kept(self, path: str) -> Content | None:
+        rows = self._read.run("kept_content", (path,))
+        return Content(digest=rows[0][0], content=rows[0][1]) if rows else None
+
+    async def remove(self, path: str, *, at: datetime, by: Decider, kept: bool = False) -> int:
         def operation(tx: Transaction) -> int:
             tx.run("delete_trusts", (path,))
             count = tx.changed()
-            if count:
+            if kept:
+                tx.run("delete_kept_content", (path,))
+            if count or (kept and tx.changed()):
                 tx.record(entries.workspace_untrusted(path, at=at, by=by))
             return count
 

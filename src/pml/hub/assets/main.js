@@ -134,6 +134,8 @@ async function checkHub(frame) {
   if (!me) return;
   frame.setName(me.name);
   frame.banners.set("asking", me.asking, "warn");
+  const see = h("a", { href: `#/trust?workspace=${encodeURIComponent(me.workspace)}` }, "See them");
+  frame.banners.set("kept", me.kept && [`${me.kept}. `, see], "warn");
   const reload = h("button", { type: "button", class: "link", onclick: () => location.reload() }, "Reload");
   frame.banners.set("updated", me.assets === ASSETS ? null : ["PML was updated.", reload], "info");
 }

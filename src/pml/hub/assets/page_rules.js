@@ -107,6 +107,8 @@ function noticesOf(rules, trust) {
         h("div", { class: "hint" }, "While a file is broken no file allows anything: mend it."),
       )
     ),
+    rules.kept &&
+    h("div", { class: "notice warn", dataset: { notice: "kept" } }, shownText(`${rules.kept}.`)),
     trust.needed && h(
       "div",
       { class: "notice warn" },
@@ -160,7 +162,7 @@ function row(rule, where) {
     "li",
     {
       class: `item rule${isOff ? " is-disabled" : rule.counts ? "" : " is-off"}`,
-      dataset: { rule: text, counts: String(rule.counts) },
+      dataset: { rule: text, counts: String(rule.counts), kept: String(rule.kept) },
     },
     h(
       "div",
@@ -172,7 +174,7 @@ function row(rule, where) {
         isDefault && h("span", null, "the default: what no other rule names"),
         rule.note && h("span", { class: "why" }, shownText(rule.note)),
         rule.expires_at && rule.counts && h("span", null, `until ${rule.expires_at}`),
-        rule.source && h(
+        rule.source && !rule.kept && h(
           "span",
           null,
           isUsers ? "your file, every workspace · " : "this workspace · ",
@@ -182,7 +184,7 @@ function row(rule, where) {
       ),
       problem,
     ),
-    h(
+    !rule.kept && h(
       "div",
       { class: "buttons" },
       !isDefault &&

@@ -129,8 +129,11 @@ function shown(told, sight, refresh) {
             { class: "notice warn", role: "status" },
             "The file has just changed: this is its new content.",
           ),
+        told.kept &&
+          h("div", { class: "notice warn", dataset: { notice: "kept" } }, shownText(`${told.kept}.`)),
         loosens(told),
         tightens(told),
+        keeps(told),
         problem,
         h("div", { class: "actions" }, button),
       ),
@@ -154,6 +157,7 @@ function loosens(told) {
   const s = told.trusted ? "s" : "";
   /** @type {[string, string[]][]} */
   const parts = [
+    [`${verb} end these rules, kept from the content that was trusted last`, told.drops],
     [`${verb} allow${s} these calls without asking`, told.allows],
     [`${verb} start${s} these commands`, told.starts],
     [
@@ -185,6 +189,19 @@ function tightens(told) {
     { class: "loosens tight" },
     h("h3", null, "These count whether it is trusted or not"),
     told.tightens.map((/** @type {any} */ each) =>
+      h("div", { class: "ln" }, `${each.effect.padEnd(5)}`, shownText(each.entry))
+    ),
+  );
+}
+
+/** @param {any} told */
+function keeps(told) {
+  if (told.keeps.length === 0) return null;
+  return h(
+    "div",
+    { class: "loosens tight" },
+    h("h3", null, "These are kept from the content that was trusted last"),
+    told.keeps.map((/** @type {any} */ each) =>
       h("div", { class: "ln" }, `${each.effect.padEnd(5)}`, shownText(each.entry))
     ),
   );
@@ -222,6 +239,22 @@ function trustButton(told, problem, refresh) {
       "button",
       { type: "button", class: "danger", dataset: { action: "untrust", key: "untrust" }, onclick: untrust },
       "Stop trusting",
+    );
+  }
+  const forget = async () => {
+    const isSure = await confirmDialog({
+      title: "Keep these rules no longer?",
+      body: "What the content that was trusted last denied, and asked about, is forgotten at once.",
+      confirm: "Forget them",
+      danger: true,
+    });
+    if (isSure) await act("/api/trust/remove", { forget: true }, "Forgotten.");
+  };
+  if (told.keeps.length && (!told.exists || told.broken)) {
+    return h(
+      "button",
+      { type: "button", class: "danger", dataset: { action: "forget", key: "forget" }, onclick: forget },
+      "Forget the kept rules",
     );
   }
   if (!told.needed || told.broken) return null;

@@ -131,20 +131,35 @@ SELECT * FROM workflows WHERE id = ?
 UPDATE workflows SET continued_at = ? WHERE id = ? AND continued_at IS NULL
 
 -- name: insert_trust
-INSERT INTO trusts (path, digest, decider, trusted_at) VALUES (?, ?, ?, ?)
-ON CONFLICT (path, digest) DO UPDATE SET decider = excluded.decider, trusted_at = excluded.trusted_at
+INSERT INTO trusts (path, digest, decider, trusted_at, content) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (path, digest) DO UPDATE
+SET decider = excluded.decider, trusted_at = excluded.trusted_at, content = excluded.content
 
 -- name: trust_holds
 SELECT 1 FROM trusts WHERE path = ? AND digest = ?
+
+-- name: trust_standing
+SELECT EXISTS (SELECT 1 FROM trusts WHERE path = ?1 AND digest = ?2),
+       (SELECT digest FROM kept_contents WHERE path = ?1)
+
+-- name: trusts_of
+SELECT digest, content FROM trusts WHERE path = ? ORDER BY digest
+
+-- name: keep_content
+INSERT INTO kept_contents (path, digest, content) VALUES (?, ?, ?)
+ON CONFLICT (path) DO UPDATE SET digest = excluded.digest, content = excluded.content
+
+-- name: kept_content
+SELECT digest, content FROM kept_contents WHERE path = ?
+
+-- name: delete_kept_content
+DELETE FROM kept_contents WHERE path = ?
 
 -- name: delete_trusts
 DELETE FROM trusts WHERE path = ?
 
 -- name: delete_trust
 DELETE FROM trusts WHERE path = ? AND digest = ?
-
--- name: delete_other_trusts
-DELETE FROM trusts WHERE path = ? AND digest <> ?
 
 -- name: insert_intent
 INSERT INTO intents (id, workspace, effect, entry, approval_id, created_at) VALUES (?, ?, ?, ?, ?, ?)
