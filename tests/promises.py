@@ -90,6 +90,7 @@ PROMISES: Final[dict[str, str]] = {
     "contain:no-privileges": "A server that Landlock holds has no capability and reads nothing of PML's.",
     "contain:no-undeclared-network": "A contained server reaches no network that it did not declare.",
     "contain:only-declared-folders": "A contained server sees its own files and what it declared.",
+    "contain:workspace-pinned": "No server in a box moves the workspace away from where its file is.",
     "deny:beats-grants": "A configured deny beats every grant and every decision.",
     "deps:asks-before-installing": "`pml deps install` installs nothing that a person has not agreed to.",
     "deps:damage-stays-local": "A damaged install can be mended and removed, and hinders no other server.",

@@ -202,6 +202,40 @@ async def test_no_server_writes_the_file_of_the_workspace(
     assert real.read_text("utf-8") == "{}"
 
 
+@promise("contain:workspace-pinned")
+@pytest.mark.parametrize("exists", [True, False])
+async def test_no_server_moves_the_workspace_aside_to_put_another_in_its_place(
+    harbour: Harbour, exists: bool
+) -> None:
+    need(BUBBLEWRAP)
+    workspace = harbour.workspace
+    config = workspace / ".pml.json"
+    if exists:
+        config.write_text('{"permissions": {"deny": ["fs:write"]}}', encoding="utf-8")
+    (workspace / "kept.txt").write_text("x", encoding="utf-8")
+    server = box(harbour, BUBBLEWRAP, wide(harbour))
+
+    for folder in (workspace, *workspace.parents[:-1]):
+        aside = folder.with_name(f"{folder.name}-aside")
+        assert not await server.can(f"cd / && mv -T '{folder}' '{aside}'"), folder
+        assert not aside.exists()
+    assert await server.can(f"cd '{workspace}' && mv kept.txt moved.txt && mkdir sub && mv moved.txt sub/")
+    assert (workspace / "sub" / "moved.txt").exists()
+    assert config.exists() is exists
+
+
+@promise("contain:workspace-pinned")
+async def test_a_server_that_may_write_around_the_workspace_does_not_move_it(harbour: Harbour) -> None:
+    need(BUBBLEWRAP)
+    around = str(harbour.workspace.parent)
+    (harbour.workspace / ".pml.json").write_text("{}", encoding="utf-8")
+    permissions = Permissions(read=(*RUNTIME, str(ODD.parent)), write=(around,))
+    server = box(harbour, BUBBLEWRAP, replace(odd(), permissions=permissions))
+
+    assert await server.can(f"touch '{around}/beside'")
+    assert not await server.can(f"cd / && mv -T '{harbour.workspace}' '{around}/aside'")
+
+
 # --- the network
 
 

@@ -1,9 +1,9 @@
 """The two boxes that bubblewrap makes: a narrow one by declared permissions, and a wide one.
 
 In neither is `PML_HOME` to be seen, but for an installed server's own files, and `.pml.json` is read-only as
-it is at the start. A file that is made or put in its place later can be written, and nobody trusts what was
-written. Bubblewrap gets descriptors of what was checked, not names that may lead elsewhere by then. A box
-that cannot be made ends bubblewrap before the server begins.
+it is at the start, in folders that cannot be moved away. A file that is made in its place later can be
+written, and nobody trusts what was written. Bubblewrap gets descriptors of what was checked, not names that
+may lead elsewhere by then. A box that cannot be made ends bubblewrap before the server begins.
 """
 
 import os
@@ -83,7 +83,7 @@ def narrow(reach: Reach, *, home: str, workspace: str, masked: tuple[str, ...], 
         *(_bind("--bind", path) for path in reach.write),
         *(_bind(how, path) for how, path in own if not within(path, hidden)),
         *_config(workspace, seen=reach.folders, home=hidden),
-        *_ways((hidden, *masked), writable=reach.write),
+        *_ways((hidden, *masked, *_config_paths(workspace)), writable=reach.write),
         *((path, ("--tmpfs", path)) for path in masked),
     ]
     mounts.sort(key=lambda mount: len(mount[0].rstrip("/").split("/")))  # a folder, then what lies in it
@@ -103,7 +103,8 @@ def narrow(reach: Reach, *, home: str, workspace: str, masked: tuple[str, ...], 
 def wide(*, home: str, workspace: str, shown: str | None = None) -> Box:
     """Return the arguments for a box with all that its user has but `PML_HOME`; of that only `shown`."""
     hidden = os.path.realpath(home)
-    mounts = (*_ways((hidden,), writable=("/",)), *_config(workspace, seen=("/",), home=hidden))
+    ways = _ways((hidden, *_config_paths(workspace)), writable=("/",))
+    mounts = (*ways, *_config(workspace, seen=("/",), home=hidden))
     seen = () if shown is None else _bind("--ro-bind", os.path.realpath(shown))[1]
     masked = ("--tmpfs", hidden, *seen, "--remount-ro", hidden)
     inside = (word for _, words in mounts for word in words)
@@ -115,9 +116,9 @@ def _bind(how: str, path: str) -> _Mount:
 
 
 def _ways(hidden: Sequence[str], *, writable: Sequence[str]) -> list[_Mount]:
-    """Return each folder on the way to what is hidden, from the top, as a mount: none can be moved away.
+    """Return each folder on the way to what is hidden or read-only, from the top: no mount can be moved away.
 
-    Else what is hidden by its path would be found under another, and something else in its place.
+    Else that would be found under another path, and something else in its place.
     """
     found: set[str] = set()
     for path in hidden:
@@ -137,6 +138,12 @@ def _system(declared: Sequence[str]) -> Iterator[_Mount]:
             yield path, ("--symlink", os.readlink(path), path)  # the name of a time zone is read from a link
         else:
             yield path, ("--ro-bind", path, path)
+
+
+def _config_paths(workspace: str) -> tuple[str, ...]:
+    """Return where the workspace's file is, or would be: in the workspace, and where a link leads."""
+    given = os.path.join(os.path.realpath(workspace), CONFIG)
+    return given, os.path.realpath(given)
 
 
 def _config(workspace: str, *, seen: Sequence[str], home: str) -> Iterator[_Mount]:
