@@ -64,9 +64,12 @@ def binary() -> str:
     return str(found[0])
 
 
-def run_headless(setting: Setting, prompt: str = "go on") -> list[dict[str, Any]]:
-    """Run `claude -p` to its end and return the messages it streamed."""
-    arguments = ["-p", prompt, "--bare", "--output-format", "stream-json", "--verbose"]
+def run_headless(
+    setting: Setting, prompt: str = "go on", *, with_settings: bool = False
+) -> list[dict[str, Any]]:
+    """Run `claude -p` to its end and return the messages it streamed; `with_settings`: its own apply."""
+    bare = [] if with_settings else ["--bare"]
+    arguments = ["-p", prompt, *bare, "--output-format", "stream-json", "--verbose"]
     ran = subprocess.run(
         setting.argv(*arguments),
         cwd=setting.workspace,
