@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 
 from pml.agents.form_hooks import FormHooks, config_folder, settings_files, why_scripted
+from tests.commands import spawn
 from tests.promises import promise
 
 TIMEOUT_S: Final = 60.0  # only ever reached by a gateway that hangs
@@ -71,11 +72,30 @@ def gateway(place: Path, **more: str) -> Generator[Gateway]:
         process.communicate(timeout=TIMEOUT_S)
 
 
+@contextmanager
+def hub(place: Path) -> Generator[None]:
+    """A hub that runs, so that the gateway offers to start agents."""
+    with spawn(["serve", "--port", "0", "--json", "--workspace", str(place)]) as process:
+        assert process.stdout is not None
+        while process.stdout.readline() not in ("}\n", ""):
+            pass
+        try:
+            yield
+        finally:
+            process.kill()
+            process.communicate(timeout=TIMEOUT_S)
+
+
 def discover(at: Gateway, *, era: str, client: str) -> str:
-    """Ask for what needs the file's trust; return the text, or `form` if a modern client is to show one."""
+    """Ask for what needs the file's trust; return what `use` does."""
+    return use(at, "discover", {}, era=era, client=client)
+
+
+def use(at: Gateway, tool: str, arguments: Mapping[str, Any], *, era: str, client: str) -> str:
+    """Call a tool; return the text, or `form` if a modern client is to show one."""
     info = {"name": client, "version": "1"}
     capabilities: dict[str, Any] = {"elicitation": {"form": {}}}
-    call: dict[str, Any] = {"name": "discover", "arguments": {}}
+    call: dict[str, Any] = {"name": tool, "arguments": arguments}
     if era == MODERN:
         names = {"protocolVersion": era, "clientInfo": info, "clientCapabilities": capabilities}
         call["_meta"] = {f"io.modelcontextprotocol/{name}": value for name, value in names.items()}
@@ -114,6 +134,19 @@ def test_a_form_asks_where_no_hook_answers_it_or_the_client_knows_no_such_hook(
     with gateway(shop) as at:
         discover(at, era=era, client=client)
     assert at.forms == 1
+
+
+@promise("form:hook-is-no-person")
+@pytest.mark.parametrize("era", ["2025-11-25", MODERN])
+@pytest.mark.parametrize("is_hooked", [True, False], ids=["a hook", "none"])
+def test_no_form_asks_for_a_launch_where_a_hook_answers_forms(
+    tmp_path: Path, era: str, is_hooked: bool
+) -> None:
+    (tmp_path / ".claude").mkdir()
+    (tmp_path / ".claude" / "settings.json").write_text(json.dumps(ANSWERS if is_hooked else PLAIN))
+    with hub(tmp_path), gateway(tmp_path) as at:
+        said = use(at, "session_launch", {"prompt": "go on"}, era=era, client="claude-code")
+    assert (at.forms, "has a hook `Elicitation`" in said) == ((0, True) if is_hooked else (1, False))
 
 
 @promise("form:hook-is-no-person")
