@@ -630,3 +630,31 @@ def test_a_new_ask_rule_ends_what_sessions_of_its_workspace_remember(pml: Pml) -
 
     assert pml("approvals", "ask", TOOL, "--session", "robot").code == PENDING
     assert pml("approvals", "ask", "fs:read", "--session", "robot").code == OK
+
+
+@promise("supervise:power-from-a-person")
+def test_a_launch_is_narrowed_as_it_is_allowed(pml: Pml) -> None:
+    wish = '{"prompt": "mend it", "parent_may_decide": "unlisted"}'
+    asked = pml("approvals", "ask", "pml:session_launch", wish, "--json").json["approval"]["id"]
+    assert "answers: the parent, for what no rule names, commands included" in " ".join(
+        pml("approvals", "show", asked).out.split()
+    )
+
+    ran = pml("approvals", "allow", asked, "--tools", "Read,github:*", "--parent-may", "nothing", "--json")
+
+    assert ran.json["results"][0]["updated_input"] == {
+        "prompt": "mend it",
+        "allowed_tools": ["Read", "github:*"],
+        "parent_may_decide": "nothing",
+    }
+
+
+@pytest.mark.parametrize("options", [("--tools", "Read"), ("--parent-may", "nothing")])
+def test_only_a_launch_is_narrowed(pml: Pml, options: tuple[str, str]) -> None:
+    asked = pml.ask(TOOL)
+
+    ran = pml("approvals", "allow", asked, *options)
+
+    assert "are for a launch" in ran.err
+    assert pml.status(asked) == "pending"
+    assert pml("approvals", "allow", asked, *options, "--input", "{}").code != OK

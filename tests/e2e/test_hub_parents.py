@@ -31,6 +31,31 @@ def launch(prompt: str, **more: object) -> Use:
     return plexus("session_launch", prompt=prompt, **more)
 
 
+def allowed_launch(room: Room, prompt: str, **more: object) -> Sequence[Turn]:
+    """What a connected parent says: it asks for a launch, a person allows it, and it goes on."""
+
+    def go_on(conversation: Conversation) -> Use:
+        assert "Approval required to launch an agent" in conversation.results[-1]
+        asked = launch_question(room)
+        room.allow(asked)
+        return plexus("call", continue_workflow={"workflow_id": asked["id"], "approved": True})
+
+    return launch(prompt, **more), go_on
+
+
+def launch_question(room: Room) -> dict[str, Any]:
+    return until(lambda: next(iter(waiting(room, LAUNCH)), None), "a launch waits")
+
+
+def bash_question(room: Room) -> dict[str, Any]:
+    """What a child asks, which a launch of its own came before."""
+    return until(lambda: next(iter(waiting(room, "Bash")), None), "a command waits")
+
+
+def waiting(room: Room, tool: str) -> list[dict[str, Any]]:
+    return [each for each in room.pending() if each["tool"] == tool]
+
+
 def respond(request: Request, *, allow: bool, **more: object) -> Use:
     return plexus("loopback_respond", approval_id=request["approval_id"], allow=allow, **more)
 
@@ -39,11 +64,12 @@ def leave(request: Request) -> Use:
     raise AssertionError(f"it was given {request}")
 
 
-def supervising(*first: Use, decide: Callable[[Request], Use] = leave, children: int = 1) -> Sequence[Turn]:
+def supervising(*first: Turn, decide: Callable[[Request], Use] = leave, children: int = 1) -> Sequence[Turn]:
     """What a parent says: `first`, then it decides whatever is asked until all its children have ended."""
 
     def go_on(conversation: Conversation) -> Said:
-        told = [json.loads(result) for result in conversation.results if result.startswith("{")]
+        heard = [json.loads(result) for result in conversation.results if result.startswith("{")]
+        told = [each for each in heard if "approval_required" not in each]
         ended = [each for each in told if each.get("kind") == "ended"]
         if len(ended) == children:
             return f"They said: {', '.join(each['session']['run']['result'] for each in ended)}."
@@ -106,17 +132,14 @@ class Clients:
         )
 
 
-def test_a_launched_parent_launches_a_child_when_it_may_and_decides_for_it(room: Room) -> None:
+def test_a_launched_parent_that_a_person_let_launch_does_and_decides_for_its_child(room: Room) -> None:
     room.hub.api.also("lead-task", *supervising(launch("do the child-task"), decide=by_edit("touch b.mark")))
     room.hub.api.also("child-task", bash("touch a.mark"), "I made it")
     with room.launched("do the lead-task", "--may-launch", "--name", "lead") as agent:
-        asked = room.question()
-        assert (asked["tool"], asked["input"]["prompt"]) == (LAUNCH, "do the child-task")
-        room.allow(asked)
         ran = agent.finish()
     assert (ran.code, ran.out) == (0, "They said: I made it.\n"), ran.err
     assert room.marks() == ["b.mark"]
-    [_, bashed] = room.asked()
+    [bashed] = room.asked()
     by = {"kind": "parent", "id": room.session("lead")["id"], "channel": "loopback"}
     assert bashed["decided_by"] == by
     [offered, *_] = [
@@ -133,7 +156,7 @@ def test_a_connected_parent_decides_for_two_children_that_ask_at_once(room: Room
         return respond(request, allow=True)
 
     left, right = f"left-{transport}", f"right-{transport}"
-    both = launch(f"do the {left}"), launch(f"do the {right}")
+    both = *allowed_launch(room, f"do the {left}"), *allowed_launch(room, f"do the {right}")
     room.hub.api.also(f"both-{transport}", *supervising(*both, decide=decide, children=2))
     room.hub.api.also(left, bash("touch left.mark"))
     room.hub.api.also(right, bash("touch right.mark"))
@@ -149,6 +172,81 @@ def test_a_connected_parent_decides_for_two_children_that_ask_at_once(room: Room
     assert room.marks() == ["right.mark"]
 
 
+@promise("launch:a-persons-to-allow")
+@pytest.mark.parametrize("transport", ["http", "stdio"])
+def test_a_launch_waits_for_a_person_whatever_the_model_says(room: Room, transport: str) -> None:
+    def insist(conversation: Conversation) -> Use:
+        said = {"workflow_id": launch_question(room)["id"], "approved": True}
+        return plexus("call", continue_workflow=said)
+
+    word = f"eager-{transport}"
+    room.hub.api.also(word, launch("do the nothing-task"), insist)
+    server = (
+        room.over_http(room.hub.token("session", cwd=room.path)) if transport == "http" else room.over_stdio()
+    )
+    with room.connected(f"do the {word}", server, *OWN_TOOLS) as agent:
+        ran = agent.finish()
+    assert ran.code == 0, ran.out + ran.err
+    first, again = room.hub.api.results_of(word)
+    assert "Approval required to launch an agent" in first
+    assert "Approval required to launch an agent" in again
+    assert room.hub.api.results_of("nothing-task") == []
+    [asked] = room.asked()
+    assert asked["input"]["parent_may_decide"] == "unlisted"
+    assert "form" not in asked["may_allow"] or transport == "stdio"
+    assert not {"model", "parent"} & {*asked["may_allow"]}
+
+
+@promise("supervise:deny-never-lifted")
+def test_what_an_ask_rule_names_is_a_persons_and_not_the_parents(room: Room) -> None:
+    def pending(conversation: Conversation) -> Use:
+        bash_question(room)
+        return plexus("loopback_pending")
+
+    def decide(conversation: Conversation) -> Use:
+        [request] = json.loads(conversation.results[-1])["approvals"]
+        assert not request["may_decide"]
+        return respond(request, allow=True)
+
+    room.settle({"permissions": {"allow": [], "ask": ["Bash"], "deny": []}})
+    room.hub.api.also("named-task", *allowed_launch(room, "do the asked-task"), pending, decide)
+    room.hub.api.also("asked-task", bash("touch asked.mark"))
+    server = room.over_http(room.hub.token("session", cwd=room.path))
+    with room.connected("do the named-task", server, *OWN_TOOLS) as agent:
+        assert agent.finish().code == 0
+        assert room.marks() == []
+        room.allow(bash_question(room))
+        until(room.marks, "the command runs")
+    assert "may not" in room.hub.api.results_of("named-task")[-1]
+
+
+@promise("supervise:power-from-a-person")
+def test_a_person_who_allows_a_launch_can_keep_its_answers_to_themselves(room: Room) -> None:
+    def narrowed(conversation: Conversation) -> Use:
+        asked = launch_question(room)
+        room.allow(asked, "--tools", "Bash", "--parent-may", "nothing")
+        return plexus("call", continue_workflow={"workflow_id": asked["id"], "approved": True})
+
+    def pending(conversation: Conversation) -> Use:
+        bash_question(room)
+        return plexus("loopback_pending")
+
+    def decide(conversation: Conversation) -> Use:
+        [request] = json.loads(conversation.results[-1])["approvals"]
+        return respond(request, allow=True)
+
+    room.hub.api.also("kept-task", launch("do the own-task", name="own"), narrowed, pending, decide)
+    room.hub.api.also("own-task", bash("touch own.mark"))
+    server = room.over_http(room.hub.token("session", cwd=room.path))
+    with room.connected("do the kept-task", server, *OWN_TOOLS) as agent:
+        assert agent.finish().code == 0
+        own = room.session("own")
+        assert (own["run"]["allowed_tools"], own["parent_may_decide"]) == (["Bash"], "nothing")
+        assert room.marks() == []
+        room.deny(bash_question(room))
+    assert "no person let the sessions above" in room.hub.api.results_of("kept-task")[-1]
+
+
 @promise("reserved:person-only")
 def test_what_only_a_person_may_decide_is_not_given_to_the_parent(room: Room) -> None:
     def decide_all(conversation: Conversation) -> Use:
@@ -157,10 +255,10 @@ def test_what_only_a_person_may_decide_is_not_given_to_the_parent(room: Room) ->
         return respond(waiting, allow=True)
 
     def pending(conversation: Conversation) -> Use:
-        room.question()
+        bash_question(room)
         return plexus("loopback_pending")
 
-    room.hub.api.also("bold-task", launch("do the sly-task"), pending, decide_all)
+    room.hub.api.also("bold-task", *allowed_launch(room, "do the sly-task"), pending, decide_all)
     room.hub.api.also("sly-task", bash("touch pml.mark"))
     server = room.over_http(room.hub.token("session", cwd=room.path))
     with room.connected("do the bold-task", server, *OWN_TOOLS) as agent:
@@ -176,7 +274,6 @@ def test_a_child_that_may_launch_supervises_its_own_child(room: Room) -> None:
     room.hub.api.also("top-task", *supervising(launch("do the mid-task", may_launch=True)))
     room.hub.api.also("mid-task", *supervising(launch("do the low-task"), decide=by_edit("touch low.mark")))
     room.hub.api.also("low-task", bash("touch a.mark"), "low is done")
-    room.settle({"permissions": {"allow": [LAUNCH], "ask": [], "deny": []}})
     with room.launched("do the top-task", "--may-launch") as agent:
         ran = agent.finish()
     assert (ran.code, ran.out) == (0, "They said: They said: low is done..\n"), ran.err
@@ -187,8 +284,8 @@ def test_at_the_bottom_nothing_more_is_launched(room: Room) -> None:
     room.hub.token("session", "--session", "level-1", cwd=room.path)
     room.hub.token("session", "--session", "level-2", "--parent", "level-1", cwd=room.path)
     token = room.hub.token("session", "--session", "level-3", "--parent", "level-2", cwd=room.path)
-    room.settle({"permissions": {"allow": [LAUNCH], "ask": [], "deny": []}})
-    room.hub.api.also("third-task", launch("do the fourth-task", may_launch=True), plexus("session_wait"))
+    third = allowed_launch(room, "do the fourth-task", may_launch=True)
+    room.hub.api.also("third-task", *third, plexus("session_wait"))
     room.hub.api.also("fourth-task", launch("do the fifth-task"))
     with room.connected("do the third-task", room.over_http(token), *OWN_TOOLS) as agent:
         assert agent.finish().code == 0
@@ -199,9 +296,9 @@ def test_at_the_bottom_nothing_more_is_launched(room: Room) -> None:
 
 @promise("launch:ends-with-parent")
 def test_when_a_person_stops_the_parent_its_children_end(room: Room) -> None:
-    prepare_errand(room, "stopped")
+    prepare_errand(room, "stopped", launch("do the stopped-errand", name="errand"))
     with room.launched("do the stopped-task", "--may-launch", "--name", "boss") as agent:
-        room.question()
+        bash_question(room)
         child, boss = room.session("errand"), room.session("boss")
         ran = room.pml("sessions", "stop", boss["id"])
         assert ran.code == 0, ran.err
@@ -212,9 +309,9 @@ def test_when_a_person_stops_the_parent_its_children_end(room: Room) -> None:
 
 @promise("launch:ends-with-parent")
 def test_when_a_connected_parent_is_killed_its_children_end(room: Room) -> None:
-    prepare_errand(room, "client")
+    prepare_errand(room, "client", *allowed_launch(room, "do the client-errand", name="errand"))
     with room.connected("do the client-task", room.over_stdio(), *OWN_TOOLS) as agent:
-        room.question()
+        bash_question(room)
         child = room.session("errand")
         agent.kill()
         room.assert_over(child, state="stopped")
@@ -222,9 +319,9 @@ def test_when_a_connected_parent_is_killed_its_children_end(room: Room) -> None:
 
 @promise("launch:ends-with-parent")
 def test_when_the_gateway_of_a_connected_parent_is_killed_its_children_end(room: Room) -> None:
-    prepare_errand(room, "gateway")
+    prepare_errand(room, "gateway", *allowed_launch(room, "do the gateway-errand", name="errand"))
     with room.connected("do the gateway-task", room.over_stdio(), *OWN_TOOLS) as agent:
-        room.question()
+        bash_question(room)
         child = room.session("errand")
         os.kill(agent.child("pml stdio"), signal.SIGKILL)
         room.assert_over(child, state="failed")
@@ -232,10 +329,10 @@ def test_when_the_gateway_of_a_connected_parent_is_killed_its_children_end(room:
 
 @promise("launch:ends-with-parent")
 def test_when_the_token_of_a_connected_parent_is_revoked_its_children_end(room: Room) -> None:
-    prepare_errand(room, "revoked")
+    prepare_errand(room, "revoked", *allowed_launch(room, "do the revoked-errand", name="errand"))
     token = room.hub.token("session", cwd=room.path)
     with room.connected("do the revoked-task", room.over_http(token), *OWN_TOOLS) as agent:
-        room.question()
+        bash_question(room)
         child = room.session("errand")
         ran = room.pml("token", "revoke", token.split("_")[1])
         assert ran.code == 0, ran.err
@@ -243,11 +340,10 @@ def test_when_the_token_of_a_connected_parent_is_revoked_its_children_end(room: 
         agent.kill()
 
 
-def prepare_errand(room: Room, word: str) -> None:
-    """Have a parent launch a child, which asks, and wait for it without answering."""
-    room.settle({"permissions": {"allow": [LAUNCH], "ask": [], "deny": []}})
+def prepare_errand(room: Room, word: str, *first: Turn) -> None:
+    """Have a parent launch a child with `first`, which asks, and wait for it without answering."""
     waiting = [plexus("session_wait", timeout_s=60)] * MANY
-    room.hub.api.also(f"{word}-task", launch(f"do the {word}-errand", name="errand"), *waiting)
+    room.hub.api.also(f"{word}-task", *first, *waiting)
     room.hub.api.also(f"{word}-errand", bash("touch a.mark"))
 
 
@@ -255,11 +351,11 @@ def test_a_parent_stops_a_child_and_what_it_asked_is_taken_back(room: Room) -> N
     children: list[dict[str, Any]] = []
 
     def stop(conversation: Conversation) -> Use:
-        room.question()
+        bash_question(room)
         children.append(room.session("idle"))
         return plexus("session_stop", session_id=children[0]["id"])
 
-    room.hub.api.also("stopping-task", launch("do the idle-task", name="idle"), stop)
+    room.hub.api.also("stopping-task", *allowed_launch(room, "do the idle-task", name="idle"), stop)
     room.hub.api.also("idle-task", bash("touch a.mark"))
     server = room.over_http(room.hub.token("session", cwd=room.path))
     with room.connected("do the stopping-task", server, *OWN_TOOLS) as agent:
@@ -277,7 +373,8 @@ def test_a_parent_hears_that_its_child_was_killed(room: Room) -> None:
         until(lambda: room.session("victim")["ended_at"], "its end is noticed")
         return plexus("session_wait")
 
-    room.hub.api.also("grim-task", *supervising(launch("do the short-task", name="victim"), decide=kill))
+    grim = allowed_launch(room, "do the short-task", name="victim")
+    room.hub.api.also("grim-task", *supervising(*grim, decide=kill))
     room.hub.api.also("short-task", bash("touch a.mark"))
     server = room.over_http(room.hub.token("session", cwd=room.path))
     with room.connected("do the grim-task", server, *OWN_TOOLS) as agent:
