@@ -239,6 +239,7 @@ PROMISES: Final[dict[str, str]] = {
     "server:env-allow-list": "A server gets listed variables and what is declared for it, nothing else.",
     "server:killed-whole": "Stopping a server ends all that it started.",
     "server:never-replayed": "A call that was interrupted is never sent to a server again.",
+    "server:programs-pinned": "A changed program in the workspace is started after a person's yes only.",
     "session:own-memory": "A session's memory serves only the principal and workspace it belongs to.",
     "session:tools-bound": "A session that was given tools can use no others, on any path.",
     "show:nothing-hidden": "What a person is shown is whole, and hides and forges nothing.",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pml.core.loading import Sources
     from pml.core.ports import Clock, ConfigFiles, Session
     from pml.core.sandbox import Sandbox
+    from pml.core.servers import ServerSpec
     from pml.core.serving import Client
     from pml.downstream.connection import Connection
     from pml.downstream.eras import Era
@@ -237,9 +238,17 @@ def open_fleet(desk: "Desk", place: Place, client: "Client", *, owner: "OwnerId 
 
     `owner` tells them from those of other fleets in the same process.
     """
+    from pml.service.programs import prove_programs
     from pml.upstream.fleet import Fleet
 
     workspace = str(place.workspace)
+
+    async def prove(spec: "ServerSpec") -> None:
+        if spec.artefact is None:
+            await prove_programs(desk, workspace, spec)
+        else:
+            await open_installer(place).prove(spec)
+
     return Fleet(
         workspace=workspace,
         client=client,
@@ -248,7 +257,7 @@ def open_fleet(desk: "Desk", place: Place, client: "Client", *, owner: "OwnerId 
         home=place.home,
         owner=owner or desk.owners.me,
         environ=os.environ,
-        prove=lambda spec: open_installer(place).prove(spec),
+        prove=prove,
         variables=open_variables(place),
         env_workspace=lambda: workspace if desk.policies[workspace].trusted else None,
     )

@@ -6,9 +6,13 @@ from typing import Final
 
 import pytest
 
+from pml.core.approvals import Role, Subject
 from pml.core.config import FileKind
+from pml.core.manifests import Manifest
+from pml.core.servers import ServerSpec
 from pml.core.values import Json, JsonObject
 from pml.downstream.eras import MODERN
+from pml.service.programs import prove_programs
 from tests.downstream.parties import LATEST, Behind, Message, Party, tool
 from tests.downstream.webs import Web, call
 from tests.promises import promise
@@ -30,8 +34,8 @@ class Door:
         self.data.mkdir()
         self._send = send
 
-    def configure(self, *, cwd: Path | None = None, **rules: list[Json]) -> None:
-        files = {"command": "files"} | ({} if cwd is None else {"cwd": str(cwd)})
+    def configure(self, *, cwd: Path | None = None, command: str = "files", **rules: list[Json]) -> None:
+        files = {"command": command} | ({} if cwd is None else {"cwd": str(cwd)})
         approval = {"unlisted": "every_call", "model_may_approve": "never"}
         config = {"mcpServers": {"files": files}, "permissions": rules, "approval": approval}
         self.behind.office.write(FileKind.USER, config)
@@ -108,3 +112,27 @@ async def test_no_allow_covers_a_link_that_an_agent_could_exchange(door: Door) -
     door.configure(allow=["files:*"], deny=[under(door.data, "*")])
     assert await door.read("notes.txt") == RAN
     assert await door.read("link") == ASKED
+
+
+@promise("server:programs-pinned")
+async def test_a_program_in_the_workspace_that_changed_is_a_persons_to_start(door: Door) -> None:
+    script, desk, servers = door.workspace / "files.sh", door.behind.office.desk, door.behind.servers
+    start = servers.manifest
+
+    async def prove_first(spec: ServerSpec) -> Manifest:
+        await prove_programs(desk, str(door.workspace), spec)
+        return await start(spec)
+
+    servers.manifest = prove_first
+    script.write_text("one")
+    door.configure(command="./files.sh", allow=["files:*"])
+    servers.change("files")  # it ends, and is started when it is next needed
+    assert await door.read("notes.txt") == RAN
+    script.write_text("another")
+    servers.change("files")
+    assert await door.read("notes.txt") == ASKED
+    (record,) = await door.behind.pending()
+    assert (record.subject, record.deciders) == (Subject.INTEGRITY_CHANGED, {Role.PERSON})
+    assert record.tool_input["files"] == [str(script)]
+    await door.behind.decide(allow=True)
+    assert await door.read("notes.txt") == RAN

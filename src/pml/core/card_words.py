@@ -16,7 +16,7 @@ from pml.core.card_blocks import Asked, command_of, facts_of, folder_of
 from pml.core.card_cutting import brief
 from pml.core.card_files import is_new, shown_file, shown_path
 from pml.core.cards import Facts
-from pml.core.dependency import dependency_title, server_name, variable_names
+from pml.core.dependency import dependency_title, is_installed, server_name, variable_names
 from pml.core.diffs import split_lines
 from pml.core.telling import needs_of
 from pml.core.text import has_rtl, visible, visible_json
@@ -51,7 +51,8 @@ def sentence_of(asked: Asked) -> tuple[str, bool]:
         case Subject.DEPENDENCY_INSTALL:
             return f"Install {dependency_title(record.tool_input)}, then call {record.tool_name}", False
         case Subject.INTEGRITY_CHANGED:
-            return f"Run {server_name(record.tool_input)} with files that changed since its install", False
+            since = "its install" if is_installed(record.tool_input) else "they were trusted"
+            return f"Run {server_name(record.tool_input)} with files that changed since {since}", False
         case Subject.API_KEY_REQUIRED:
             names = variable_names(record.tool_input)
             return f"{server_name(record.tool_input)} needs {names} before {record.tool_name} can run", False

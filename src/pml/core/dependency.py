@@ -109,6 +109,11 @@ def server_name(asked: JsonObject) -> str:
     return visible(str(asked.get("server")))
 
 
+def is_installed(asked: JsonObject) -> bool:
+    """Tell whether changed files are those of an installed server, not programs in the workspace."""
+    return "@" in str(asked.get("server"))
+
+
 def variable_names(asked: JsonObject) -> str:
     return ", ".join(missing_variables(asked))
 
@@ -157,13 +162,13 @@ def tell_changed(asked: JsonObject) -> list[tuple[str, str]]:
     files = [visible(file) for file in _texts(asked.get("files"))]
     more = len(files) - _SHOWN_FILES
     shown = files[:_SHOWN_FILES] + ([f"and {more} more"] if more > 0 else [])
+    safest = "look at the files first: an agent that can write the workspace may have changed them"
+    if is_installed(asked):
+        safest = f"deny it, then `pml deps install {server_name(asked).partition('@')[0]}` installs it anew"
     return [
         ("server", server_name(asked)),
         ("changed", "\n".join(shown)),
-        (
-            "safest",
-            f"deny it, then `pml deps install {server_name(asked).partition('@')[0]}` installs it anew",
-        ),
+        ("safest", safest),
         ("was", visible(str(asked.get("was")))),
         ("now", visible(str(asked.get("now")))),
         ("call", _call(asked)),

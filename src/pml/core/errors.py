@@ -17,6 +17,7 @@ PmlError
 │   ├── IllegalEvent    this state does not know this event
 │   ├── Changed         what was shown is not what is there now
 │   └── ArtefactChanged files of an installed server are not as they were installed
+│       └── ProgramChanged  nor are those of a server in the workspace as they were trusted
 ├── Unavailable         the store, a file or a process cannot serve now; try again or mend it
 │   ├── ServerFailed    an MCP server did not start, died, or did not answer
 │   └── EnvMissing      variables that a server requires are not set
@@ -26,6 +27,7 @@ PmlError
 """
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import ClassVar, Final
 
@@ -151,6 +153,18 @@ class ArtefactChanged(Conflict):
         self.server = server
         self.files = files
         self.tree = tree
+
+
+class ProgramChanged(ArtefactChanged):
+    """Programs of the configured server `server` are not as they were; `programs` are their hashes now."""
+
+    def __init__(
+        self, server: str, *, files: tuple[str, ...], programs: Mapping[str, str], was: str, now: str
+    ) -> None:
+        super().__init__(server, files=files, tree=now)
+        self.hint = "call one of its tools: a person can accept the change"
+        self.programs = programs
+        self.was = was
 
 
 class Unavailable(PmlError):

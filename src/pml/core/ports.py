@@ -5,7 +5,7 @@ transaction and returns only after the commit; what happens to approvals, sessio
 rules has its audit entry in that same transaction.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
@@ -24,6 +24,7 @@ from pml.core.processes import Process as Process
 from pml.core.queries import ApprovalQuery as ApprovalQuery
 from pml.core.queries import AuditQuery as AuditQuery
 from pml.core.rules import Effect
+from pml.core.servers import ServerSpec
 from pml.core.supervising import Receipts, Runs, Tokens
 from pml.core.values import Json, JsonObject
 
@@ -474,6 +475,10 @@ class ConfigFiles(Protocol):
 
     @property
     def paths(self) -> Tree: ...
+
+    def programs(self, spec: ServerSpec) -> Mapping[str, str]:
+        """Return the hash of each program of the server that lies in the workspace, by path."""
+        ...
 
     def read(self) -> Loaded:
         """Return both files; the same object as before while neither has changed."""

@@ -18,7 +18,7 @@ from pml.core.values import Json, JsonObject, loads_object
 _WHY: Final[Mapping[Subject, str]] = {
     Subject.TOOL_CHANGED: "the server describes this tool in other words than when it was first used",
     Subject.API_KEY_REQUIRED: "the server that was called cannot work without it",
-    Subject.INTEGRITY_CHANGED: "files of the server are not those that were installed, or accepted since",
+    Subject.INTEGRITY_CHANGED: "files of the server are not those that were installed, trusted or accepted",
 }
 NEEDS: Final = "needs"  # why a capability is asked about: for the tools that its code calls
 UNASKED: Final = "tools of theirs that no rule names: the client asks about them, PML does not"

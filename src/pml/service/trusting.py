@@ -13,6 +13,7 @@ from pml.service.approvals import Decision, Question, all_pending, claim, decide
 from pml.service.desk import Desk
 from pml.service.kept import looser_contents
 from pml.service.policy import Policy, current_policy
+from pml.service.programs import pin_programs
 
 TRUST_TOOL = "pml:trust"
 
@@ -44,6 +45,8 @@ async def trust_workspace(desk: Desk, workspace: str, *, digest: str, by: Decide
         raise NotFound(f"{file.path} does not exist", hint="`pml init` creates it")
     if file.digest != digest:
         raise Changed(f"{file.path} has changed since it was shown", hint="look at it again, then trust it")
+    for spec in () if file.config is None else file.config.servers.values():
+        await pin_programs(desk, workspace, spec)
     files = desk.configs.of(workspace)
     looser = [] if file.config is None else await looser_contents(desk, files, file.config)
     content = file.text or ""

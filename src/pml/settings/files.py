@@ -10,7 +10,7 @@ import json
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -21,10 +21,12 @@ from pml.core.jsonedit import append_item, remove_item, remove_member, replace_i
 from pml.core.jsontext import parse
 from pml.core.ports import Loaded
 from pml.core.rules import DEFAULT_ASK, Effect, parse_entry
+from pml.core.servers import ServerSpec
 from pml.core.values import Json, check, is_same
 from pml.host.locks import LOCK_TIMEOUT_S, locked
 from pml.host.replacing import replace_file
 from pml.settings.paths import RealPaths
+from pml.settings.programs import programs_in
 from pml.settings.reading import MAX_BYTES, WatchedFile, decode, digest_of, read_bytes
 
 WORKSPACE_FILE: Final = ".pml.json"
@@ -74,6 +76,10 @@ class WorkspaceFiles:
     def paths(self) -> RealPaths:
         """The file system as rules see it."""
         return self._paths
+
+    def programs(self, spec: ServerSpec) -> Mapping[str, str]:
+        """Return the hash of each program of the server that lies in the workspace, by path."""
+        return programs_in(str(self._workspace), spec)
 
     def path_of(self, which: FileKind) -> Path:
         """Return where the file is, or would be."""

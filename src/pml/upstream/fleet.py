@@ -143,4 +143,6 @@ class _NoVariables:
 
 
 async def _refuse(spec: ServerSpec) -> None:
+    if spec.artefact is None:
+        return
     raise ServerFailed(f"server `{spec.name}` is not started: nobody proves its files here")

@@ -1,7 +1,8 @@
 """What must hold before a server's process is spawned, and what is executed then.
 
 An installed server is contained as was approved, has the values it requires, and its files are proven: that
-last, so that little can change after. Where one of these fails nothing is spawned, and that is no crash.
+last, so that little can change after. So are programs in the workspace that make up a configured one. Where
+one of these fails nothing is spawned, and that is no crash.
 """
 
 import asyncio
@@ -59,6 +60,7 @@ async def prepare(spec: ServerSpec, around: Surroundings, now: Held) -> Mapping[
     """
     artefact = spec.artefact
     if artefact is None:
+        await around.prove(spec)
         return {}
     if now.kind.is_weaker_than(artefact.containment):
         raise Changed(
