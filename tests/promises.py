@@ -210,6 +210,7 @@ PROMISES: Final[dict[str, str]] = {
     "rules:doubt-denies": "A value that cannot be read for sure matches no allow, and every deny and ask.",
     "rules:hosts-parsed": "A URL is judged by its parsed host; a look-alike is another host.",
     "rules:literals-stay-literal": "A literal value in a rule is never read as a pattern.",
+    "rules:names-are-checked": "A rule for a tool or argument that a known server lacks is reported.",
     "rules:no-allow-through-links": "No allow covers a path through a link that an agent could exchange.",
     "rules:paths-by-real-path": "A path is judged by where it really leads, however it is written.",
     "rules:paths-from-every-folder": "A path is judged from every folder that its server could open it from.",

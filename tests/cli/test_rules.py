@@ -210,6 +210,7 @@ def test_a_rule_is_written_once_and_counts_at_once(pml: Pml, local: Path, effect
             "covers": [],
             "released": [],
             "not_covered": [],
+            "doubts": [],
         },
     )
     assert verdict(pml, "fs:read") == effect

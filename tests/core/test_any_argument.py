@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 import pml.registry
 from pml.core.any_argument import MAX_SEGMENTS, MAX_TEXTS
-from pml.core.matchers import Reach, RuleInvalid, Scene, parse_matcher
+from pml.core.matchers import Reach, RuleInvalid, parse_matcher
 from pml.core.rules import Effect, parse_entry
+from pml.core.scene import Scene
 from pml.core.values import Json, JsonObject
 from tests.core.judging import PATHS, FakePaths
 from tests.promises import promise

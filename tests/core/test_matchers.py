@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pml.core.globs import Glob
-from pml.core.matchers import Is, Matcher, Reach, RuleInvalid, Scene, Text, Under
+from pml.core.matchers import Is, Matcher, Reach, RuleInvalid, Text, Under
+from pml.core.scene import Scene
 from pml.core.values import Json, JsonObject
 from tests.core.judging import NARROW, PATHS, WIDE, RealPaths, allows, denies, parse
 from tests.promises import promise

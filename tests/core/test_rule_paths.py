@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pml.core.matchers import Matcher, RuleInvalid, Scene, Under
+from pml.core.matchers import Matcher, RuleInvalid, Under
+from pml.core.scene import Scene
 from pml.core.values import Json
 from tests.core.judging import NARROW, FakePaths, RealPaths, allows, denies, parse
 from tests.promises import promise

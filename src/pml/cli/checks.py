@@ -19,6 +19,8 @@ from pml.core.config import ModelMayApprove, OffUntil
 from pml.core.effective import Settings, loosening
 from pml.core.errors import Invalid, PmlError, Unavailable
 from pml.core.ports import FileState, Intent
+from pml.core.rule_names import Doubt
+from pml.core.rules import Effect, rule_text
 from pml.core.text import visible, visible_json
 
 if TYPE_CHECKING:
@@ -122,6 +124,18 @@ def check_registry(files: Sequence[FileState]) -> Iterator[Check]:
                 message=f"registry folder {visible(registry)} is not there",
                 hint=f"`registry` in {visible(file.path)} names it; `pml publish … --to DIR` makes one",
             )
+
+
+def check_rule(doubt: Doubt) -> Check:
+    """Tell of a rule that names what no known server has; a deny that protects nothing fails."""
+    is_loud = doubt.is_void and doubt.rule.effect is Effect.DENY
+    what = "this deny protects nothing: " if is_loud else ""
+    return Check(
+        name="rules",
+        status=Status.FAIL if is_loud else Status.WARN,
+        message=f"{what}{visible(doubt.message)}: {visible(rule_text(doubt.rule))}",
+        hint=None if doubt.hint is None else visible(doubt.hint),
+    )
 
 
 def check_asking(settings: Settings, now: datetime) -> Check:

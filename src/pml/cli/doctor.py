@@ -21,6 +21,7 @@ from pml.cli.checks import (
     check_model,
     check_registry,
     check_remembered,
+    check_rule,
     check_servers,
     check_tools,
     check_trust,
@@ -37,6 +38,7 @@ from pml.core.errors import Unavailable
 
 if TYPE_CHECKING:
     from pml.app import Place
+    from pml.service.desk import Desk
 
 EXAMPLES = """Checks both configuration files, trust, asking, PML_HOME, the database, the audit log, and which
 programs are found. A missing program is a warning: nothing of it is needed to answer approvals. Where Claude
@@ -138,9 +140,23 @@ async def _examine_store(place: "Place", token_file: str | None) -> tuple[bool, 
                 check_waiting([record async for record in all_pending(desk)]),
                 *check_tokens(await desk.store.tokens.all(), desk.clock.now()),
                 *await check_token_file(desk, token_file),
+                *await _examine_rules(place, desk),
             ]
     except Unavailable as exc:
         return False, [failed("database", exc)]
+
+
+async def _examine_rules(place: "Place", desk: "Desk") -> list[Check]:
+    """Return what is to be said of rules whose names no known server has."""
+    from pml.app import open_sources
+    from pml.service.policy import current_policy
+    from pml.service.rule_names import doubtful_rules
+
+    policy = await current_policy(desk, str(place.workspace))
+    files = [file.config for file in (policy.loaded.user, policy.loaded.workspace) if file.config is not None]
+    bundled = open_sources(place, desk.clock, warn=lambda _: None).bundled()
+    rules = [rule for file in files for rule in file.rules]
+    return [check_rule(doubt) for doubt in await doubtful_rules(desk, policy, rules, bundled)]
 
 
 def _look_at_database(home: Path) -> tuple[list[Check], bool]:

@@ -19,6 +19,8 @@ from pml.core.text import quote, visible, visible_json
 from pml.core.values import Json, loads
 
 if TYPE_CHECKING:
+    from pml.core.loading import Found
+    from pml.core.rule_names import Doubt
     from pml.service.desk import Desk
     from pml.service.rulings import Change
 
@@ -49,14 +51,15 @@ examples:
 
 
 async def add_entry(args: argparse.Namespace) -> int:
-    from pml.app import find_place, open_desk
+    from pml.app import find_place, open_desk, open_sources
     from pml.service.upkeep import sweep
 
     place = find_place(args.workspace)
     async with open_desk(place) as desk:
         await guard(desk, args)
         await sweep(desk)
-        change = await _add(desk, str(place.workspace), args)
+        bundled = open_sources(place, desk.clock, warn=complain).bundled()
+        change = await _add(desk, str(place.workspace), args, bundled)
     if args.json:
         print_json(change.json())
     else:
@@ -64,7 +67,9 @@ async def add_entry(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-async def _add(desk: "Desk", workspace: str, args: argparse.Namespace) -> "Change":
+async def _add(
+    desk: "Desk", workspace: str, args: argparse.Namespace, bundled: "Sequence[Found]"
+) -> "Change":
     from pml.service.approvals import find
     from pml.service.rulings import enter_rule
 
@@ -78,6 +83,7 @@ async def _add(desk: "Desk", workspace: str, args: argparse.Namespace) -> "Chang
         which=which_file(args),
         shown=shown,
         by=await _changer(desk, args),
+        bundled=bundled,
     )
 
 
@@ -147,6 +153,8 @@ def _tell_change(change: "Change", workspace: str | None) -> None:
     rule = f"{change.effect} {entry_text(change.entry)}"
     say(f"added to {visible(change.file)}: {rule}" if change.added else f"stands there already: {rule}")
     _note_bare(change.entry)
+    for doubt in change.doubts:
+        _tell_doubt(doubt)
     for error in change.policy.broken:
         complain(f"  while a file is broken no file allows anything: {visible(error.message)}")
     if change.is_misplaced_launch:
@@ -163,6 +171,14 @@ def _tell_change(change: "Change", workspace: str | None) -> None:
     for approval_id in change.not_covered:
         complain(f"  {short(approval_id)} stays as it is: no rule allows it, or it waits no longer")
     _tell_covered(change, workspace)
+
+
+def _tell_doubt(doubt: "Doubt") -> None:
+    """Say that the rule names what is not there; a deny that protects nothing is told loudest."""
+    loud = (
+        "WARNING: this deny protects nothing: " if doubt.rule.effect is Effect.DENY and doubt.is_void else ""
+    )
+    complain(f"  {loud}{visible(doubt.message)}" + (f"; {visible(doubt.hint)}" if doubt.hint else ""))
 
 
 def _note_bare(entry: Json) -> None:

@@ -7,7 +7,7 @@ system only through `Paths`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
 from typing import Final, Protocol, TypeAlias
@@ -26,8 +26,9 @@ from pml.core.arguments import (
 )
 from pml.core.errors import Invalid
 from pml.core.globs import Glob, has_wildcard
-from pml.core.links import Disk, Followed, Known, follow
+from pml.core.links import Followed
 from pml.core.readings import fold, host_glob, host_readings, is_under, normal, path_readings
+from pml.core.scene import Scene
 from pml.core.text import quote
 from pml.core.values import Json, JsonObject
 
@@ -71,69 +72,6 @@ class Paths(Protocol):
         Raises: OSError, ValueError.
         """
         ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Starts:
-    """Where a server's relative paths may begin: `named` are those among its arguments that are folders.
-
-    `homes` are what `~` stands for to it, beside the user's own.
-    """
-
-    folders: tuple[str, ...] = ()
-    named: tuple[str, ...] = ()
-    homes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """What one judgement sees around the call; a path is followed once for all of its rules.
-
-    `unsure` fills with paths that a deny did not match, though by a link that may lead elsewhere soon.
-    """
-
-    cwd: str | None
-    paths: Disk
-    starts: Starts = Starts()
-    unsure: set[str] = field(default_factory=set[str], compare=False)
-    _followed: dict[str, Followed | None] = field(
-        default_factory=dict[str, "Followed | None"], init=False, compare=False
-    )
-    _known: Known = field(default_factory=dict[str, "str | None"], init=False, compare=False)
-    _folders: list[str] = field(default_factory=list[str], init=False, compare=False)
-
-    def follow(self, path: str) -> Followed | None:
-        """Return where the absolute `path` leads, or None when there is no telling."""
-        if path not in self._followed:
-            try:
-                self._followed[path] = follow(path, self.paths, self._known)
-            except (OSError, ValueError):
-                self._followed[path] = None
-        return self._followed[path]
-
-    def folders(self) -> Sequence[str]:
-        """Return every folder that a relative path could be opened from; none if that is not known."""
-        if not self._folders and self.cwd is not None and self.cwd.startswith("/"):
-            named = filter(self.paths.is_folder, self.starts.named)
-            self._folders.extend(dict.fromkeys([self.cwd, *self.starts.folders, *named]))
-        return self._folders
-
-    def homes(self) -> Sequence[str]:
-        """Return all that `~` could stand for."""
-        return (self.paths.home, *self.starts.homes)
-
-    def readings(self, text: str) -> tuple[str, ...]:
-        """Return the absolute paths that `text` can stand for, or () when there is no telling."""
-        if text.startswith("/"):
-            return path_readings(text, cwd=None, home=self.paths.home)
-        found: list[str] = []
-        for folder in self.folders() or (None,):
-            for home in self.homes():
-                readings = path_readings(text, cwd=folder, home=home)
-                if not readings:
-                    return ()
-                found += readings
-        return tuple(dict.fromkeys(found))
 
 
 class Condition(Protocol):

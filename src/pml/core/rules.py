@@ -23,11 +23,10 @@ from pml.core.matchers import (
     Pointer,
     Reach,
     RuleInvalid,
-    Scene,
-    Starts,
     did_you_mean,
     parse_matcher,
 )
+from pml.core.scene import Scene, Starts
 from pml.core.text import has_hidden, quote, visible_json
 from pml.core.values import Json, JsonObject, canonical, kind_of
 

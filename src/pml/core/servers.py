@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pml.core.located import Section
-from pml.core.matchers import Starts
 from pml.core.permissions import NET_RULE, Access, Containment, Permissions, expected_in
 from pml.core.readings import path_readings
 from pml.core.rules import Source
+from pml.core.scene import Starts
 from pml.core.text import quote
 
 # The names of PML's own tools, of the hub on the wire, and of folders that runtimes load code from.

@@ -39,10 +39,10 @@ from pml.core.arguments import is_short
 from pml.core.digest import digest_call
 from pml.core.errors import Changed, Conflict, Forbidden, Invalid, MayNotDecide, NotFound, ToolDenied
 from pml.core.identity import ParentMay
-from pml.core.matchers import Starts
 from pml.core.names import parse_tool
 from pml.core.ports import ApprovalQuery, Session
 from pml.core.rules import VerdictKind, rule_text
+from pml.core.scene import Starts
 from pml.core.values import JsonObject, check
 from pml.service.desk import Desk
 from pml.service.policy import (

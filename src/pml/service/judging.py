@@ -5,8 +5,8 @@ import asyncio
 from pml.core.audit import Entry, call_judged
 from pml.core.digest import digest_call
 from pml.core.manifests import Manifest
-from pml.core.matchers import Starts
 from pml.core.rules import Call, VerdictKind
+from pml.core.scene import Starts
 from pml.core.servers import starts_of
 from pml.service.gate import Attempt, Gate, Launch, Target
 from pml.service.policy import Judged, Policy, current_policy, judge, refuse_denied, why

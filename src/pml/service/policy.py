@@ -22,7 +22,6 @@ from pml.core.identity import ParentMay, least
 from pml.core.launch import power_of
 from pml.core.links import Disk
 from pml.core.lookups import OverBudget
-from pml.core.matchers import Starts
 from pml.core.memory import EXECUTE, LAUNCH_TOOL, META_TOOLS, SUPERVISING
 from pml.core.ports import Grant, Loaded, Session, Standing
 from pml.core.reserved import WHY_TOO_MUCH, Surroundings, full_budget, small_budget, why_reserved
@@ -37,6 +36,7 @@ from pml.core.rules import (
     runs_code,
     without_words,
 )
+from pml.core.scene import Starts
 from pml.core.servers import starts_of
 from pml.core.text import visible
 from pml.core.values import JsonObject, canonical

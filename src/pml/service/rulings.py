@@ -11,8 +11,10 @@ from typing import Final
 from pml.core.approvals import Approval, ApprovalId, Decider, instant
 from pml.core.config import ConfigFile, FileKind
 from pml.core.errors import Invalid
+from pml.core.loading import Found
 from pml.core.memory import LAUNCH_TOOL
 from pml.core.names import colon_of
+from pml.core.rule_names import Doubt
 from pml.core.rules import ORDER, Call, Effect, Rule
 from pml.core.telling import entry_text
 from pml.core.text import quote, visible_json
@@ -21,6 +23,7 @@ from pml.core.wire import rule_json, verdict_json
 from pml.service.approvals import release
 from pml.service.desk import Desk
 from pml.service.policy import Judged, Policy, current_policy, judge, kept_notice
+from pml.service.rule_names import doubtful_rules
 from pml.service.rulebook import add_rule, covered_by_rules, refuse_denied_everywhere
 
 KEPT: Final = "kept from the content that was trusted last"
@@ -39,6 +42,7 @@ class Change:
     released: Sequence[Approval]
     covered: Sequence[Approval]
     not_covered: Sequence[ApprovalId]
+    doubts: Sequence[Doubt] = ()
 
     @property
     def file(self) -> str:
@@ -71,6 +75,7 @@ class Change:
             "covers": [record.id for record in self.covered],
             "released": [record.id for record in self.released],
             "not_covered": [*self.not_covered],
+            "doubts": [{"message": each.message, "hint": each.hint} for each in self.doubts],
         }
 
 
@@ -83,23 +88,36 @@ async def enter_rule(
     which: FileKind,
     shown: Sequence[ApprovalId],
     by: Decider,
+    bundled: Sequence[Found] = (),
 ) -> Change:
-    """Add a rule, deny what it denies, and let those of `shown` run that it allows. Raises: Invalid, …"""
+    """Add a rule, deny what it denies, and let those of `shown` run that it allows. Raises: Invalid, …
+
+    `bundled` is the catalog, by which names are checked as by what servers were seen to offer.
+    """
     named = entry.get("tool") if isinstance(entry, Mapping) else entry
     refuse_wire_name(str(named), await current_policy(desk, workspace))
     added = await add_rule(desk, workspace, effect, entry, which=which, by=by)
     released = await release(desk, shown, by=by)
+    policy = await current_policy(desk, workspace)
+    written = [rule for rule in _all_rules(policy) if rule.effect is effect and rule.entry == entry]
     return Change(
         effect=effect,
         entry=entry,
         which=which,
         added=added,
-        policy=await current_policy(desk, workspace),
+        policy=policy,
         denied=await refuse_denied_everywhere(desk) if effect is Effect.DENY else (),
         released=released,
         covered=await covered_by_rules(desk) if effect is Effect.ALLOW else (),
         not_covered=[each for each in shown if each not in {record.id for record in released}],
+        doubts=await doubtful_rules(desk, policy, written[:1], bundled),
     )
+
+
+def _all_rules(policy: Policy) -> Iterator[Rule]:
+    """Yield the rules of both files, trusted or not."""
+    for file in (policy.loaded.user, policy.loaded.workspace):
+        yield from () if file.config is None else file.config.rules
 
 
 @dataclass(frozen=True, kw_only=True)
