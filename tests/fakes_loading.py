@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
 from msgspec.structs import replace
@@ -157,6 +158,8 @@ class FakeInstaller:
     def __init__(self) -> None:
         self.resolved: list[str] = []
         self.installed_plans: list[Plan] = []
+        self.aged: list[str] = []  # the locks whose age was asked for
+        self.youngest: datetime | None = NOW
         self.accepted_trees: list[tuple[str, str]] = []
         self.error: PmlError | None = None
         self.resolve_error: PmlError | None = None
@@ -197,6 +200,10 @@ class FakeInstaller:
         if isinstance(dependency.lock, Lock):
             return dependency.lock
         return self.locks.get(dependency.name) or make_lock(dependency)
+
+    async def youngest_at(self, lock: Lock) -> datetime | None:
+        self.aged.append(lock.digest)
+        return self.youngest
 
     async def install(self, plan: Plan, *, told: Told) -> Installed:
         name = plan.dependency.name

@@ -154,6 +154,7 @@ PROMISES: Final[dict[str, str]] = {
     "install:pinned": "Nothing is installed without one exact version, and two that are said never differ.",
     "install:settings-reach-installers-only": "Installers get the user's registry settings and no other key.",
     "install:wheels-only": "A package of PyPI without a wheel is refused, and no setup.py runs.",
+    "install:young-is-a-persons": "What is younger than the user wants, or of no known age, asks a person.",
     "integrity:no-weak-proof": "Only one sha256 or sha512 of the whole artefact counts as proof.",
     "launch:a-persons-to-allow": "An agent is started only if a person said so, through whatever door.",
     "launch:config-private-and-removed": "The file with an agent's token is private and ends with the run.",

@@ -32,6 +32,13 @@ def allowed(registry: Registry) -> None:
     file.write_text(json.dumps({**settings, "permissions": {"allow": ["greeter:*"]}}))
 
 
+def set_age(registry: Registry, days: int) -> None:
+    """Have the user's file ask for this age, of a package that was published long ago."""
+    registry.index.uploaded[registry.file] = "2001-01-01T00:00:00Z"
+    file = registry.home / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "install": {"min_age_days": days}}))
+
+
 def text_of(result: Any) -> str:
     return result["content"][0]["text"]
 
@@ -86,3 +93,37 @@ def test_on_the_command_line_nothing_is_installed_by_a_rule_either(
 
     assert (ran.code, registry.was_downloaded, registry.leftovers) == (PENDING, False, [])
     assert "Approval required to install greeter@1.0" in ran.err
+
+
+@promise("install:young-is-a-persons")
+@doors
+@pytest.mark.parametrize("is_told", [True, False], ids=["young", "not known"])
+def test_a_rule_installs_nothing_that_is_too_young_and_the_models_word_does_not_either(
+    registry: Registry, door: str, is_told: bool
+) -> None:
+    lock = {**registry.locked(), "released_at": "1999-01-01T00:00:00Z"}  # says the registry
+    registry.offer(lock=lock)
+    set_age(registry, days=36_000 if is_told else 1)
+    registry.index.plain = not is_told
+    with entering(door) as agent:
+        asked = agent.call(TOOL, ADA)
+
+        told = "youngest: TOO YOUNG: a package was published on 2001-01-01" if is_told else "AGE NOT KNOWN"
+        assert told in text_of(asked)
+        assert agent.go_on(asked["approval_context"]["workflow_id"])["approval_required"] is True
+    assert (registry.was_downloaded, registry.leftovers) == (False, [])
+
+
+@promise("install:young-is-a-persons")
+def test_what_is_old_enough_is_installed_by_a_rule_and_by_yes_and_what_is_not_by_neither(
+    registry: Registry,
+) -> None:
+    need("bwrap")
+    registry.offer(lock=registry.locked())
+    set_age(registry, days=36_000)
+    refused = run_process("deps", "install", "greeter", "--yes")
+    assert (refused.code, run_process(*CALL).code, registry.leftovers) == (PENDING, PENDING, [])
+    assert "`--yes` does not cover that" in refused.err
+
+    set_age(registry, days=30)
+    assert run_process(*CALL).out == "hello Ada\n"

@@ -64,7 +64,7 @@ EVERY_KEY = """{
   "registry_prefix": "acme.tools",
   "approval": {"ttl_s": 10, "unlisted": "every_call", "model_may_approve": "never",
                "parent_may_decide": ["github:*"], "enabled": {"until": "2030-01-31T13:00:00+01:00"}},
-  "install": {"allow_unverified": true},
+  "install": {"allow_unverified": true, "min_age_days": 7},
   "notify": {"webhook": "https://hook.test/x?y=1"},
   "audit": {"keep_days": 7}
 }"""
@@ -111,6 +111,7 @@ def test_every_key_is_read_into_its_type() -> None:
             enabled=OffUntil(until_at=datetime(2030, 1, 31, 12, tzinfo=UTC)),
         ),
         allow_unverified=True,
+        min_age_days=7,
         webhook="https://hook.test/x?y=1",
         keep_days=7,
     )
@@ -304,6 +305,10 @@ REFUSED: list[tuple[str, tuple[int, int, str]]] = [
         ),
     ),
     (
+        '{"install": {"min_age_days": -1}}',
+        (1, 30, "`install.min_age_days` must be a whole number from 0 to 36600, not -1"),
+    ),
+    (
         '{"install": {"allow_unverified": 1}}',
         (1, 34, "`install.allow_unverified` must be true or false, not a number"),
     ),
@@ -375,7 +380,7 @@ def test_unknown_keys_are_reported_with_their_line_and_the_key_they_resemble() -
 def test_the_users_own_switches_are_ignored_in_a_workspace_and_reported() -> None:
     text = """{
   "approval": {"enabled": false},
-  "install": {"allow_unverified": true},
+  "install": {"allow_unverified": true, "min_age_days": 7},
   "notify": {"webhook": 7},
   "audit": {"keep_days": 1}
 }"""

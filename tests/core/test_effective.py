@@ -32,6 +32,7 @@ DEFAULTS = Settings(
         enabled=True,
     ),
     allow_unverified=False,
+    min_age_days=0,
     webhook=None,
     keep_days=30,
     problems=(),
@@ -53,7 +54,8 @@ USER = user("""{
   "registry": "https://u.test", "cloud": "https://uc.test", "registry_prefix": "u.u",
   "approval": {"ttl_s": 9, "unlisted": "every_call", "model_may_approve": "never",
                "parent_may_decide": false, "enabled": false},
-  "install": {"allow_unverified": true}, "notify": {"webhook": "https://h.test"}, "audit": {"keep_days": 3}
+  "install": {"allow_unverified": true, "min_age_days": 7},
+  "notify": {"webhook": "https://h.test"}, "audit": {"keep_days": 3}
 }""")
 WORKSPACE = workspace("""{
   "permissions": {"allow": ["a:2"], "deny": ["d:2"], "ask": ["k:2"]},
@@ -89,6 +91,7 @@ def test_the_users_file_alone_sets_everything() -> None:
             enabled=False,
         ),
         allow_unverified=True,
+        min_age_days=7,
         webhook="https://h.test",
         keep_days=3,
         problems=(),

@@ -4,6 +4,7 @@ import asyncio
 import os
 import stat
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -88,6 +89,8 @@ class FakeEcosystem:
         self.resolved = 0
         self.installs = 0
         self.fetched = 0
+        self.aged = 0
+        self.youngest: datetime | None = None
         self.is_filling = asyncio.Event()
         self.may_end = asyncio.Event()
         self.may_end.set()
@@ -117,6 +120,12 @@ class FakeEcosystem:
         write_files(tree, self.files)
         for path, target in self.links.items():
             os.symlink(target, tree / path)
+
+    async def youngest_at(self, lock: Lock, scratch: Path) -> datetime | None:
+        self.aged += 1
+        if self.error is not None:
+            raise self.error
+        return self.youngest
 
     async def fetch(self, lock: Lock, scratch: Path) -> bytes:
         self.fetched += 1

@@ -65,7 +65,8 @@ class PythonIndex:
     """What it has, by file name, and how it lies.
 
     `bodies` are sent instead of what a file is; `claims` are told as its sha256 (None: it tells none);
-    `endless` files begin and never end. `plain`: it speaks only PEP 503, so no sizes and no dates.
+    `endless` files begin and never end; `uploaded` is when they were added. `plain`: it speaks only PEP 503,
+    so no sizes and no dates.
     """
 
     url: str
@@ -73,6 +74,7 @@ class PythonIndex:
     bodies: dict[str, bytes] = field(default_factory=dict[str, bytes])
     claims: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
     endless: set[str] = field(default_factory=set[str])
+    uploaded: dict[str, str] = field(default_factory=dict[str, str])
     plain: bool = False
     asked: list[str] = field(default_factory=list[str])
 
@@ -105,7 +107,7 @@ class PythonIndex:
                 "url": f"{self.url}/files/{file}",
                 "hashes": {"sha256": sha} if (sha := self.sha256(file)) else {},
                 "size": len(self.files[file]),
-                "upload-time": "2026-10-19T12:00:00.000000Z",
+                "upload-time": self.uploaded.get(file, "2026-10-19T12:00:00.000000Z"),
             }
             for file in found
         ]

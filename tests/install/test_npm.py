@@ -4,6 +4,7 @@ import json
 import stat
 import tarfile
 from collections.abc import Generator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -394,3 +395,25 @@ async def test_a_project_above_the_scratch_folder_does_not_count(
     (bench.folder / name).write_text(content)
     assert [package.key for package in (await bench.resolve()).packages] == ["srv@1.0.0"]
     assert {path.name for path in bench.folder.iterdir()} == {name, "scratch"}
+
+
+@promise("install:young-is-a-persons")
+async def test_the_youngest_of_a_closure_is_known_from_the_registry_whatever_the_lock_says(
+    bench: Bench,
+) -> None:
+    publish_two(bench.registry)
+    lock = msgspec.structs.replace(await bench.resolve(), released_at="1999-01-01T00:00:00Z")
+    bench.registry.packuments["@some/dep"]["time"]["2.1.0"] = "2026-03-04T05:06:07.000Z"
+
+    youngest = await bench.installer().youngest_at(lock, bench.fresh("scratch"))
+
+    assert youngest == datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
+
+
+@promise("install:young-is-a-persons")
+async def test_the_age_of_a_closure_is_not_known_if_that_of_one_package_is_not(bench: Bench) -> None:
+    publish_two(bench.registry)
+    lock = await bench.resolve()
+    del bench.registry.packuments["@some/dep"]["time"]["2.1.0"]
+
+    assert await bench.installer().youngest_at(lock, bench.fresh("scratch")) is None

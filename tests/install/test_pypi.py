@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -406,3 +407,39 @@ async def test_fetching_a_wheel_beyond_its_size_limit_is_refused(
     index.add("hello", "1.0", wheel)
     with pytest.raises(Invalid, match="more than"):
         await pypi_installer(index, limits=Limits(wheel_bytes=100)).fetch(lock_of("hello", wheel), folders[0])
+
+
+@promise("install:young-is-a-persons")
+@pytest.mark.parametrize("is_told", [True, False])
+async def test_the_youngest_of_a_closure_is_known_if_the_index_tells_of_every_wheel(
+    index: PythonIndex, tmp_path: Path, is_told: bool
+) -> None:
+    offer_hello(index)
+    installer = pypi_installer(index)
+    lock = await installer.resolve(pypi_package("hello-server"), made(tmp_path / "one"), told=lambda _: None)
+    index.uploaded["greetings-1.5-py3-none-any.whl"] = "2026-11-01T02:03:04.000000Z"
+    index.uploaded["only_elsewhere-3.0-py3-none-any.whl"] = "2026-12-01T00:00:00.000000Z"
+    index.plain = not is_told
+    claimed = msgspec.structs.replace(lock, released_at="1999-01-01T00:00:00Z")
+
+    youngest = await installer.youngest_at(claimed, made(tmp_path / "two"))
+
+    assert youngest == (datetime(2026, 11, 1, 2, 3, 4, tzinfo=UTC) if is_told else None)
+
+
+@promise("install:young-is-a-persons")
+async def test_the_age_of_a_wheel_that_the_lock_does_not_name_is_nothing_to_go_by(
+    index: PythonIndex, tmp_path: Path
+) -> None:
+    hello, _ = offer_hello(index)
+    index.claims["hello_server-1.0-py3-none-any.whl"] = "0" * 64
+
+    assert (
+        await pypi_installer(index).youngest_at(lock_of("hello-server", hello), made(tmp_path / "one"))
+        is None
+    )
+
+
+def made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder

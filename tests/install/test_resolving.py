@@ -2,6 +2,7 @@
 
 import stat
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -277,3 +278,16 @@ async def test_a_wheel_named_by_sha512_is_the_only_one_that_stays_in_the_lock(
     assert lock.artefact == (sha256(fitting),)
     with pytest.raises(IntegrityFailed):
         await install_named(from_index, str(integrity_of(elsewhere, Algorithm.SHA512)))
+
+
+@promise("install:young-is-a-persons")
+async def test_the_age_is_looked_up_once_and_not_known_where_that_fails(
+    installer: DiskInstaller, ecosystem: FakeEcosystem
+) -> None:
+    lock = make_lock()
+    ecosystem.error = Invalid("there is no such package")
+    assert await installer.youngest_at(lock) is None
+    ecosystem.error, ecosystem.youngest = None, datetime(2026, 1, 2, tzinfo=UTC)
+    for _ in range(2):
+        assert await installer.youngest_at(lock) == datetime(2026, 1, 2, tzinfo=UTC)
+    assert ecosystem.aged == 2

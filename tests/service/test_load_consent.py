@@ -1,10 +1,13 @@
 """Consent to an install: to exactly one lock and one set of terms, by whom it takes, and what covers it."""
 
+from datetime import datetime, timedelta
+
 import pytest
 from msgspec.structs import replace
 
 from pml.core.approvals import Approval, Role, Scope, SessionId, State, Subject
 from pml.core.capability import McpDependency
+from pml.core.card_blocks import facts_of
 from pml.core.config import FileKind
 from pml.core.errors import IntegrityFailed, MayNotDecide, NotApproved, ServerFailed, ToolDenied
 from pml.core.loading import Plan
@@ -14,7 +17,7 @@ from pml.core.values import Json, JsonObject
 from pml.service.approvals import cancel
 from pml.service.gate import Paused
 from pml.service.workflows import WorkflowAborted, WorkflowGone
-from tests.builders import FORM
+from tests.builders import FORM, NOW
 from tests.fakes import FakeAsking
 from tests.fakes_loading import OTHER_INTEGRITY, make_dependency, make_lock
 from tests.promises import promise
@@ -221,6 +224,62 @@ async def test_a_form_of_the_client_decides_what_reaches_something(warehouse: Wa
     paused = await warehouse.pause(TOOL, asking=FakeAsking(has_form=True))
 
     assert paused.record.deciders == {Role.PERSON, Role.FORM}
+
+
+YOUNG = NOW - timedelta(days=6)
+OLD = NOW - timedelta(days=7)
+
+
+@promise("install:young-is-a-persons")
+@pytest.mark.parametrize(
+    ("youngest", "told"),
+    [
+        (YOUNG, f"TOO YOUNG: a package was published on {YOUNG:%Y-%m-%d}; `install.min_age_days` is 7"),
+        (
+            None,
+            "AGE NOT KNOWN: the package registry does not say when each package was published; "
+            "`install.min_age_days` is 7",
+        ),
+    ],
+    ids=["young", "not known"],
+)
+async def test_what_is_too_young_is_a_persons_and_the_question_says_why(
+    warehouse: Warehouse, youngest: datetime | None, told: str
+) -> None:
+    warehouse.configure(allow=["memory:*"], install={"min_age_days": 7})
+    warehouse.installer.youngest = youngest
+
+    paused = await warehouse.pause(TOOL)
+
+    assert (paused.record.subject, paused.record.deciders) == (Subject.DEPENDENCY_INSTALL, {Role.PERSON})
+    assert dict(asked_facts(paused.record))["youngest"] == told
+    assert [row.name for row in facts_of(paused.record).rows if row.alarming] == ["youngest"]
+    with pytest.raises(Paused):
+        await warehouse.go_on(paused.workflow.id, tool=TOOL)
+    assert warehouse.installs == []
+    await warehouse.office.allow(paused.record)
+    await warehouse.go_on(paused.workflow.id, tool=TOOL)
+    assert (warehouse.installs, warehouse.servers.ran) == (["memory@1.2.3"], [RAN])
+
+
+@promise("install:young-is-a-persons")
+@pytest.mark.parametrize("days", [None, 0, 7], ids=["not set", "none", "old enough"])
+async def test_what_is_old_enough_is_installed_by_a_rule(warehouse: Warehouse, days: int | None) -> None:
+    warehouse.configure(allow=["memory:*"], install={} if days is None else {"min_age_days": days})
+    warehouse.installer.youngest = OLD if days else NOW
+
+    await warehouse.call(TOOL)
+
+    assert (warehouse.installs, len(warehouse.installer.aged)) == (["memory@1.2.3"], 1 if days else 0)
+
+
+@promise("install:young-is-a-persons")
+async def test_a_workspace_sets_no_age(warehouse: Warehouse) -> None:
+    warehouse.configure(FileKind.WORKSPACE, allow=["memory:*"], install={"min_age_days": 0})
+    warehouse.configure(allow=["memory:*"], install={"min_age_days": 7})
+    await warehouse.office.trust()
+
+    assert (await warehouse.pause(TOOL)).record.deciders == {Role.PERSON}
 
 
 UNSAID = replace(make_dependency(), says_workspace=False)

@@ -191,11 +191,12 @@ class _Installing:
         return True
 
     async def _install(self, found: Found, tool: ToolName, dependency: "McpDependency") -> None:
+        from pml.service.loading import plan_install
+
         self._refuse_unverified(dependency)
         with InstallBar() as bar:
-            lock = await self._loader.installer.resolve(dependency, told=bar)
-        held = self._loader.containment(dependency.permissions)
-        plan = Plan(dependency=dependency, lock=lock, containment=held)
+            now = self._desk.clock.now()
+            plan = await plan_install(self._loader, dependency, self._policy, now=now, told=bar)
         if not await self._agrees(plan, source=found.source):
             return
         await guard(self._desk, self._args)  # an agent may have come while the question was open
@@ -208,7 +209,7 @@ class _Installing:
                 dependency.name,
                 dependency.version,
                 integrity=dependency.integrity,
-                lock=lock.digest,
+                lock=plan.lock.digest,
                 why="by command",
                 at=self._desk.clock.now(),
             )
@@ -224,10 +225,11 @@ class _Installing:
         title = plan.dependency.title
         if not self._as_json:
             print_facts(title, tell_install(asked, at=self._desk.clock.now()))
-        if self._yes:
+        is_young = plan.age is not None and not plan.age.is_enough
+        if self._yes and not is_young:
             return True
         if self._as_json or not is_interactive():
-            complain(f"pml: nobody is there to answer; to install {visible(title)}, add `--yes`")
+            complain(f"pml: {_unanswered(title, is_young=is_young)}")
             self.waiting.append({**asked, "terms": plan.terms})
             return False
         word = "" if plan.dependency.integrity is not None else " UNVERIFIED"
@@ -272,6 +274,15 @@ def _loader(desk: "Desk", place: "Place") -> "Loader":
         variables=open_variables(place),
         containment=containment,
     )
+
+
+def _unanswered(title: str, *, is_young: bool) -> str:
+    if is_young:
+        return (
+            f"{visible(title)} is younger than `install.min_age_days`, or its age is not known; `--yes` does "
+            "not cover that: answer on a terminal"
+        )
+    return f"nobody is there to answer; to install {visible(title)}, add `--yes`"
 
 
 def _refuse_configured(policy: "Policy", name: str) -> None:

@@ -26,7 +26,7 @@ from pml.core.cards import (
     Line,
     Mark,
 )
-from pml.core.dependency import NOT_CONTAINED
+from pml.core.dependency import AGE_UNKNOWN, NOT_CONTAINED, TOO_YOUNG
 from pml.core.diffs import MAX_LINES, split_lines
 from pml.core.launch import gives_commands, launch_facts
 from pml.core.memory import EXECUTE, LAUNCH_TOOL
@@ -132,6 +132,8 @@ def _is_alarming(record: Approval, name: str, value: str) -> bool:
             return value.startswith("UNVERIFIED")
         case Subject.DEPENDENCY_INSTALL, "runs":
             return value.startswith(NOT_CONTAINED)
+        case Subject.DEPENDENCY_INSTALL, "youngest":
+            return value.startswith((AGE_UNKNOWN, TOO_YOUNG))
         case Subject.DEPENDENCY_INSTALL, "released":
             return ": NEW" in value
         case Subject.INTEGRITY_CHANGED, "changed":

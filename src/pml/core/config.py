@@ -95,6 +95,7 @@ class ConfigFile:
     registry_prefix: str | None = None
     approval: ApprovalKeys = ApprovalKeys()
     allow_unverified: bool | None = None
+    min_age_days: int | None = None
     webhook: str | None = None
     keep_days: int | None = None
     warnings: tuple[str, ...] = ()
@@ -152,6 +153,7 @@ def _with_user_keys(config: ConfigFile, top: Section) -> ConfigFile:
         config,
         approval=_approval(approval),
         allow_unverified=install.boolean("allow_unverified"),
+        min_age_days=install.whole_number("min_age_days", low=0, high=MAX_DAYS),
         webhook=_url(notify, "webhook"),
         keep_days=audit.whole_number("keep_days", low=1, high=MAX_DAYS),
     )

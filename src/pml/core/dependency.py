@@ -4,12 +4,12 @@ The facts are stored with the question and bound by its digest, so nothing in th
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from pml.core.approvals import call_arguments
+from pml.core.approvals import call_arguments, instant
 from pml.core.text import visible, visible_json
 from pml.core.values import Json, JsonObject
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _SHOWN_FILES: Final = 20
 _NEW_DAYS: Final = 7  # most bad releases are found, and taken back, sooner
+TOO_YOUNG: Final = "TOO YOUNG"
+AGE_UNKNOWN: Final = "AGE NOT KNOWN"
 NOT_CONTAINED: Final = "NOT CONTAINED: it can do what you can"
 _CONTAINED: Final[Mapping[str, str]] = {"bubblewrap": "bubblewrap", "landlock": "Landlock"}
 
@@ -60,6 +62,9 @@ def install_facts(
         facts["in_use"] = before.dependency.version
     if before is not None and plan.containment.is_weaker_than(before.containment):
         facts["contained_before"] = before.containment
+    if (age := plan.age) is not None:
+        facts["min_age_days"] = age.min_days
+        facts["youngest_at"] = None if age.youngest_at is None else instant(age.youngest_at)
     return {"dependency": facts}
 
 
@@ -73,11 +78,13 @@ def rule_could_cover(
     """Tell whether a rule, a model or a parent may have it installed; all else is a person's.
 
     It is the catalog's, lock and all, or it reaches nothing and is wholly held to that on this machine. Never
-    on other terms than those consented to under its name before, nor held by less.
+    on other terms than those consented to under its name before, nor held by less, nor too young.
     """
     if plan.dependency.integrity is None or (accepted is not None and accepted.terms != plan.terms):
         return False
     if before is not None and plan.containment.is_weaker_than(before.containment):
+        return False
+    if plan.age is not None and not plan.age.is_enough:
         return False
     is_confined = plan.dependency.permissions.reach_nothing and plan.containment.is_whole
     return is_confined or any(each.terms(_digest_of(each.lock)) == plan.terms for each in bundled)
@@ -137,6 +144,7 @@ def tell_install(asked: JsonObject, *, at: datetime | None = None) -> list[tuple
         ("closure", _closure(facts) + told_by),
         ("scripts", _scripts(facts)),
         ("released", _age(facts.get("released_at"), at) + told_by),
+        ("youngest", _youngest(facts, at)),
         ("needs", ", ".join(map(visible, _texts(facts.get("env_required")))) or "no variables"),
         ("from", visible(str(facts.get("source")))),
         ("lock", visible(str(facts.get("lock")))),
@@ -243,6 +251,20 @@ def _age(released: Json, at: datetime | None) -> str:
         return told
     days = (at - then).days
     return f"{told}, {days} day{'' if days == 1 else 's'} ago" + (": NEW" if days < _NEW_DAYS else "")
+
+
+def _youngest(facts: JsonObject, at: datetime | None) -> str | None:
+    """Return how old the youngest package is, if there is an age that it must have."""
+    if (days := facts.get("min_age_days")) is None:
+        return None
+    asked = f"`install.min_age_days` is {days}"
+    try:
+        then = datetime.fromisoformat(str(facts.get("youngest_at")))
+    except ValueError:
+        return f"{AGE_UNKNOWN}: the package registry does not say when each package was published; {asked}"
+    told = then.strftime("%Y-%m-%d")
+    is_young = isinstance(days, int) and at is not None and at - then < timedelta(days=days)
+    return f"{TOO_YOUNG}: a package was published on {told}; {asked}" if is_young else told
 
 
 def bytes_text(size: int) -> str:

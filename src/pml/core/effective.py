@@ -68,6 +68,7 @@ class Settings:
     registry_prefix: str | None
     approval: ApprovalSettings
     allow_unverified: bool
+    min_age_days: int
     webhook: str | None
     keep_days: int
     problems: tuple[str, ...]
@@ -128,6 +129,7 @@ def unite(
         registry_prefix=loose.registry_prefix or own.registry_prefix,
         approval=_approval(own.approval),
         allow_unverified=bool(own.allow_unverified),
+        min_age_days=own.min_age_days or 0,
         webhook=own.webhook,
         keep_days=_either(own.keep_days, DEFAULT_KEEP_DAYS),
         problems=problems,

@@ -57,12 +57,24 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 Told = Callable[[Progress], None]
 
 
+class Age(msgspec.Struct, frozen=True, kw_only=True):
+    """How old a closure must be, and when its youngest package was published; None: nobody tells.
+
+    `is_enough` as of the hour in which it was looked at.
+    """
+
+    min_days: int
+    youngest_at: datetime | None
+    is_enough: bool
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Exactly what was approved, or allowed by a rule, to be installed."""
+    """Exactly what was approved, or allowed by a rule, to be installed. `age` None: any age will do."""
 
     dependency: McpDependency
     lock: Lock
     containment: Containment
+    age: Age | None = None
 
     @property
     def terms(self) -> str:
@@ -115,6 +127,13 @@ class Installer(Protocol):
 
         A closure that was looked up lately is not looked up again.
         Raises: IntegrityFailed if it is not what the metadata says; Invalid for an entry without a hash.
+        """
+        ...
+
+    async def youngest_at(self, lock: Lock) -> datetime | None:
+        """Return when the youngest package of `lock` was published, as the package registry says.
+
+        None where it does not tell that of every one; what the lock says of itself is not asked.
         """
         ...
 

@@ -4,6 +4,7 @@ Where folders lie, who may install, and what is done with a failure is not known
 """
 
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -62,6 +63,13 @@ class EcosystemInstaller(Protocol):
 
     async def fetch(self, lock: Lock, scratch: Path) -> bytes:
         """Return the artefact of the package itself, to be hashed otherwise than its registry does."""
+        ...
+
+    async def youngest_at(self, lock: Lock, scratch: Path) -> datetime | None:
+        """Return when the last package of `lock` was published; None where the registry does not tell of all.
+
+        Raises: NotFound, Invalid, Unavailable.
+        """
         ...
 
     def command(self, entry: Entry, dependency: McpDependency, room: Room) -> Command:

@@ -9,7 +9,8 @@ import os
 import random
 import threading
 from collections.abc import AsyncGenerator, Container, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -54,6 +55,7 @@ class DiskInstaller:
         self._staging = Staging(self._deps.servers / ".staging")
         self._resolved = ResolvedLocks(self._home, clock)
         self._closures = Closures(ecosystems, self._staging, self._resolved)
+        self._youngest: dict[str, datetime] = {}
         self._launches = Launches(self._home, ecosystems, recorded_in=self._deps.path)
 
     def installed(self, name: str) -> Installed | None:
@@ -77,6 +79,25 @@ class DiskInstaller:
         check_new(dependency.name, self.all_installed())
         with self._failures(f"install `{dependency.title}`"):
             return await self._closures.resolve(dependency, told=told)
+
+    async def youngest_at(self, lock: Lock) -> datetime | None:
+        """Return when the youngest package of `lock` was published; None where that cannot be known.
+
+        It is asked of the package registry: a lock says of itself what its author likes.
+        """
+        known = self._youngest.get(lock.digest)
+        if known is None:
+            with self._failures(f"look up the age of {quote(lock.name)}"):
+                known = await self._look_up_age(lock)
+        if known is not None:
+            self._youngest[lock.digest] = known  # a call is judged again and again until it is decided
+        return known
+
+    async def _look_up_age(self, lock: Lock) -> datetime | None:
+        with suppress(NotFound, Invalid, Unavailable):
+            async with self._staging.room() as room:
+                return await self._ecosystems[lock.ecosystem].youngest_at(lock, room)
+        return None
 
     async def install(self, plan: Plan, *, told: Told) -> Installed:
         """Install it, once however many ask, and make it the version in use.

@@ -76,8 +76,9 @@ class NpmInstaller:
         packuments = await asyncio.to_thread(_packuments, project.cache)
         lock = read_lock(project.read_lock(), package, origin=project.origin)
         _check_dependencies(lock, packuments)
+        released = _published_at(packuments.get(lock.name), lock.version)
         return msgspec.structs.replace(
-            lock, released_at=_released_at(packuments.get(lock.name), lock.version)
+            lock, released_at=None if released is None else released.isoformat(timespec="seconds")
         )
 
     async def install(self, lock: Lock, package: Package, scratch: Path, tree: Path, *, told: Told) -> Entry:
@@ -120,6 +121,15 @@ class NpmInstaller:
             raise IntegrityFailed(title, expected=str(expected), got=str(got))
         return body
 
+    async def youngest_at(self, lock: Lock, scratch: Path) -> datetime | None:
+        """As `EcosystemInstaller.youngest_at`."""
+        lock = check_npm_lock(lock)
+        project = await self._look_up_all(lock, scratch)
+        packuments = await asyncio.to_thread(_packuments, project.cache)
+        times = [_published_at(packuments.get(each.name), each.version) for each in lock.packages]
+        known = [at for at in times if at is not None]
+        return max(known) if len(known) == len(times) else None
+
     def command(self, entry: Entry, dependency: McpDependency, room: Room) -> Command:
         """Return how the installed server is started. Raises: Invalid, Unavailable."""
         home = self._environ.get("HOME") or str(Path.home())
@@ -159,16 +169,19 @@ class NpmInstaller:
 
     async def _find_tarballs(self, lock: Lock, scratch: Path) -> dict[str, str]:
         """Return where the packages are on a registry that keeps them elsewhere than npm's own does."""
-        wanted = {
-            f"p{number}": f"npm:{package.name}@{package.version}"
-            for number, package in enumerate(lock.packages)
-        }
-        project = await self._look_up(wanted, scratch, title=f"{lock.name}@{lock.version}")
+        project = await self._look_up_all(lock, scratch)
         found = tarballs_in(project.read_lock())
         for title, url in found.items():
             if origin_of(url) != project.origin(title.rpartition("@")[0]):
                 raise Invalid(f"{quote(title)} would come from another host than its registry")
         return found
+
+    async def _look_up_all(self, lock: Lock, scratch: Path) -> "_Project":
+        wanted = {
+            f"p{number}": f"npm:{package.name}@{package.version}"
+            for number, package in enumerate(lock.packages)
+        }
+        return await self._look_up(wanted, scratch, title=f"{lock.name}@{lock.version}")
 
     async def _run(
         self,
@@ -296,13 +309,13 @@ def _check_dependencies(lock: Lock, packuments: Mapping[str, JsonObject]) -> Non
                 )
 
 
-def _released_at(packument: JsonObject | None, version: str) -> str | None:
+def _published_at(packument: JsonObject | None, version: str) -> datetime | None:
     released = _object((packument or {}).get("time")).get(version)
     try:
         at = datetime.fromisoformat(str(released))
     except ValueError:
         return None
-    return None if at.tzinfo is None else at.astimezone(UTC).isoformat(timespec="seconds")
+    return None if at.tzinfo is None else at.astimezone(UTC)
 
 
 def _tarball(packument: JsonObject | None, version: str) -> str | None:

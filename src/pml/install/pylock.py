@@ -88,6 +88,27 @@ def read_wheel(content: bytes, name: str) -> Wheel:
     return wheels[0]
 
 
+def read_youngest(content: bytes, lock: Lock) -> datetime | None:
+    """Return when the last wheel of `lock` was added, from a lock file for this machine alone.
+
+    None if a package has no wheel there that `lock` names, or one whose time the index does not tell.
+    """
+    times: list[datetime] = []
+    for one in _read(content):  # a package of `lock` that is not among them is not for this machine
+        named = {each for its in lock.packages if its.name == _normal(one.name) for each in its.integrity}
+        wheels = [wheel for wheel in one.wheels if _integrity(wheel, quote(one.name)) in named]
+        added = [wheel.upload_time.astimezone(UTC) for wheel in wheels if wheel.upload_time is not None]
+        if not wheels or len(added) < len(wheels):
+            return None
+        times += added
+    return max(times, default=None)
+
+
+def pinned(lock: Lock) -> str:
+    """Return the lock as requirements without hashes, to look up what an index has. Raises: Invalid."""
+    return "".join(f"{_pin(package)}\n" for package in lock.packages)
+
+
 def requirements(lock: Lock) -> str:
     """Return the lock as a requirements file in which every line has its hashes. Raises: Invalid."""
     return "".join(_line(package) for package in lock.packages)
@@ -139,14 +160,17 @@ def _released(wheels: Sequence[Wheel]) -> str | None:
     return max(times).astimezone(UTC).isoformat().replace("+00:00", "Z") if times else None
 
 
-def _line(package: Locked) -> str:
+def _pin(package: Locked) -> str:
     marker = package.detail.get("marker", "")
     if not isinstance(marker, str) or (marker and not _MARKER.fullmatch(marker)):
         raise Invalid(f"the lock of {quote(package.name)} has the marker {quote(str(marker))}, which is none")
+    return requirement(package.name, package.version) + (f" ; {' '.join(marker.split())}" if marker else "")
+
+
+def _line(package: Locked) -> str:
     if not package.integrity:
         raise Invalid(f"the lock of {quote(package.name)} has no hash")
     hashes = [parse_integrity(text, what=f"the hash of {quote(package.name)}") for text in package.integrity]
     if any(one.algorithm is not Algorithm.SHA256 for one in hashes):
         raise Invalid(f"the lock of {quote(package.name)} has a hash that is not a sha256")
-    pinned = requirement(package.name, package.version) + (f" ; {' '.join(marker.split())}" if marker else "")
-    return " ".join([pinned, *(f"--hash=sha256:{one.hex}" for one in hashes)]) + "\n"
+    return " ".join([_pin(package), *(f"--hash=sha256:{one.hex}" for one in hashes)]) + "\n"

@@ -9,6 +9,7 @@ import base64
 import os
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -36,6 +37,8 @@ from pml.install.uv_failures import failure
 
 OLDEST_PYTHON: Final = "3.11"  # what PML itself runs on; a closure is for this one and all newer
 _EVERYWHERE: Final = ("--universal", "--python-version", OLDEST_PYTHON)
+# With every hash given, an index cannot be mistaken for another: any that has the bytes will do.
+_ANY_INDEX: Final = ("--index-strategy", "unsafe-best-match")
 _INDEXES: Final = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL")
 _INDEX_NAME: Final = re.compile(r"^[\w.-]+=(?=\w+://)")  # uv lets an index be named: `name=https://…`
 _PHASES: Final = ("finding the packages", "downloading", "unpacking", "compiling")
@@ -89,6 +92,13 @@ class PypiInstaller:
             raise IntegrityFailed(f"{lock.name}@{lock.version}", expected=" or ".join(lock.artefact), got=got)
         return data
 
+    async def youngest_at(self, lock: Lock, scratch: Path) -> datetime | None:
+        """As `EcosystemInstaller.youngest_at`."""
+        lock = check_lock(lock)
+        options = ("--no-deps", *_ANY_INDEX)  # only wheels that the lock names count for anything
+        content = await self._compiled(pylock.pinned(lock), scratch, options, title=lock.name)
+        return pylock.read_youngest(content, lock)
+
     def command(self, entry: Entry, dependency: McpDependency, room: Room) -> Command:
         """Return how the installed server is started. Raises: Unavailable if it is for another Python."""
         if self.is_outdated(entry):
@@ -111,8 +121,11 @@ class PypiInstaller:
     async def _lock_file(self, package: Package, scratch: Path, options: tuple[str, ...]) -> bytes:
         """Return the lock file that uv writes for `package`. Raises: NotFound, Invalid, Unavailable."""
         pinned = pylock.requirement(package.name, package.version)
+        return await self._compiled(f"{pinned}\n", scratch, options, title=pinned)
+
+    async def _compiled(self, listed: str, scratch: Path, options: tuple[str, ...], *, title: str) -> bytes:
         asked, written = scratch / "asked.txt", scratch / "pylock.toml"
-        asked.write_text(f"{pinned}\n", encoding="utf-8")
+        asked.write_text(listed, encoding="utf-8")
         output = await self._uv(
             ("pip", "compile", *options, "--no-build", "--no-sources", "--format", "pylock.toml"),
             ("--quiet", "--output-file", str(written), str(asked)),
@@ -121,7 +134,7 @@ class PypiInstaller:
             disk=self._disk(scratch),
         )
         if output.code != 0:
-            raise failure(output, package=pinned, task=f"look up {quote(pinned)}", at=scratch)
+            raise failure(output, package=title, task=f"look up {quote(title)}", at=scratch)
         return written.read_bytes()
 
     async def _fill(self, lock: Lock, scratch: Path, site: Path, told: Told) -> None:
@@ -132,8 +145,7 @@ class PypiInstaller:
         _tell(told, 0)
         output = await self._uv(
             ("pip", "sync", "--target", str(site), "--require-hashes", "--no-build", "--no-sources"),
-            # With every hash given, an index cannot be mistaken for another: any that has the bytes will do.
-            ("--link-mode", "copy", "--index-strategy", "unsafe-best-match", "--no-compile"),
+            ("--link-mode", "copy", *_ANY_INDEX, "--no-compile"),
             (str(listed),),
             scratch=scratch,
             timeout_s=self._limits.install_s,

@@ -7,6 +7,7 @@ Consent is to exactly one lock and one set of variables. A rule that allows the 
 import asyncio
 import contextlib
 from collections.abc import Generator
+from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
@@ -28,7 +29,7 @@ from pml.core.errors import (
     ToolDenied,
     Unavailable,
 )
-from pml.core.loading import Found, Installed, Plan, Progress, Told
+from pml.core.loading import Age, Found, Installed, Plan, Progress, Told
 from pml.core.manifests import launch_digest
 from pml.core.rules import VerdictKind, runs_code
 from pml.core.values import JsonObject
@@ -196,6 +197,19 @@ def _remember(gate: Gate, loader: Loader, policy: Policy, attempt: Attempt) -> L
     return launch
 
 
+async def plan_install(
+    loader: Loader, dependency: McpDependency, policy: Policy, *, now: datetime, told: Told
+) -> Plan:
+    """Return what installing it would bring, how it would be held, and whether it is old enough."""
+    lock = await loader.installer.resolve(dependency, told=told)
+    held, min_days, age = loader.containment(dependency.permissions), policy.settings.min_age_days, None
+    if min_days:
+        youngest_at = await loader.installer.youngest_at(lock)
+        is_enough = youngest_at is not None and now - youngest_at >= timedelta(days=min_days)
+        age = Age(min_days=min_days, youngest_at=youngest_at, is_enough=is_enough)
+    return Plan(dependency=dependency, lock=lock, containment=held, age=age)
+
+
 def coverage(tool: str, arguments: JsonObject) -> tuple[str, str]:
     """Return which calls the approval of an install covers: of this tool, or exactly this if it runs code."""
     return tool, digest(arguments) if runs_code(tool, arguments) else ""
@@ -237,8 +251,9 @@ class _Step:
                 hint="`install.allow_unverified` in the user's config.json lets a person decide",
             )
         with _unsound_is_unavailable():
-            lock = await loader.installer.resolve(dependency, told=self._told)
-        plan = Plan(dependency=dependency, lock=lock, containment=loader.containment(dependency.permissions))
+            plan = await plan_install(
+                loader, dependency, self._policy, now=self._gate.desk.clock.now(), told=self._told
+            )
         if await current_policy(self._gate.desk, self._gate.session.workspace) is not self._policy:
             return  # resolving took time, and the rules are others now
         could = self._rule_could_cover(plan)
