@@ -56,7 +56,7 @@ from pml.service.sessions import session_of
 from pml.service.tokens import is_live_token
 from pml.service.upkeep import clean_up, sweep
 from pml.settings.one_secret import OneSecret
-from pml.upstream.board import list_servers
+from pml.upstream.board import end_orphans, list_servers
 
 SWEEP_S: Final = 2.0  # how soon an agent's end, or an expiry, is noticed by nobody's doing
 CLEAN_S: Final = 3600.0
@@ -86,6 +86,7 @@ async def open_hub(
         await register_process(desk, place, stack, name="hub")
         agents = open_agents(place, hub_url=lambda: url)
         await close_left_runs(desk, agents)
+        end_orphans(place.home)
         gateways = _Gateways(desk, place, agents, url=allowed.public or url)
         stack.push_async_callback(gateways.close_shared)
         webhook = _open_webhook(desk, place, base=gateways.url)

@@ -4,7 +4,6 @@ import asyncio
 import os
 import shlex
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,9 +12,11 @@ import pytest
 from pml.core.errors import Unavailable
 from pml.core.permissions import Containment
 from pml.host.processes import SystemProcesses
-from pml.upstream.agents_box import AgentBox, AgentProcess, end_tree
+from pml.host.watchdog import end_tree
+from pml.upstream.agents_box import AgentBox, AgentProcess
 from tests.promises import promise
 from tests.upstream.boxes import need as need_box
+from tests.upstream.fleets import all_beneath, runs
 
 WAIT_S = 30.0  # only ever reached by something that hangs
 KINDS = [Containment.BUBBLEWRAP, Containment.LANDLOCK, Containment.NONE]
@@ -51,6 +52,13 @@ async def wait_for(look: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_S):
         while not look():  # noqa: ASYNC110 - it happens in another process
             await asyncio.sleep(0.01)
+
+
+def name_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:  # it has just ended
+        return ""
 
 
 @pytest.fixture
@@ -118,18 +126,17 @@ async def test_stopping_ends_what_left_the_group_and_ignores_signals(yard: Yard,
     need_box(kind)
     process = await yard.start(f"setsid sh -c {shlex.quote(STUBBORN)} & wait", kind)
     await yard.said(b"\n")
-    pid = int(bytes(yard.heard).partition(b"pid=")[2])
-    assert SystemProcesses().find(pid) is not None
+    started = all_beneath(process.process.pid)
+    assert len(started) >= 2
     await asyncio.wait_for(process.stop(), WAIT_S)
-    await wait_for(lambda: SystemProcesses().find(pid) is None)
+    await wait_for(lambda: not any(map(runs, started)))
     assert not SystemProcesses().running(process.process)
 
 
 async def test_another_process_of_the_same_number_is_left_alone(yard: Yard) -> None:
     process = await yard.start("echo up; cat", Containment.NONE)
     await yard.said(b"up")
-    other = type(process.process)(pid=process.process.pid, started=process.process.started - 1)
-    assert end_tree(other, signal.SIGKILL) == []
+    assert end_tree(process.process.pid, process.process.started - 1, signal.SIGKILL) == []
     assert SystemProcesses().running(process.process)
     await process.stop()
 
@@ -142,19 +149,20 @@ async def test_an_agent_that_cannot_be_started_says_why_and_not_as_a_server(yard
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_an_agent_at_the_terminal_shares_it_and_is_known_by_its_own_process(
-    yard: Yard, kind: Containment, capfd: pytest.CaptureFixture[str]
+    yard: Yard, kind: Containment
 ) -> None:
     need_box(kind)
     box = AgentBox(home=yard.home, user_home=yard.home.parent, kind=kind)
-    code = "import os; print(os.getpid(), os.getpgid(0), os.getsid(0), flush=True)"
+    go = yard.workspace / "go"
     started = await box.start_here(
-        (sys.executable, "-c", code),
+        ("/bin/sh", "-c", f"until test -e {go}; do sleep 0.01; done"),
         cwd=str(yard.workspace),
         environment={"PATH": "/usr/bin:/bin"},
         own=str(yard.own),
     )
+    pid = started.process.pid
+    assert (os.getpgid(pid), os.getsid(pid)) == (os.getpgid(0), os.getsid(0))
+    await wait_for(lambda: "sh" in map(name_of, all_beneath(pid)))
+    go.touch()
     assert await asyncio.wait_for(started.finished(), WAIT_S) == 0
     await started.stop()
-    pid, group, session = map(int, capfd.readouterr().out.split())
-    assert pid == started.process.pid
-    assert (group, session) == (os.getpgid(0), os.getsid(0))

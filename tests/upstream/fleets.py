@@ -200,3 +200,18 @@ def runs(pid: int) -> bool:
     except (OSError, IndexError):
         return False
     return state not in "ZX"
+
+
+def all_beneath(pid: int) -> list[int]:
+    """Return the process and all that it started, as this side of its box numbers them."""
+    parents: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((path / "stat").read_text("utf-8").rpartition(") ")[2].split()[1])
+        except OSError:
+            continue
+        parents.setdefault(parent, []).append(int(path.name))
+    found = [pid]
+    for each in found:
+        found.extend(parents.get(each, []))
+    return found

@@ -14,7 +14,7 @@ from pml.upstream.environment import environment_of
 from pml.upstream.limits import Limits
 from pml.upstream.log import ServerLog, log_path
 from tests.promises import promise
-from tests.upstream.fleets import Harbour, odd, until, use
+from tests.upstream.fleets import Harbour, all_beneath, odd, until, use
 
 SECRETS = {
     "GITHUB_TOKEN": "ghp_secret",
@@ -74,7 +74,7 @@ async def test_a_server_inherits_no_descriptor(harbour: Harbour, tmp_path: Path)
     try:
         await harbour.fleet().manifest(odd())
         [pid] = harbour.pids()
-        assert sorted(os.listdir(f"/proc/{pid}/fd")) == ["0", "1", "2"]
+        assert sorted(os.listdir(f"/proc/{all_beneath(pid)[-1]}/fd")) == ["0", "1", "2"]
     finally:
         os.close(inheritable)
 

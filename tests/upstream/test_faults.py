@@ -148,14 +148,14 @@ async def test_an_interrupted_call_is_never_sent_again(harbour: Harbour, tmp_pat
 @promise("server:killed-whole")
 async def test_grandchildren_that_outlive_a_dead_server_are_killed(harbour: Harbour) -> None:
     with pytest.raises(ServerFailed) as caught:
-        await use(harbour.fleet(), odd(), "fork", then="die")
+        await use(harbour.fleet(containment=Containment.NONE), odd(), "fork", then="die")
     found = re.search(r"exit code 5; its last words: child (\d+)", caught.value.message)
     assert found is not None
     await until(lambda: not runs(int(found[1])))
 
 
 async def test_a_crash_is_told_also_when_something_that_escaped_holds_the_pipes(harbour: Harbour) -> None:
-    fleet = harbour.fleet(limits=Limits(drain_s=0.1))
+    fleet = harbour.fleet(limits=Limits(drain_s=0.1), containment=Containment.NONE)
     with pytest.raises(ServerFailed) as caught:
         await use(fleet, odd(), "fork", then="die", escape=True)
     found = re.search(r"child (\d+)", caught.value.message)
@@ -165,7 +165,8 @@ async def test_a_crash_is_told_also_when_something_that_escaped_holds_the_pipes(
 
 @promise("server:killed-whole")
 async def test_closing_kills_a_stubborn_server_and_its_grandchildren(harbour: Harbour) -> None:
-    fleet, spec = harbour.fleet(limits=Limits(stop_s=0.1)), odd("stubborn")
+    limits = Limits(stop_s=0.1)
+    fleet, spec = harbour.fleet(limits=limits, containment=Containment.NONE), odd("stubborn")
     grandchild = await use(fleet, spec, "fork")
     assert runs(grandchild)
     waiting = asyncio.create_task(use(fleet, spec, "silent"))
@@ -179,7 +180,8 @@ async def test_closing_kills_a_stubborn_server_and_its_grandchildren(harbour: Ha
 
 
 async def test_closing_goes_on_when_it_is_cancelled(harbour: Harbour) -> None:
-    fleet, spec = harbour.fleet(limits=Limits(stop_s=0.1)), odd("stubborn")
+    limits = Limits(stop_s=0.1)
+    fleet, spec = harbour.fleet(limits=limits, containment=Containment.NONE), odd("stubborn")
     grandchild = await use(fleet, spec, "fork")
     closing = asyncio.create_task(fleet.close())
     await asyncio.sleep(0)

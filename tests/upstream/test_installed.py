@@ -18,7 +18,7 @@ from pml.upstream.environment import environment_of
 from pml.upstream.limits import Limits
 from tests.promises import promise
 from tests.upstream.boxes import installed, need
-from tests.upstream.fleets import Harbour, odd, runs, until, use
+from tests.upstream.fleets import Harbour, all_beneath, odd, runs, until, use
 
 SECRET = "sk-live-0123456789"
 
@@ -205,7 +205,7 @@ async def test_a_killed_gateway_leaves_nothing_of_an_installed_server(harbour: H
     )
     assert gateway.stdout is not None
     pid = int(await gateway.stdout.readline())
-    inside = _all_beneath(pid)
+    inside = all_beneath(pid)
     assert len(inside) == 3
     await gateway.communicate(b"")
     assert gateway.returncode == -signal.SIGKILL
@@ -216,19 +216,4 @@ def _all_in_box(posted: Posted) -> list[int]:
     """Return the processes of the server, and the one that started its box."""
     assert posted.process is not None
     parent = int(Path(f"/proc/{posted.process.pid}/stat").read_text("utf-8").rpartition(") ")[2].split()[1])
-    return [*_all_beneath(posted.process.pid), *([parent] if parent != os.getpid() else [])]
-
-
-def _all_beneath(pid: int) -> list[int]:
-    """Return the process and all that it started."""
-    parents: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((path / "stat").read_text("utf-8").rpartition(") ")[2].split()[1])
-        except OSError:
-            continue
-        parents.setdefault(parent, []).append(int(path.name))
-    found = [pid]
-    for each in found:
-        found.extend(parents.get(each, []))
-    return found
+    return [*all_beneath(posted.process.pid), *([parent] if parent != os.getpid() else [])]

@@ -22,6 +22,8 @@ from typing import Any, Final, cast
 from pml.core.errors import Unavailable
 from pml.core.text import visible
 from pml.core.values import Json, JsonObject
+from pml.host.processes import SystemProcesses
+from pml.host.watchdog import watched
 
 RUN_S: Final = 60.0  # a client takes a second or two; on a busy machine ten
 _PROMPT: Final = "go on"
@@ -141,7 +143,7 @@ def _run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> str:
         )
     except OSError as exc:
         raise Unavailable(f"`{visible(argv[0])}` cannot be started: {exc.strerror}") from exc
-    with process:
+    with process, watched(SystemProcesses().find(process.pid)):
         try:
             out, err = process.communicate(_PROMPT, timeout=RUN_S)
         except subprocess.TimeoutExpired as exc:

@@ -19,6 +19,8 @@ from pml.cli.checks import Check, Status
 from pml.core.errors import PmlError, Unavailable
 from pml.core.text import visible
 from pml.core.values import Json, JsonObject
+from pml.host.processes import SystemProcesses
+from pml.host.watchdog import watched
 
 if TYPE_CHECKING:
     from pml.agents.probe import Proof, Trial
@@ -258,15 +260,18 @@ def _hub(pml_home: Path, home: Path, workspace: Path) -> Generator[tuple[str, st
     """Yield the URL of a hub of its own, and a token for one session. Raises: Unavailable."""
     environment = {"HOME": str(home), "PATH": _path(), "PML_HOME": str(pml_home), "LANG": "C.UTF-8"}
     made = _pml(["token", "create", "--role", "session", "--json"], environment, workspace)
-    with subprocess.Popen(
-        _command(["serve", "--port", "0", "--json"]),
-        cwd=workspace,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as hub:
+    with (
+        subprocess.Popen(
+            _command(["serve", "--port", "0", "--json"]),
+            cwd=workspace,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as hub,
+        watched(SystemProcesses().find(hub.pid)),
+    ):
         try:
             yield _url_of(hub), json.loads(made)["token"]
         finally:

@@ -1,14 +1,12 @@
 """The programs that install: where they are, and running one so that it ends, whole, within its bounds.
 
 A program gets a process group of its own, no input, an environment that is handed in, and limits on time,
-output, the size of a file and the size of what it unpacks. On Linux it ends with us, also when we are killed.
+output, the size of a file and the size of what it unpacks. It ends with us, also when we are killed.
 What it installs is not known here.
 """
 
 import asyncio
 import contextlib
-import ctypes
-import functools
 import os
 import signal
 import sys
@@ -23,6 +21,8 @@ import msgspec
 from pml.core.errors import Invalid, Unavailable
 from pml.core.text import quote
 from pml.host.folders import absolute_only
+from pml.host.processes import SystemProcesses
+from pml.host.watchdog import watched
 
 DISK_BYTES: Final = 2 * 1024**3  # the largest servers in use unpack to a few hundred megabytes
 DISK_ENTRIES: Final = 250_000  # files and folders; a folder of nothing but names fills a disk too
@@ -33,7 +33,6 @@ LAST_WORDS_BYTES: Final = 64 * 1024  # of what it complains about, the end tells
 LINE_BYTES: Final = 64 * 1024  # a line that never ends is no progress
 _LOOK_S: Final = 0.25  # between two looks at the disk: what fits in between is bounded by its speed
 _END_S: Final = 5.0  # for the system to end what was killed
-_SET_END_SIGNAL: Final = 1  # PR_SET_PDEATHSIG, of <sys/prctl.h>
 _DRAIN_S: Final = 2.0  # for the last output of a program that has ended, if another holds its pipes
 
 
@@ -107,8 +106,9 @@ async def run_tool(
     transport = await _spawn(argv, hearing, cwd=cwd, env=env)
     try:
         _limit(transport.get_pid())
-        async with asyncio.timeout(timeout_s):
-            await _wait(hearing, disk)
+        with watched(SystemProcesses().find(transport.get_pid())):
+            async with asyncio.timeout(timeout_s):
+                await _wait(hearing, disk)
     except TimeoutError:
         raise Unavailable(
             f"`{name}` did not finish within {timeout_s:g} s",
@@ -133,32 +133,11 @@ async def _spawn(
             cwd=cwd,
             env=dict(env),
             start_new_session=True,
-            preexec_fn=_ending_with_us(),
         )
     except OSError as exc:
         reason = (exc.strerror or "it cannot be executed").lower()
         raise Unavailable(f"{quote(argv[0])} cannot be started: {reason}") from exc
     return transport
-
-
-def _ending_with_us() -> Callable[[], None] | None:
-    """Return what has the kernel kill a child when this process, or the loop's thread, ends (Linux)."""
-    if sys.platform != "linux":
-        return None
-    libc, parent = _libc(), os.getpid()
-
-    def be_ended() -> None:
-        libc.prctl(_SET_END_SIGNAL, signal.SIGKILL)
-        if os.getppid() != parent:  # it ended before that took hold
-            os._exit(1)
-
-    return be_ended
-
-
-@functools.cache
-def _libc() -> ctypes.CDLL:
-    """Return the C library, loaded here: in a forked child no lock of another thread is ever let go."""
-    return ctypes.CDLL(None)
 
 
 async def _wait(hearing: "_Hearing", disk: Disk | None) -> None:

@@ -2,7 +2,7 @@
 
 It answers each message with one line, within a time, a length and an amount of memory; else it is killed.
 If we are killed, it reads the end of its input and exits; one that loops is ended by its box, or by the
-kernel when its CPU time is used up. What the lines mean is not known here.
+watchdog where it has none. What the lines mean is not known here.
 """
 
 import asyncio
@@ -18,8 +18,11 @@ from typing import Final, cast
 import msgspec
 
 from pml.core.errors import Unavailable
+from pml.core.processes import Process
 from pml.core.sandbox import Ending
 from pml.core.text import visible
+from pml.host.processes import SystemProcesses
+from pml.host.watchdog import watchdog
 from pml.sandbox.deno_command import ENVIRONMENT, boxed, command
 from pml.sandbox.deno_limits import Limits, bound, resident_bytes
 
@@ -70,6 +73,7 @@ class DenoProcess(asyncio.SubprocessProtocol):
         self._errors = bytearray()
         self._line: asyncio.Future[bytes] | None = self._loop.create_future()  # it says that it is ready
         self._watch: asyncio.TimerHandle | None = None
+        self._watched: Process | None = None
         self._deadline = 0.0
 
     @property
@@ -185,8 +189,16 @@ class DenoProcess(asyncio.SubprocessProtocol):
             else:
                 self._stop(Ending.BROKEN, "the sandbox gave more than one answer")
 
+    def be_watched(self) -> None:
+        """Have it end with us although it has no box."""
+        self._watched = SystemProcesses().find(self.pid)
+        if self._watched is not None:
+            watchdog().watch(self._watched)
+
     def process_exited(self) -> None:
         self._exited.set()
+        if self._watched is not None:
+            watchdog().release(self._watched)
         self._fail(self._reason())
         if self._transport is not None:
             self._transport.close()
@@ -211,6 +223,8 @@ async def start(recipe: Recipe) -> DenoProcess:
     try:
         with _info_pipe(recipe) as (reading, writing):
             await _whole(_spawn(recipe, process, writing))
+            if reading is None:
+                process.be_watched()
             await process.become_ready()
             if reading is not None:
                 process.pid = msgspec.json.decode(os.read(reading, _INFO_BYTES), type=_Info).child_pid

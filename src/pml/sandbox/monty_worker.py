@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pml.core.errors import Unavailable
+from pml.core.processes import Process
 from pml.core.sandbox import Conditions, Program, Reply, Turn
+from pml.host.processes import SystemProcesses
+from pml.host.watchdog import watchdog
 from pml.sandbox.monty_box import interpreter, launchers
 from pml.sandbox.monty_dumps import DumpSeal
 from pml.sandbox.monty_limits import LimitReached, MontyLimits
@@ -211,11 +214,15 @@ class _Process:
         self._pid: int | None = None
         self._descriptor: int | None = None
         self._is_killed = False
+        self._watched: Process | None = None
 
     def found(self, pid: int | None) -> bool:
         """Take the process; tell whether it is still wanted."""
         with self._lock:
             self._pid = pid
+            self._watched = None if pid is None else SystemProcesses().find(pid)
+            if self._watched is not None:  # it may have no box to end with us
+                watchdog().watch(self._watched)
             if sys.platform == "linux" and pid is not None:
                 with suppress(OSError):  # it has died already
                     self._descriptor = os.pidfd_open(pid)
@@ -229,6 +236,9 @@ class _Process:
     def forget(self) -> None:
         with self._lock:
             self._pid = None
+            if self._watched is not None:
+                watchdog().release(self._watched)
+                self._watched = None
             if self._descriptor is not None:
                 os.close(self._descriptor)
                 self._descriptor = None

@@ -20,6 +20,8 @@ import msgspec
 
 from pml.core.errors import Unavailable
 from pml.host.folders import absolute_only
+from pml.host.processes import SystemProcesses
+from pml.host.watchdog import watched
 
 KEYRING_WAIT_S: Final = 20.0  # a locked keyring asks a person for its password: longer means nobody is there
 
@@ -99,14 +101,17 @@ class SystemKeyring:
     def _run(self, request: bytes) -> bytes:
         answer: bytes | None = None
         try:
-            with subprocess.Popen(
-                [sys.executable, "-P", "-m", _MODULE],  # -P: nothing is imported from the workspace
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=self._environ,
-                start_new_session=True,
-            ) as process:
+            with (
+                subprocess.Popen(
+                    [sys.executable, "-P", "-m", _MODULE],  # -P: nothing is imported from the workspace
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    env=self._environ,
+                    start_new_session=True,
+                ) as process,
+                watched(SystemProcesses().find(process.pid)),
+            ):
                 try:
                     answer, _ = process.communicate(request, timeout=self._wait_s)
                 except BaseException:

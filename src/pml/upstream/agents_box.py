@@ -1,15 +1,14 @@
 """Agents as processes: in the wide box that hides PML_HOME, and ended with all that they started.
 
-Their shells are in sessions of their own, so ending goes by who started whom, as it stands at that moment. A
-process that has let itself be adopted before is out of reach. Knows nothing of what the agent is or says.
+Their shells are in sessions of their own, so ending goes by who started whom, as it stands at that moment.
+Without a box, a process that has let itself be adopted before is out of reach. If we are killed, the box ends
+with us, or a watchdog ends them. Knows nothing of what the agent is or says.
 """
 
 import asyncio
 import contextlib
 import os
 import signal
-import sys
-from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -21,7 +20,8 @@ from pml.core.permissions import Containment
 from pml.core.processes import Process
 from pml.core.rules import Source
 from pml.core.servers import ServerSpec
-from pml.host.processes import SystemProcesses
+from pml.host.watchdog import KILL, end_each, end_tree, watchdog
+from pml.upstream.bubblewrap import DIE_WITH_PARENT, NEW_SESSION
 from pml.upstream.containment import available, contain
 from pml.upstream.limits import Limits
 from pml.upstream.pinned import opened
@@ -32,7 +32,6 @@ NAME: Final = "agent"
 _LIMITS: Final = Limits(stop_s=2.0)  # asked to end, an agent ends its shells first: some 300 ms
 _UNREAD: Final = 1024 * 1024  # bytes it has not taken, beyond which whoever feeds it waits
 _LOOK_S: Final = 0.01
-KILL: Final = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL  # there both end it at once
 
 
 class AgentBox:
@@ -72,7 +71,7 @@ class AgentBox:
 
     def kill(self, process: Process) -> None:
         """End a program that another process started, and all that it started, at once."""
-        end_tree(process, KILL)
+        end_tree(process.pid, process.started, KILL)
 
     def _boxed(self, argv: Sequence[str], cwd: str, environment: Mapping[str, str], own: str) -> Launch:
         command, *args = argv
@@ -125,7 +124,7 @@ class AgentProcess(ServerProcess):
 
     async def stop(self) -> None:
         if self.code is None:
-            tree = end_tree(self.process, signal.SIGTERM)
+            tree = end_tree(self.process.pid, self.process.started, signal.SIGTERM)
             await self._happens(self._exited, self._limits.stop_s)
             end_each(tree, KILL)
         await super().stop()
@@ -142,13 +141,16 @@ class TerminalProcess:
     def __init__(self, running: asyncio.subprocess.Process, pid: int) -> None:
         self._running = running
         self.process = identify(pid)
+        watchdog().watch(self.process)
 
     @classmethod
     async def start(cls, launch: Launch) -> "TerminalProcess":
         told, tell = os.pipe()
         telling = ("--info-fd", str(tell)) if launch.is_boxed else ()
-        # Without a session of its own: else it would have no terminal.
-        words = tuple(word for word in launch.box if word != "--new-session")
+        # Without a session of its own: else it would have no terminal. Ctrl-C ends bwrap, which is in the
+        # terminal's group, and must not end the agent: so the watchdog ends the box if we are killed.
+        words = tuple(word for word in launch.box if word not in (NEW_SESSION, DIE_WITH_PARENT))
+        watchdog().start()
         with os.fdopen(told, "rb") as read, opened(launch.server, words) as (box, pinned):
             try:
                 running = await asyncio.create_subprocess_exec(
@@ -174,37 +176,18 @@ class TerminalProcess:
     def close_input(self) -> None: ...
 
     async def finished(self) -> int:
-        return await self._running.wait()
+        code = await self._running.wait()
+        watchdog().release(self.process)
+        return code
 
     async def stop(self) -> None:
         if self._running.returncode is not None:
             return
-        tree = end_tree(self.process, signal.SIGTERM, group=False)
+        tree = end_tree(self.process.pid, self.process.started, signal.SIGTERM, group=False)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._running.wait(), _LIMITS.stop_s)
         end_each(tree, KILL)
-        await self._running.wait()
-
-
-def end_tree(process: Process, how: signal.Signals, *, group: bool = True) -> list[Process]:
-    """Send a signal to a process, its group, and all that it started; return whom it met."""
-    if not SystemProcesses().running(process):
-        return []
-    tree = [process, *_descendants(process)]
-    if group and sys.platform != "win32":
-        with contextlib.suppress(OSError):
-            if os.getpgid(process.pid) == process.pid:
-                os.killpg(process.pid, how)
-    end_each(tree, how)
-    return tree
-
-
-def end_each(processes: Sequence[Process], how: signal.Signals) -> None:
-    """Send a signal to each of the processes that still runs."""
-    for process in processes:
-        with contextlib.suppress(OSError):
-            if SystemProcesses().running(process):
-                os.kill(process.pid, how)
+        await self.finished()
 
 
 def _workspace(cwd: str) -> str:
@@ -225,36 +208,3 @@ def _as_agent() -> Generator[None]:
         raise Unavailable(message, hint="`pml doctor` checks the set-up") from exc
     except OSError as exc:
         raise Unavailable(f"the agent cannot be started: {(exc.strerror or str(exc)).lower()}") from exc
-
-
-if sys.platform == "linux":
-
-    def _descendants(process: Process) -> list[Process]:
-        """Return all that the process started, and they, as it is now."""
-        children: defaultdict[int, list[Process]] = defaultdict(list)
-        for name in os.listdir("/proc"):
-            if name.isdigit() and (found := _parent_of(int(name))) is not None:
-                children[found[1]].append(found[0])
-        tree = [process]
-        for each in tree:  # it grows while it is walked
-            tree += children[each.pid]
-        return tree[1:]
-
-    def _parent_of(pid: int) -> tuple[Process, int] | None:
-        try:
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                fields = file.read().rpartition(b") ")[2].split()  # a name in front may hold anything
-        except OSError:
-            return None
-        return Process(pid=pid, started=float(fields[19])), int(fields[1])
-else:
-
-    def _descendants(process: Process) -> list[Process]:
-        """Return all that the process started, and they, as it is now."""
-        import psutil
-
-        try:
-            below = psutil.Process(process.pid).children(recursive=True)
-            return [Process(pid=each.pid, started=each.create_time()) for each in below]
-        except psutil.Error:
-            return []

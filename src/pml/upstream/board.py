@@ -19,6 +19,7 @@ from pml.core.approvals import OwnerId
 from pml.core.ports import Process, Processes
 from pml.host.private import private_directory
 from pml.host.processes import SystemProcesses
+from pml.host.watchdog import KILL, end_tree
 from pml.upstream.containment import Held
 from pml.upstream.process import identify
 
@@ -125,7 +126,7 @@ def end_orphans(home: Path, processes: Processes | None = None) -> int:
             if seen.running(posted.owner_process):
                 continue
             if posted.process is not None and seen.running(posted.process):
-                _signal(posted.process.pid, _KILL)
+                end_tree(posted.process.pid, posted.process.started, KILL)
                 ended += 1
             _remove(path)
     return ended
@@ -138,15 +139,12 @@ def ask_stop(home: Path, posted: Posted, processes: Processes | None = None) -> 
     if process is None or not seen.running(process):
         return False
     _replace(_file(_folder(home), posted).with_suffix(".stop"), msgspec.json.encode(process))
-    for how in (signal.SIGTERM, _KILL):
+    for how in (signal.SIGTERM, KILL):
         if not seen.running(process):  # just before each signal: the number may be another's by then
             break
         _signal(process.pid, how)
         _wait_end(process, seen)
     return True
-
-
-_KILL: Final = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
 
 
 def _wait_end(process: Process, seen: Processes) -> None:

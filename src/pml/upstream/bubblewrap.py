@@ -22,15 +22,14 @@ from pml.upstream.reach import CONFIG, SYSTEM, SYSTEM_FILES, Reach, within, with
 _SYSTEM_PATH: Final = "/usr/bin:/bin:/usr/local/bin:/run/current-system/sw/bin"
 _TRIAL_S: Final = 10.0  # it takes some 10 ms; a machine under load takes longer, a broken one for ever
 
+NEW_SESSION: Final = "--new-session"
+DIE_WITH_PARENT: Final = "--die-with-parent"
 # A user namespace of its own also for root: without it, `/proc/PID/root` of a process outside leads out.
 # A session of its own, so that signals meet the server's group and bwrap lives to tell how it ended.
-# A narrow box dies with the thread that spawned it, the event loop's. A wide one must not: its server would
-# be killed, what it started would not, and nobody could find that by the server's process.
-_COMMON: Final = ("--unshare-user", "--cap-drop", "ALL", "--new-session")
-_NARROW: Final = (
-    *(*_COMMON, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts"),
-    "--unshare-cgroup-try",
-)
+# Processes of its own, so that nothing in it can signal or see what is outside, and all of it ends with its
+# first process; and that one ends with the thread that spawned the box, the event loop's.
+_COMMON: Final = (*("--unshare-user", "--cap-drop", "ALL", NEW_SESSION, DIE_WITH_PARENT, "--unshare-pid"),)
+_NARROW: Final = (*_COMMON, "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
 
 Box = tuple[str | Pinned, ...]
 _Mount = tuple[str, Box]
@@ -108,7 +107,8 @@ def wide(*, home: str, workspace: str, shown: str | None = None) -> Box:
     seen = () if shown is None else _bind("--ro-bind", os.path.realpath(shown))[1]
     masked = ("--tmpfs", hidden, *seen, "--remount-ro", hidden)
     inside = (word for _, words in mounts for word in words)
-    return (*_COMMON, "--bind", "/", "/", "--dev-bind", "/dev", "/dev", *inside, *masked)
+    whole = ("--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc")
+    return (*_COMMON, *whole, *inside, *masked)
 
 
 def _bind(how: str, path: str) -> _Mount:

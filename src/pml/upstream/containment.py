@@ -115,7 +115,7 @@ def contain(
             read = () if shown is None else _real((shown,))
             return _landlocked(launch, read=read, write=(), hidden=os.path.realpath(home), net=True)
         box = bubblewrap.wide(home=str(home), workspace=workspace, shown=shown)
-        return _boxed(launch, box, ends_whole=False)
+        return _boxed(launch, box)
     reach = _reach(spec, home=home, user_home=user_home, workspace=workspace)
     launch = replace(launch, cwd=_cwd(launch, spec, reach))
     _check_reached(launch, spec, reach)
@@ -128,7 +128,7 @@ def contain(
     launch = replace(launch, environment={**launch.environment, "TMPDIR": "/tmp"})
     masked = strays_to_mask(spec.name, strays, reach, hidden=os.path.realpath(home))
     box = bubblewrap.narrow(reach, home=str(home), workspace=workspace, masked=masked, has_net=net)
-    return _boxed(launch, box, ends_whole=True)
+    return _boxed(launch, box)
 
 
 _WIDE_WORDS: Final = {
@@ -187,14 +187,14 @@ def _shown_by(kind: Containment, reach: Reach, *, home: Path) -> str | None:
     return next((folder for folder in folders if within(hidden, os.path.realpath(folder))), None)
 
 
-def _boxed(launch: Launch, box: bubblewrap.Box, *, ends_whole: bool) -> Launch:
+def _boxed(launch: Launch, box: bubblewrap.Box) -> Launch:
     program = bubblewrap.find_bwrap()
     if program is None:
         raise ServerFailed(
             f"server `{launch.server}` cannot be started: bwrap is gone", hint="install it again"
         )
     args = ("--chdir", launch.cwd, "--", launch.command, *launch.args)
-    return replace(launch, command=program, box=box, args=args, cwd="/", is_boxed=True, ends_whole=ends_whole)
+    return replace(launch, command=program, box=box, args=args, cwd="/", is_boxed=True)
 
 
 def _landlocked(

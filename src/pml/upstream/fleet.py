@@ -57,6 +57,7 @@ class Fleet:
         )
         self._servers: dict[str, Server] = {}
         self._is_closed = False
+        end_orphans(home)
 
     def containment_of(self, permissions: Permissions) -> Containment:
         """Return what will hold an installed server with these permissions. Raises: as `containment_of`."""
@@ -119,8 +120,6 @@ class Fleet:
             return server
         if self._is_closed:
             raise ServerFailed(f"server `{spec.name}` is not started: the gateway ends")
-        if not self._servers:
-            end_orphans(self._around.home)
         before = self._servers.get(spec.name)
         server = Server(spec, launch_digest(spec), self._around, after=before)
         self._servers[spec.name] = server

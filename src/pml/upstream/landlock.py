@@ -39,7 +39,8 @@ _REFER, _TRUNCATE = 1 << 13, 1 << 14
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE
 _READING = _EXECUTE | _READ_FILE | _READ_DIR
 _TCP = 3  # bind and connect
-_SCOPES = 3  # abstract sockets and signals stay among the server's own processes
+_SIGNALS = 2  # stay among the server's own processes
+_SCOPES = 1 | _SIGNALS  # so do abstract sockets
 _ALL_BY_ABI = {1: _REFER - 1, 2: _TRUNCATE - 1}  # older kernels know neither moving nor truncating
 _ALL = (_TRUNCATE << 1) - 1
 
@@ -100,7 +101,7 @@ def _confine(rules: Rules) -> None:
     attributes = _Ruleset(
         handled,
         _TCP if version >= 4 and not rules["net"] else 0,
-        _SCOPES if version >= 6 and is_narrow else 0,
+        0 if version < 6 else _SCOPES if is_narrow else _SIGNALS,
     )
     size = 8 if version < 4 else 16 if version < 6 else 24
     ruleset = _call(_CREATE_RULESET, ctypes.byref(attributes), size, 0)

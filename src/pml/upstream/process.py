@@ -1,7 +1,8 @@
 """One server process in a group of its own: spawned, written to, read from, and killed whole.
 
 Knows nothing of JSON-RPC. What the process prints goes to whoever started it; when it is lost, it says so
-once. A process that leaves the group by itself (`setsid`) is out of reach, unless its box ends with it.
+once. If we are killed, its box ends with us; without one, a watchdog ends it. A process that leaves the group
+by itself (`setsid`) is out of reach, unless its box ends with it.
 Where bwrap stands between, the server has a group of its own, so that it can be asked to end before it must.
 """
 
@@ -23,6 +24,7 @@ from pml.core.errors import ServerFailed
 from pml.core.ports import Process
 from pml.core.text import quote
 from pml.host.processes import SystemProcesses
+from pml.host.watchdog import watchdog
 from pml.upstream.limits import Limits
 from pml.upstream.pinned import Pinned, opened
 
@@ -42,8 +44,8 @@ if TYPE_CHECKING:
 class Launch:
     """What is executed, where, and with which environment.
 
-    `is_boxed`: `command` is bwrap, which starts the server; `ends_whole`: and nothing in the box outlives it.
-    `box` is what bwrap is told before `args`.
+    `is_boxed`: `command` is bwrap, which starts the server, and nothing in the box outlives that. `box` is
+    what bwrap is told before `args`.
     """
 
     server: str
@@ -52,7 +54,6 @@ class Launch:
     cwd: str
     environment: Mapping[str, str]
     is_boxed: bool = False
-    ends_whole: bool = False
     box: tuple[str | Pinned, ...] = ()
 
 
@@ -77,6 +78,8 @@ class ServerProcess:
     def __init__(self, launch: Launch, ears: Ears, limits: Limits) -> None:
         """Spawn the process. Raises: ServerFailed."""
         told, tell = os.pipe() if launch.is_boxed else (-1, -1)
+        if not launch.is_boxed:
+            watchdog().start()
         try:
             process = _spawn(launch, tell)
         except BaseException:
@@ -100,12 +103,14 @@ class ServerProcess:
         self._input: asyncio.WriteTransport | None = None
         self._outputs: list[asyncio.BaseTransport] = []
         self._drain: asyncio.TimerHandle | None = None
-        self._is_boxed, self._ends_whole = launch.is_boxed, launch.ends_whole
+        self._is_boxed = launch.is_boxed
+        self._watched = None if launch.is_boxed else identify(self.pid)
         self._is_told = asyncio.Event()
         self._telling = b""
-        if launch.is_boxed:
+        if self._watched is None:
             self._loop.add_reader(told, self._at_told, told)
         else:
+            watchdog().watch(self._watched)
             self._is_told.set()
         threading.Thread(target=self._reap, args=(process,), name=f"pml-wait-{self.pid}", daemon=True).start()
 
@@ -182,7 +187,7 @@ class ServerProcess:
 
     def _box_exists(self) -> bool:
         """Tell whether anything runs that is in the server's group."""
-        is_over = self._ends_whole and SystemProcesses().find(self.group) is None  # or a zombie
+        is_over = self._is_boxed and SystemProcesses().find(self.group) is None  # or a zombie
         return not is_over and _group_exists(self.group)
 
     def _reap(self, process: "AnyPopen") -> None:
@@ -196,6 +201,8 @@ class ServerProcess:
             if sys.platform != "win32":
                 for group in {process.pid, self.group}:
                     _signal_group(group, _KILL)
+            if self._watched is not None:
+                watchdog().release(self._watched)
             code = process.wait()
             self._is_reaped = True
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is there to be told
