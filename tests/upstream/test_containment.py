@@ -341,10 +341,12 @@ async def test_temporary_files_of_others_are_not_seen(
     assert not await box(harbour, kind, installed(harbour)).reads(other)
 
 
-async def test_the_processes_of_the_user_are_not_seen_in_a_narrow_box(
-    harbour: Harbour, boxed: Containment
+@pytest.mark.parametrize("is_wide", [False, True])
+@promise("server:cannot-signal-out")
+async def test_the_processes_of_the_user_are_not_seen_in_a_box(
+    harbour: Harbour, boxed: Containment, is_wide: bool
 ) -> None:
-    server = box(harbour, boxed, installed(harbour))
+    server = box(harbour, boxed, odd() if is_wide else installed(harbour))
     assert not await server.can(f"kill -0 {os.getpid()}")
     assert not await server.can(f"test -e /proc/{os.getpid()}/cmdline && grep -q pytest /proc/*/cmdline")
 

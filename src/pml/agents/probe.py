@@ -23,7 +23,7 @@ from pml.core.errors import Unavailable
 from pml.core.text import visible
 from pml.core.values import Json, JsonObject
 from pml.host.processes import SystemProcesses
-from pml.host.watchdog import watched
+from pml.host.watched import watched
 
 RUN_S: Final = 60.0  # a client takes a second or two; on a busy machine ten
 _PROMPT: Final = "go on"

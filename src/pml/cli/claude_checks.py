@@ -20,7 +20,7 @@ from pml.core.errors import PmlError, Unavailable
 from pml.core.text import visible
 from pml.core.values import Json, JsonObject
 from pml.host.processes import SystemProcesses
-from pml.host.watchdog import watched
+from pml.host.watched import watched
 
 if TYPE_CHECKING:
     from pml.agents.probe import Proof, Trial

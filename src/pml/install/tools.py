@@ -22,7 +22,7 @@ from pml.core.errors import Invalid, Unavailable
 from pml.core.text import quote
 from pml.host.folders import absolute_only
 from pml.host.processes import SystemProcesses
-from pml.host.watchdog import watched
+from pml.host.watched import watched
 
 DISK_BYTES: Final = 2 * 1024**3  # the largest servers in use unpack to a few hundred megabytes
 DISK_ENTRIES: Final = 250_000  # files and folders; a folder of nothing but names fills a disk too

@@ -22,7 +22,7 @@ from pml.core.processes import Process
 from pml.core.sandbox import Ending
 from pml.core.text import visible
 from pml.host.processes import SystemProcesses
-from pml.host.watchdog import watchdog
+from pml.host.watched import watchdog
 from pml.sandbox.deno_command import ENVIRONMENT, boxed, command
 from pml.sandbox.deno_limits import Limits, bound, resident_bytes
 

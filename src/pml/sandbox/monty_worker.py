@@ -15,7 +15,7 @@ from pml.core.errors import Unavailable
 from pml.core.processes import Process
 from pml.core.sandbox import Conditions, Program, Reply, Turn
 from pml.host.processes import SystemProcesses
-from pml.host.watchdog import watchdog
+from pml.host.watched import watchdog
 from pml.sandbox.monty_box import interpreter, launchers
 from pml.sandbox.monty_dumps import DumpSeal
 from pml.sandbox.monty_limits import LimitReached, MontyLimits

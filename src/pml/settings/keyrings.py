@@ -21,7 +21,7 @@ import msgspec
 from pml.core.errors import Unavailable
 from pml.host.folders import absolute_only
 from pml.host.processes import SystemProcesses
-from pml.host.watchdog import watched
+from pml.host.watched import watched
 
 KEYRING_WAIT_S: Final = 20.0  # a locked keyring asks a person for its password: longer means nobody is there
 

@@ -20,7 +20,8 @@ from pml.core.permissions import Containment
 from pml.core.processes import Process
 from pml.core.rules import Source
 from pml.core.servers import ServerSpec
-from pml.host.watchdog import KILL, end_each, end_tree, watchdog
+from pml.host.watchdog import KILL, end_each, end_tree
+from pml.host.watched import watchdog
 from pml.upstream.bubblewrap import DIE_WITH_PARENT, NEW_SESSION
 from pml.upstream.containment import available, contain
 from pml.upstream.limits import Limits

@@ -1,8 +1,8 @@
 """One server process in a group of its own: spawned, written to, read from, and killed whole.
 
 Knows nothing of JSON-RPC. What the process prints goes to whoever started it; when it is lost, it says so
-once. If we are killed, its box ends with us; without one, a watchdog ends it. A process that leaves the group
-by itself (`setsid`) is out of reach, unless its box ends with it.
+once. If we are killed, its box ends with us; what has none, or has it not yet, the watchdog ends. A process
+that leaves the group by itself (`setsid`) is out of reach, unless its box ends with it.
 Where bwrap stands between, the server has a group of its own, so that it can be asked to end before it must.
 """
 
@@ -24,7 +24,7 @@ from pml.core.errors import ServerFailed
 from pml.core.ports import Process
 from pml.core.text import quote
 from pml.host.processes import SystemProcesses
-from pml.host.watchdog import watchdog
+from pml.host.watched import watchdog
 from pml.upstream.limits import Limits
 from pml.upstream.pinned import Pinned, opened
 
@@ -78,8 +78,7 @@ class ServerProcess:
     def __init__(self, launch: Launch, ears: Ears, limits: Limits) -> None:
         """Spawn the process. Raises: ServerFailed."""
         told, tell = os.pipe() if launch.is_boxed else (-1, -1)
-        if not launch.is_boxed:
-            watchdog().start()
+        watchdog().start()
         try:
             process = _spawn(launch, tell)
         except BaseException:
@@ -104,13 +103,13 @@ class ServerProcess:
         self._outputs: list[asyncio.BaseTransport] = []
         self._drain: asyncio.TimerHandle | None = None
         self._is_boxed = launch.is_boxed
-        self._watched = None if launch.is_boxed else identify(self.pid)
+        self._watched = identify(self.pid)
+        watchdog().watch(self._watched)
         self._is_told = asyncio.Event()
         self._telling = b""
-        if self._watched is None:
+        if launch.is_boxed:
             self._loop.add_reader(told, self._at_told, told)
         else:
-            watchdog().watch(self._watched)
             self._is_told.set()
         threading.Thread(target=self._reap, args=(process,), name=f"pml-wait-{self.pid}", daemon=True).start()
 
@@ -201,8 +200,7 @@ class ServerProcess:
             if sys.platform != "win32":
                 for group in {process.pid, self.group}:
                     _signal_group(group, _KILL)
-            if self._watched is not None:
-                watchdog().release(self._watched)
+            watchdog().release(self._watched)
             code = process.wait()
             self._is_reaped = True
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is there to be told
