@@ -207,6 +207,20 @@ async def test_a_decision_makes_room_for_the_next_question(store: Store) -> None
 
 
 @promise("approval:bounded-asks")
+async def test_the_arguments_that_wait_of_a_session_are_bounded_together(store: Store) -> None:
+    for n in range(1, 4):
+        await store.approvals.ask(
+            make_approval(n, tool_input={"text": "é" * 500}), max_pending=20, max_bytes=3_100
+        )
+
+    with pytest.raises(TooManyPending, match="3 questions waiting, with 3,0"):
+        await store.approvals.ask(make_approval(4), max_pending=20, max_bytes=3_050)
+
+    elsewhere = make_approval(5, session_id=SessionId("another"))
+    assert await store.approvals.ask(elsewhere, max_pending=20, max_bytes=3_050) == elsewhere
+
+
+@promise("approval:bounded-asks")
 async def test_questions_asked_at_once_do_not_slip_past_the_bound(store: Store) -> None:
     asked = [store.approvals.ask(make_approval(n), max_pending=3) for n in range(1, 9)]
     results = await asyncio.gather(*asked, return_exceptions=True)

@@ -266,6 +266,7 @@ def test_globs_name_types() -> None:
         EventType.APPROVAL_EXPIRED,
         EventType.APPROVAL_CANCELLED,
         EventType.APPROVAL_FINISHED,
+        EventType.APPROVAL_REFUSED,
         EventType.SERVER_CHANGED,
     }
 

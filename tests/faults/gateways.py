@@ -3,6 +3,7 @@
 Found by a variable that all inherit which the server starts, whatever box or session they are in.
 """
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -10,12 +11,19 @@ import os
 import subprocess
 import sys
 import time
+import urllib.request
 import uuid
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from pml.app import Place as AppPlace
+from pml.app import open_desk, person
+from pml.core.approvals import SessionId
+from pml.core.identity import TokenRole
+from pml.service.tokens import create_agent_token, create_token
 from tests.upstream.fleets import ODD
 
 SOON_S: Final = 30.0  # only ever reached by what never happens
@@ -60,7 +68,10 @@ class Place:
     def configure(self, server: dict[str, Any]) -> None:
         name, _, value = self.mark.partition("=")
         self.server = server | {"env": {name: value}}
-        settings = {"mcpServers": {"odd": self.server}, "permissions": {"allow": ["odd:*"]}}
+        self.rule(allow=["odd:*"])
+
+    def rule(self, **permissions: list[str]) -> None:
+        settings = {"mcpServers": {"odd": self.server}, "permissions": permissions}
         (self.pml_home / "config.json").write_text(json.dumps(settings))
 
     def left(self) -> list[int]:
@@ -76,6 +87,34 @@ class Place:
             **more,
         )
 
+    def run(self, *words: str) -> Any:
+        """Return the object that a command prints."""
+        printed = self.pml(*words, "--json", stdin=subprocess.DEVNULL).communicate(timeout=SOON_S)[0]
+        return json.loads(printed)
+
+    def token(self, role: TokenRole) -> str:
+        """Make a token as a person would, whoever runs this test."""
+
+        async def make() -> str:
+            place = AppPlace(home=self.pml_home, workspace=self.workspace, user_home=self.pml_home.parent)
+            async with open_desk(place) as desk:
+                if role is TokenRole.PERSON:
+                    return (await create_token(desk, role=role, name="ana", by=person()))[1]
+                session_id = SessionId(str(uuid.uuid4()))
+                _, text = await create_agent_token(
+                    desk,
+                    role=role,
+                    name="agent",
+                    session_id=session_id,
+                    parent_id=None,
+                    workspace=str(self.workspace),
+                    ttl_s=None,
+                    by=person(),
+                )
+                return text
+
+        return asyncio.run(make())
+
     def _is_ours(self, name: str) -> bool:
         with contextlib.suppress(OSError):
             return self.mark.encode() in Path(f"/proc/{name}/environ").read_bytes().split(b"\0")
@@ -87,73 +126,118 @@ def stdio(
     place: Place, *, modern: bool = False, answered: bool = True
 ) -> Generator["subprocess.Popen[bytes]"]:
     """Yield a gateway that has called its server; the stubborn one leaves a process in another session."""
-    with place.pml("stdio", stdin=subprocess.PIPE) as gateway:
-        assert gateway.stdin is not None
-        try:
-            if not modern:
-                _send(gateway, 0, "initialize", _HELLO)
-                _answer(gateway, 0)
-                gateway.stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
-            meta = {"_meta": _META} if modern else {}
-            _send(gateway, 1, "tools/call", place.call | meta)
-            if answered:
-                result = _answer(gateway, 1)
-                assert not result["result"].get("isError"), result
-            yield gateway
-        finally:
-            gateway.kill()
+    with opened(place, modern=modern) as client:
+        client.send(1, "tools/call", place.call)
+        if answered:
+            result = client.answer(1)["result"]
+            assert not result.get("isError"), result
+        yield client.process
 
 
 @contextlib.contextmanager
 def hub(place: Place) -> Generator["subprocess.Popen[bytes]"]:
     """Yield the same as a hub, over HTTP."""
-    words = ("token", "create", "--role", "session", "--json")
-    made = place.pml(*words, stdin=subprocess.DEVNULL).communicate(timeout=SOON_S)[0]
-    with place.pml("serve", "--port", "0", "--json", stdin=subprocess.DEVNULL) as running:
-        assert running.stdout is not None
+    with serving(place) as served:
+        client = Visitor(served.where, place.token(TokenRole.SESSION))
+        result = client.call(place.call)
+        assert not result.get("isError"), result
+        yield served.process
+
+
+class Client:
+    """A client of `pml stdio`, in either era."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", *, modern: bool) -> None:
+        self.process = process
+        self._meta = {"_meta": _META} if modern else {}
+
+    def send(self, number: int, method: str, params: dict[str, Any]) -> None:
+        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params | self._meta}
+        self._write(message)
+
+    def answer(self, number: int) -> Any:
+        assert self.process.stdout is not None
+        while True:
+            answer = json.loads(self.process.stdout.readline())
+            if answer.get("id") == number:
+                return answer
+
+    def greet(self) -> None:
+        self.send(0, "initialize", dict(_HELLO))
+        self.answer(0)
+        self._write({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def _write(self, message: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.process.stdin.flush()
+
+
+@contextlib.contextmanager
+def opened(place: Place, *, modern: bool) -> Generator[Client]:
+    with place.pml("stdio", stdin=subprocess.PIPE) as process:
+        try:
+            client = Client(process, modern=modern)
+            if not modern:
+                client.greet()
+            yield client
+        finally:
+            process.kill()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    process: "subprocess.Popen[bytes]"
+    where: str
+
+
+@contextlib.contextmanager
+def serving(place: Place) -> Generator[Served]:
+    with place.pml("serve", "--port", "0", "--json", stdin=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
         try:
             printed = b""
             while not printed.endswith(b"}\n"):
-                printed += running.stdout.readline()
-            where = urlsplit(json.loads(printed)["url"]).netloc
-            token = json.loads(made)["token"]
-            visit = _post(where, token, "", {"id": 0, "method": "initialize", "params": _HELLO})
-            call = {"id": 1, "method": "tools/call", "params": place.call}
-            _post(where, token, visit, call)
-            yield running
+                printed += process.stdout.readline()
+            yield Served(process=process, where=urlsplit(json.loads(printed)["url"]).netloc)
         finally:
-            running.kill()
+            process.kill()
 
 
-def _send(gateway: "subprocess.Popen[bytes]", number: int, method: str, params: Any) -> None:
-    assert gateway.stdin is not None
-    message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-    gateway.stdin.write(json.dumps(message).encode() + b"\n")
-    gateway.stdin.flush()
+class Visitor:
+    """A client of the hub over HTTP."""
+
+    def __init__(self, where: str, token: str) -> None:
+        self._where, self._token, self._visit = where, token, ""
+        self._post({"id": 0, "method": "initialize", "params": _HELLO})
+        self._post({"method": "notifications/initialized"})
+
+    def call(self, params: dict[str, Any]) -> Any:
+        """Return the result of a tool."""
+        return self._post({"id": 1, "method": "tools/call", "params": params})["result"]
+
+    def _post(self, message: dict[str, Any]) -> Any:
+        headers = {
+            "Authorization": f"Bearer {self._token}",
+            "Content-Type": "application/json",
+            "Accept": "application/json, text/event-stream",
+        }
+        headers |= {"Mcp-Session-Id": self._visit, "MCP-Protocol-Version": LEGACY} if self._visit else {}
+        connection = http.client.HTTPConnection(self._where, timeout=SOON_S)
+        try:
+            connection.request("POST", "/mcp", json.dumps({"jsonrpc": "2.0", **message}), headers)
+            reply = connection.getresponse()
+            text = reply.read().decode()
+        finally:
+            connection.close()
+        assert reply.status < 300, text
+        self._visit = self._visit or reply.headers.get("mcp-session-id", "")
+        said = [line.removeprefix("data:") for line in text.splitlines() if line.startswith("data:")]
+        return json.loads(([each for each in said if each.strip()] or [text or "null"])[-1])
 
 
-def _answer(gateway: "subprocess.Popen[bytes]", number: int) -> Any:
-    assert gateway.stdout is not None
-    while True:
-        answer = json.loads(gateway.stdout.readline())
-        if answer.get("id") == number:
-            return answer
-
-
-def _post(where: str, token: str, visit: str, message: Any) -> str:
-    headers = {
-        "Authorization": f"Bearer {token}",
-        "Content-Type": "application/json",
-        "Accept": "application/json, text/event-stream",
-    }
-    headers |= {"Mcp-Session-Id": visit, "MCP-Protocol-Version": LEGACY} if visit else {}
-    connection = http.client.HTTPConnection(where, timeout=SOON_S)
-    try:
-        connection.request("POST", "/mcp", json.dumps({"jsonrpc": "2.0", **message}), headers)
-        reply = connection.getresponse()
-        text = reply.read().decode()
-    finally:
-        connection.close()
-    assert reply.status < 300, text
-    assert '"isError":true' not in text, text
-    return reply.headers.get("mcp-session-id", "")
+def read(where: str, token: str, path: str) -> Any:
+    """Return what the hub's API answers."""
+    headers = {"Authorization": f"Bearer {token}"}
+    with urllib.request.urlopen(urllib.request.Request(f"http://{where}{path}", headers=headers)) as reply:
+        return json.load(reply)

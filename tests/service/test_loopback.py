@@ -20,6 +20,7 @@ from pml.core.approvals import (
     State,
     Subject,
 )
+from pml.core.bounds import MAX_PENDING
 from pml.core.config import FileKind
 from pml.core.errors import (
     AlreadyDecided,
@@ -34,7 +35,6 @@ from pml.core.identity import TokenRole
 from pml.core.ports import Process
 from pml.core.values import JsonObject
 from pml.service import approvals
-from pml.service.approvals import MAX_PENDING
 from pml.service.loopback import (
     CLIMB_S,
     Permit,

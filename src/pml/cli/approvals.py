@@ -15,7 +15,7 @@ from pml.core.approvals import Approval, SessionId, State
 from pml.core.errors import NotFound
 from pml.core.ports import ApprovalQuery, Session
 from pml.core.values import Json
-from pml.core.wire import approval_json
+from pml.core.wire import listed_json
 
 if TYPE_CHECKING:
     from pml.service.desk import Desk
@@ -136,7 +136,7 @@ async def _session_id(desk: "Desk", given: str) -> SessionId:
 
 
 def _listed_json(record: Approval, session: Session) -> dict[str, Json]:
-    return approval_json(record) | {"workspace": session.workspace, "session_name": session.name}
+    return listed_json(record) | {"workspace": session.workspace, "session_name": session.name}
 
 
 async def show_approval(args: argparse.Namespace) -> int:

@@ -28,6 +28,7 @@ from pml.core.digest import digest
 from pml.core.values import Json, JsonObject, canonical
 
 GENESIS: Final = ""
+REFUSED: Final = "approval.refused"
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,6 +161,12 @@ def call_judged(session_id: str, tool: str, digest: str, *, at: datetime, word: 
     """A call that a rule, a grant or a switch answered at once: `word` is allowed or denied."""
     detail: JsonObject = {"digest": digest, "why": why}
     return Entry(at=at, kind=f"call.{word}", session_id=session_id, tool=tool, detail=detail)
+
+
+def approval_refused(session_id: str, tool: str, digest: str, *, at: datetime, why: str) -> Entry:
+    """A question that was not stored, so that nobody is asked: too many wait already, or it is too large."""
+    detail: JsonObject = {"digest": digest, "why": why}
+    return Entry(at=at, kind=REFUSED, session_id=session_id, tool=tool, detail=detail)
 
 
 def session_started(session_id: str, name: str, *, at: datetime, parent_id: str | None) -> Entry:

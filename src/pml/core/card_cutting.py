@@ -9,7 +9,9 @@ from typing import Final
 import msgspec
 
 from pml.core.approvals import MatchedRule
+from pml.core.bounds import input_bytes
 from pml.core.cards import Arguments, Block, Card, Code, Command, Diff, Fact, Facts, Line, Outcome
+from pml.core.values import Json, JsonObject
 
 SHORT_LINES: Final = 200
 SHORT_CHARS: Final = 16 * 1024  # of one part
@@ -21,6 +23,39 @@ SHORT_COUNT: Final = 20  # warnings, variables, facts and parts
 def brief(text: str, limit: int) -> str:
     """Return the text in at most `limit` characters, the last an ellipsis where it is cut."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def short_input(arguments: JsonObject) -> JsonObject:
+    """Return arguments that are quick to lay out: themselves, or with long texts and lists cut."""
+    return arguments if input_bytes(arguments) <= SHORT_PARTS else _Cutter().object(arguments)
+
+
+class _Cutter:
+    """Cuts each text, and leaves out what comes when there is no room left for all of them."""
+
+    def __init__(self) -> None:
+        self._room = SHORT_PARTS
+
+    def object(self, given: JsonObject) -> JsonObject:
+        return {key: self._value(value) for key, value in given.items() if self._takes(len(key))}
+
+    def _value(self, value: Json) -> Json:
+        match value:
+            case str():
+                text = value[: SHORT_CHARS + 1]  # still too long, so that a part of it says that it is cut
+                self._takes(len(text))
+                return text
+            case dict():
+                return self.object(value)
+            case list():
+                return [self._value(each) for each in value if self._takes(1)]
+            case _:
+                return value
+
+    def _takes(self, size: int) -> bool:
+        has_room = self._room > 0
+        self._room -= size
+        return has_room
 
 
 def shortened(full: Card) -> Card:

@@ -8,7 +8,7 @@ import msgspec
 
 from pml.core.approvals import Approval, MatchedRule, State, Subject, told
 from pml.core.card_blocks import Asked, blocks_of, shown_folder
-from pml.core.card_cutting import brief, shortened
+from pml.core.card_cutting import brief, short_input, shortened
 from pml.core.card_files import MAX_HEADING, Read
 from pml.core.card_words import sentence_of, warnings_of
 from pml.core.cards import Always, Ancestor, Block, Card, Covered, Facts, Outcome
@@ -41,7 +41,22 @@ class Around:
 
 
 def make_card(around: Around, *, read: Read, whole: bool) -> Card:
-    """Return the card; what is still open is looked at with `read`."""
+    """Return the card; what is still open is looked at with `read`.
+
+    For a page of many, a long input is cut before anything is made of it; then `more` counts within that.
+    """
+    record = around.asked.record
+    asked, edited = short_input(record.tool_input), record.updated_input and short_input(record.updated_input)
+    if whole or (asked is record.tool_input and edited is record.updated_input):
+        full = _full_card(around, read=read)
+        return full if whole else shortened(full)
+    cut = msgspec.structs.replace(record, tool_input=asked, updated_input=edited)
+    card = shortened(_full_card(replace(around, asked=replace(around.asked, record=cut)), read=read))
+    hidden = count_hidden(record.tool_input) + count_hidden(record.updated_input)
+    return msgspec.structs.replace(card, cut=True, hidden=hidden, input=None, always_exactly=None)
+
+
+def _full_card(around: Around, *, read: Read) -> Card:
     record = around.asked.record
     waits = record.status is State.PENDING
     asked = replace(around.asked, read=read if waits else None)
@@ -56,7 +71,7 @@ def make_card(around: Around, *, read: Read, whole: bool) -> Card:
         warnings.append("its session has ended: an answer counts only if it comes back and asks again")
     if asked.is_plain:
         warnings.append("it could not be laid out in time: what it would do stands in the arguments only")
-    full = Card(
+    return Card(
         id=record.id,
         digest=record.digest,
         status=record.status,
@@ -89,7 +104,6 @@ def make_card(around: Around, *, read: Read, whole: bool) -> Card:
         run_id=record.run_id,
         outcome=_outcome(record),
     )
-    return full if whole else shortened(full)
 
 
 def unshown_card(record: Approval, problem: str) -> Card:

@@ -7,6 +7,7 @@ PmlError
 │   ├── ToolDenied      a deny rule; names it
 │   ├── MayNotDecide    this decider may not decide this approval
 │   ├── TooManyPending  the session has asked enough
+│   ├── TooLargeToAsk  the arguments are more than anybody reads
 │   ├── NotApproved     a question about the call was denied, expired or cancelled
 │   └── IntegrityFailed an artefact is not the one that was named; nothing of it is kept
 ├── NotFound            no such thing, or no longer
@@ -89,7 +90,11 @@ class MayNotDecide(Forbidden):
 
 
 class TooManyPending(Forbidden):
-    """The session has as many undecided questions as it may have."""
+    """The session has as many undecided questions, or as much in them, as it may have."""
+
+
+class TooLargeToAsk(Forbidden):
+    """The arguments of a call are more than a question may have."""
 
 
 class NotApproved(Forbidden):

@@ -30,6 +30,7 @@ class EventType(StrEnum):
     APPROVAL_EXPIRED = "approval.expired"
     APPROVAL_CANCELLED = "approval.cancelled"
     APPROVAL_FINISHED = "approval.finished"
+    APPROVAL_REFUSED = "approval.refused"
     APPROVALS_CLEANED = "approvals.cleaned"
     SESSION_STARTED = "session.started"
     SESSION_CHANGED = "session.changed"
@@ -201,6 +202,10 @@ def _cancelled(entry: Entry, payload: Payload) -> dict[str, Json]:
     return _question(entry) | dict(entry.detail)
 
 
+def _refused(entry: Entry, payload: Payload) -> dict[str, Json]:
+    return {"tool_name": entry.tool, "reason": entry.detail.get("why")}
+
+
 def _finished(entry: Entry, payload: Payload) -> dict[str, Json]:
     facts = _question(entry) | {"outcome": entry.kind.partition(".")[2]}
     record = payload.approval
@@ -240,6 +245,7 @@ _KINDS: Final[Mapping[str, tuple[EventType, _Facts]]] = {
     "approval.completed": (EventType.APPROVAL_FINISHED, _finished),
     "approval.failed": (EventType.APPROVAL_FINISHED, _finished),
     "approval.unknown": (EventType.APPROVAL_FINISHED, _finished),
+    "approval.refused": (EventType.APPROVAL_REFUSED, _refused),
     "approvals.cleaned": (EventType.APPROVALS_CLEANED, _as_logged),
     "session.started": (EventType.SESSION_STARTED, _as_logged),
     "session.changed": (EventType.SESSION_CHANGED, _as_logged),

@@ -14,6 +14,7 @@ import msgspec
 
 from pml.core.approvals import Approval, ApprovalId, Decider, Event, OwnerId, SessionId, State
 from pml.core.audit import Entry, Head, Link
+from pml.core.bounds import MAX_PENDING_BYTES
 from pml.core.config import ConfigFile, FileKind
 from pml.core.errors import ConfigInvalid, Conflict
 from pml.core.identity import ParentMay, TokenRole
@@ -217,10 +218,11 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Approvals(Protocol):
-    async def ask(self, new: Approval, *, max_pending: int) -> Approval:
+    async def ask(self, new: Approval, *, max_pending: int, max_bytes: int = MAX_PENDING_BYTES) -> Approval:
         """Store `new`, or attach to the record of the same question and run that is still open at its time.
 
-        Raises: TooManyPending when the session already has `max_pending` undecided questions.
+        Raises: TooManyPending when the session already has `max_pending` undecided questions, or would have
+        more than `max_bytes` of arguments in them.
         """
         ...
 

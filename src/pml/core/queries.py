@@ -33,6 +33,7 @@ class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
     tool: str | None = None
     decider: str | None = None
     approval_id: str | None = None
+    kind: str | None = None
     after: int = 0
     before: int | None = None
     limit: int = 100

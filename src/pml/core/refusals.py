@@ -16,6 +16,7 @@ from pml.core.errors import (
     NotFound,
     PmlError,
     ServerFailed,
+    TooLargeToAsk,
     ToolDenied,
     ToolFailed,
     TooManyPending,
@@ -41,6 +42,8 @@ def refusal_code(error: PmlError) -> tuple[str, str] | None:
             return "approval_expired", "Approval timed out"
         case TooManyPending():
             return "too_many_pending", error.message
+        case TooLargeToAsk():
+            return "too_large", error.message
         case ToolFailed():
             return error.refusal, error.message
         case CodeFailed():

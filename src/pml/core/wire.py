@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
+
+import msgspec
 
 from pml.core.agents import Message, Run
 from pml.core.approvals import Approval, Decider, MatchedRule, Subject, instant
@@ -14,6 +17,8 @@ from pml.core.ports import Grant, Session
 from pml.core.rules import Rule, Verdict
 from pml.core.text import visible
 from pml.core.values import Json
+
+MAX_LISTED_BYTES: Final = 64 * 1024  # of an input in a list, which may have a thousand of them
 
 
 def headline(record: Approval) -> str:
@@ -85,6 +90,17 @@ def approval_json(record: Approval) -> dict[str, Json]:
             "reason": record.reason,
         }
     return shape
+
+
+def listed_json(record: Approval) -> dict[str, Json]:
+    """An approval in a list, or in the answer to a decision: without long inputs, which `show` has."""
+    shape = approval_json(record)
+    long = [key for key in ("input", "updated_input") if is_long(shape.get(key))]
+    return shape | {key: None for key in long} | ({"omitted": long} if long else {})
+
+
+def is_long(value: Json) -> bool:
+    return value is not None and len(msgspec.json.encode(value)) > MAX_LISTED_BYTES
 
 
 def shown_json(

@@ -20,7 +20,7 @@ from pml.core.names import ToolName
 from pml.core.ports import Session
 from pml.core.text import quote
 from pml.core.values import JsonObject
-from pml.core.wire import approval_json, error_json, session_json
+from pml.core.wire import error_json, listed_json, session_json
 from pml.downstream.asking import TICK_S
 from pml.downstream.catalog import Catalog
 from pml.downstream.connection import Exchange
@@ -210,7 +210,7 @@ class Supervision:
             updated_input=object_of(arguments, "updated_input") if "updated_input" in arguments else None,
             scope=Scope(scope),
         )
-        return approval_json(decided.record)
+        return listed_json(decided.record)
 
     async def _pending(self, arguments: JsonObject) -> JsonObject:
         found = await pending(self._gate.desk, self._gate.session, of=session_of(arguments))

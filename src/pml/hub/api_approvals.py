@@ -13,7 +13,7 @@ from pml.core.errors import Invalid, NotFound, PmlError
 from pml.core.ports import ApprovalQuery
 from pml.core.text import quote
 from pml.core.values import Json
-from pml.core.wire import approval_json, error_json, shown_json
+from pml.core.wire import error_json, listed_json, shown_json
 from pml.hub.api_bodies import read_shape
 from pml.hub.visits import DECIDERS, Route, Visit, read_approval_id
 from pml.service.approvals import Decision, decide
@@ -151,7 +151,7 @@ async def _with_workspaces(visit: Visit, found: Sequence[Approval]) -> list[Json
     asking = {record.session_id for record in found}
     sessions = {each: await session_of(visit.desk, each) for each in asking}
     return [
-        approval_json(record)
+        listed_json(record)
         | {
             "workspace": sessions[record.session_id].workspace,
             "session_name": sessions[record.session_id].name,

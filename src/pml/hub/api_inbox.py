@@ -11,10 +11,11 @@ from pml.core.values import Json
 from pml.hub.visits import PERSON, Route, Visit, read_approval_id
 from pml.service.approvals import pending
 from pml.service.cards import card, cards
+from pml.service.notices import notices
 
 
 async def list_cards(visit: Visit) -> Mapping[str, Json]:
-    """Return one page of what waits, oldest first, as shortened cards; and how many wait in all."""
+    """Return one page of what waits, oldest first, as shortened cards; how many wait; what was refused."""
     after = visit.query.get("after")
     last = None if after is None else await _find(visit, read_approval_id(after))
     limit = visit.limit()
@@ -24,6 +25,7 @@ async def list_cards(visit: Visit) -> Mapping[str, Json]:
         "cards": msgspec.to_builtins(await cards(visit.desk, found)),
         "next": found[-1].id if len(found) == limit else None,
         "now": instant(visit.desk.clock.now()),
+        "notices": [each.json() for each in await notices(visit.desk)] if last is None else [],
         "waiting": len(found) if is_all else await visit.desk.store.approvals.count_pending(),
     }
 

@@ -26,6 +26,7 @@ from pml.screen.styles import BOLD, DIM, YELLOW
 from pml.screen.words import TOLD, problem
 from pml.service.cards import card as make_card
 from pml.service.desk import Desk
+from pml.service.notices import Notice, notices
 from pml.service.upkeep import sweep
 
 WIDE: Final = 100  # columns from which list and card stand side by side
@@ -66,6 +67,7 @@ class Live(Screen[None]):
         self.work = work
         self.stream = Stream()
         self.status = ""
+        self.notices: list[Notice] = []
         self.remembered: set[ApprovalId] = set()  # to be allowed for the session
         self.shown_at = float("inf")  # when the card in view came into view
         self.came_by_itself = True
@@ -73,6 +75,7 @@ class Live(Screen[None]):
 
     def compose(self) -> ComposeResult:
         yield Static("", markup=False, id="head")
+        yield Static("", markup=False, id="refused")
         with Container(id="body"):
             yield Pane(id="list")
             with Vertical(id="right"):
@@ -124,6 +127,7 @@ class Live(Screen[None]):
         """Show what the store says now."""
         if await self.stream.read(self.work.desk, at=self.work.ticks.now()):
             self.came_by_itself = True
+        self.notices = await notices(self.work.desk)
         self.redraw()
 
     def tell(self, words: str) -> None:
@@ -204,6 +208,9 @@ class Live(Screen[None]):
                 width=width,
             ),
         )
+        refused = self.query_one("#refused", Static)
+        refused.display = bool(self.notices)
+        refused.update(Text(" ".join(each.text for each in self.notices[:1]), style=YELLOW))
         self._draw_list()
         entry, card = self.stream.focused, self.card
         if entry is not None and card is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pml.core.approvals import Approval, ApprovalId, SessionId, State, Subject
+from pml.core.card_cutting import short_input
 from pml.core.ports import Session
 from pml.core.text import visible, visible_json
 from pml.core.values import JsonObject
@@ -47,7 +48,7 @@ class Entry:
 def make_entry(record: Approval, session: Session | None) -> Entry:
     """Return what a list shows of a question, every character of it visible."""
     name = visible(record.session_id if session is None else session.name)
-    text = visible_json(record.tool_input, indent=None)
+    text = visible_json(short_input(record.tool_input), indent=None)
     workspace = "" if session is None else session.workspace
     glimpse = _glimpse(record.tool_input, workspace) or text
     if record.subject is not Subject.TOOL_CALL:

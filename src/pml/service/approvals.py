@@ -36,8 +36,20 @@ from pml.core.approvals import (
     Subject,
 )
 from pml.core.arguments import is_short
+from pml.core.audit import approval_refused
+from pml.core.bounds import MAX_PENDING, refuse_large
 from pml.core.digest import digest_call
-from pml.core.errors import Changed, Conflict, Forbidden, Invalid, MayNotDecide, NotFound, ToolDenied
+from pml.core.errors import (
+    Changed,
+    Conflict,
+    Forbidden,
+    Invalid,
+    MayNotDecide,
+    NotFound,
+    TooLargeToAsk,
+    ToolDenied,
+    TooManyPending,
+)
 from pml.core.identity import ParentMay
 from pml.core.names import parse_tool
 from pml.core.ports import ApprovalQuery, Session
@@ -59,7 +71,6 @@ from pml.service.policy import (
 from pml.service.remembering import Remembered, apply_memory, memory_of
 from pml.service.sessions import descends_from, session_of
 
-MAX_PENDING: Final = 20  # asks of one session that wait at once; a flood would wear the person out
 _CANDIDATES: Final = 4
 RECHECK_S: Final = 30.0  # every wait looks again this often, whatever woke it or did not
 _TIMED: Final = frozenset({State.PENDING, State.ALLOWED})  # what runs has no time to end by
@@ -113,7 +124,10 @@ class Decided:
 
 
 async def ask(desk: Desk, question: Question, why: MatchedRule | None = None) -> Approval:
-    """Store the question, or attach to the same one that waits already. Raises: TooManyPending, Invalid."""
+    """Store the question, or attach to the same one that waits already.
+
+    One that is refused leaves an entry and a notice. Raises: TooManyPending, TooLargeToAsk, Invalid.
+    """
     await _check_arguments(question.arguments, what="the arguments")
     check(question.tool_use_id, what="the tool use id")
     parse_tool(question.tool)
@@ -139,7 +153,13 @@ async def ask(desk: Desk, question: Question, why: MatchedRule | None = None) ->
         run_id=question.run_id,
         cwd=question.cwd,
     )
-    return await desk.store.approvals.ask(new, max_pending=MAX_PENDING)
+    try:
+        refuse_large(question.tool, question.arguments)
+        return await desk.store.approvals.ask(new, max_pending=MAX_PENDING)
+    except (TooManyPending, TooLargeToAsk) as exc:
+        entry = approval_refused(new.session_id, new.tool_name, new.digest, at=now, why=exc.message)
+        await desk.store.audit.record(entry)
+        raise
 
 
 async def wait(
@@ -399,6 +419,7 @@ async def _judge_again(
         return None
     if updated_input is not None:
         await _check_arguments(updated_input, what="the edited arguments")
+        refuse_large(record.tool_name, updated_input)
     call = call_of(record, session, updated_input, starts=starts)
     judged = await judge_in_session(desk, session, call)
     refuse_denied(judged, record.tool_name)

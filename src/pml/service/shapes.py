@@ -2,7 +2,7 @@
 
 from pml.core.audit import Verification
 from pml.core.values import Json
-from pml.core.wire import approval_json
+from pml.core.wire import listed_json
 from pml.service.approvals import Decided
 
 
@@ -18,7 +18,7 @@ def decided_json(decided: Decided) -> dict[str, Json]:
             "counts": memory.counts,
             "problem": problem,
         }
-    return approval_json(decided.record) | {
+    return listed_json(decided.record) | {
         "remembered": remembered,
         "released": [record.id for record in decided.released],
     }

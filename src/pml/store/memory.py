@@ -26,7 +26,8 @@ from pml.core.approvals import (
     State,
     advance,
 )
-from pml.core.errors import AlreadyClaimed, NotFound, TooManyPending
+from pml.core.bounds import MAX_PENDING_BYTES, input_bytes, refuse_more
+from pml.core.errors import AlreadyClaimed, NotFound
 from pml.core.manifests import Manifest
 from pml.core.ports import (
     ApprovalQuery,
@@ -91,7 +92,7 @@ class MemoryApprovals:
         self._intents = store.intents
         self._rows: dict[ApprovalId, Approval] = {}
 
-    async def ask(self, new: Approval, *, max_pending: int) -> Approval:
+    async def ask(self, new: Approval, *, max_pending: int, max_bytes: int = MAX_PENDING_BYTES) -> Approval:
         same = [
             row for row in self._rows.values() if row.status in _OPEN and _question(row) == _question(new)
         ]
@@ -99,14 +100,12 @@ class MemoryApprovals:
             if row.expires_at > new.created_at:
                 return await self.advance(row.id, Attached(at=new.created_at, owner=new.owner))
             await self.advance(row.id, Expired(at=new.created_at))
-        pending = sum(
-            row.status is State.PENDING and row.session_id == new.session_id for row in self._rows.values()
-        )
-        if pending >= max_pending:
-            raise TooManyPending(
-                f"session `{new.session_id}` already has {pending} undecided approvals, the most it may have",
-                hint="decide or cancel some of them, then ask again",
-            )
+        waiting = [
+            input_bytes(row.tool_input)
+            for row in self._rows.values()
+            if row.status is State.PENDING and row.session_id == new.session_id
+        ]
+        refuse_more(new, len(waiting), sum(waiting), max_pending=max_pending, max_bytes=max_bytes)
         refuse_second(new.id, self._rows, "approval")
         return self._put(new, None)
 

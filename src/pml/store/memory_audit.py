@@ -110,6 +110,7 @@ def _matches(entry: Entry, query: AuditQuery) -> bool:
         and (query.until is None or entry.at < query.until)
         and query.session_id in (None, entry.session_id)
         and query.tool in (None, entry.tool)
+        and query.kind in (None, entry.kind)
         and query.approval_id in (None, entry.approval_id)
         and query.decider in deciders
     )

@@ -26,7 +26,8 @@ from pml.core.approvals import (
     SessionId,
     advance,
 )
-from pml.core.errors import AlreadyClaimed, Conflict, NotFound, TooManyPending
+from pml.core.bounds import MAX_PENDING_BYTES, refuse_more
+from pml.core.errors import AlreadyClaimed, Conflict, NotFound
 from pml.core.manifests import Manifest
 from pml.core.ports import ApprovalQuery, Content, Grant, Held, Intent, Pin, Standing, Trust, Workflow
 from pml.store.connection import open_database
@@ -94,7 +95,7 @@ class SqliteStore:
 
 
 class _Approvals(Part):
-    async def ask(self, new: Approval, *, max_pending: int) -> Approval:
+    async def ask(self, new: Approval, *, max_pending: int, max_bytes: int = MAX_PENDING_BYTES) -> Approval:
         def operation(tx: Transaction) -> Approval:
             question = (new.session_id, new.tool_use_id, new.subject, new.digest, new.run_id)
             same = tx.run("same_question", question)
@@ -102,11 +103,8 @@ class _Approvals(Part):
                 return _save(tx, known, Attached(at=new.created_at, owner=new.owner))
             if same:
                 _save(tx, approval_of(same[0]), Expired(at=new.created_at))
-            if tx.run("count_pending", (new.session_id,))[0][0] >= max_pending:
-                raise TooManyPending(
-                    f"session `{new.session_id}` already has {max_pending} questions waiting",
-                    hint="decide some of them first: `pml approvals list`",
-                )
+            [(count, size)] = tx.run("count_pending", (new.session_id,))
+            refuse_more(new, count, size, max_pending=max_pending, max_bytes=max_bytes)
             tx.run("insert_approval", approval_values(new))
             tx.record(entries.entry_of(new, None))
             return new

@@ -57,6 +57,8 @@ def _audit_filter(query: AuditQuery) -> tuple[str, list[Value]]:
         wanted.append(("at < ?", [micros(query.until)]))
     if query.session_id is not None:
         wanted.append(("session_id = ?", [query.session_id]))
+    if query.kind is not None:
+        wanted.append(("kind = ?", [query.kind]))
     if query.tool is not None:
         wanted.append(("tool = ?", [query.tool]))
     if query.decider is not None:

@@ -15,7 +15,7 @@ import { listen, onReconnect } from "./live.js";
 import { Supply } from "./supply.js";
 import { go } from "./router.js";
 import { onTick } from "./time.js";
-import { nothingFound, nothingWaits } from "./waiting_parts.js";
+import { nothingFound, nothingWaits, refusedNotice } from "./waiting_parts.js";
 
 /** @typedef {import("./card.js").CardView} CardView */
 
@@ -66,7 +66,9 @@ class Waiting {
       signal,
       take: (cards) => this.take(cards),
       changed: (arrived) => this.show(arrived),
+      refused: (notices) => replace(this.refused, ...notices.map(refusedNotice)),
     });
+    this.refused = h("div", { "aria-live": "polite", dataset: { part: "refused" } });
     this.count = h("span", { class: "muted", dataset: { part: "count" } });
     this.field = h("input", {
       type: "search",
@@ -102,6 +104,7 @@ class Waiting {
             ),
           ),
         ),
+        this.refused,
         this.empty,
         this.feed.node,
         this.arrivals,

@@ -56,6 +56,7 @@
  * @property {Outcome | null} outcome
  * @property {boolean} cut
  */
+/** @typedef {{session: string, session_name: string, tool: string, reason: string, count: number, at: string, text: string}} Notice what was refused unasked */
 /**
  * @typedef {object} Answer what is sent to decide a card
  * @property {boolean} allow

@@ -19,7 +19,12 @@ const AGAIN_MS = 2000; // after the hub did not answer, though its events may co
 export class Supply {
   /**
    * @param {Feed} feed
-   * @param {{signal: AbortSignal, take: (cards: Card[]) => void, changed: (arrived: number) => void}} to
+   * @param {{
+   *   signal: AbortSignal,
+   *   take: (cards: Card[]) => void,
+   *   changed: (arrived: number) => void,
+   *   refused: (notices: import("./shapes.js").Notice[]) => void,
+   * }} to
    */
   constructor(feed, to) {
     this.feed = feed;
@@ -29,6 +34,7 @@ export class Supply {
     this.readAgain = false;
     this.isTiming = false;
     this.soon = 0;
+    this.refusing = 0;
     /** @type {Set<string>} */
     this.arriving = new Set();
     /** @type {Set<string>} */
@@ -60,8 +66,9 @@ export class Supply {
     /** @type {string | null} */
     let after = null;
     do {
-      const { cards, next } = await get("/api/inbox", { after, limit: PAGE });
+      const { cards, next, notices } = await get("/api/inbox", { after, limit: PAGE });
       for (const card of cards) here.delete(card.id);
+      if (!after) this.to.refused(notices);
       this.take(cards);
       after = next;
     } while (after);
@@ -108,6 +115,11 @@ export class Supply {
 
   /** @param {import("./live.js").HubEvent} event */
   hear(event) {
+    if (event.type === "approval.refused") {
+      clearTimeout(this.refusing);
+      this.refusing = setTimeout(() => this.readRefused(), SOON_MS);
+      return;
+    }
     const id = event.approval_id;
     if (!id) return;
     if (event.type === "approval.requested") {
@@ -124,6 +136,11 @@ export class Supply {
     const status = event.type === "approval.decided" ? event.decision : event.type.slice("approval.".length);
     view.hear(status, sentenceOf(status, event.by ?? null));
     this.to.changed(0);
+  }
+
+  async readRefused() {
+    const found = await get("/api/inbox", { limit: 1 }).catch(() => null);
+    if (found) this.to.refused(found.notices);
   }
 
   async fetchArrived() {

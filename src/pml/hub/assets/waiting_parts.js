@@ -1,5 +1,5 @@
 // @ts-check
-/** What stands where cards would be when there are none. */
+/** What stands above the cards, and where they would be when there are none. */
 
 import { icon } from "./chrome.js";
 import { h } from "./dom.js";
@@ -26,4 +26,12 @@ export function nothingFound(onAll) {
     h("h2", null, "Nothing that waits matches the search"),
     h("button", { type: "button", dataset: { action: "show-all" }, onclick: onAll }, "Show all"),
   );
+}
+
+/**
+ * What was refused before anybody was asked: it may be why an agent does not go on.
+ * @param {import("./shapes.js").Notice} notice
+ */
+export function refusedNotice(notice) {
+  return h("p", { class: "notice warn", dataset: { session: notice.session } }, notice.text);
 }

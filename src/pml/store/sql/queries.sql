@@ -18,7 +18,7 @@ WHERE session_id = ? AND tool_use_id = ? AND subject = ? AND digest = ? AND coal
   AND status IN ('pending', 'allowed')
 
 -- name: count_pending
-SELECT count(*) FROM approvals WHERE session_id = ? AND status = 'pending'
+SELECT count(*), coalesce(sum(octet_length(tool_input)), 0) FROM approvals WHERE session_id = ? AND status = 'pending'
 
 -- name: count_waiting
 SELECT count(*) FROM approvals WHERE status = 'pending'
