@@ -17,6 +17,7 @@ from tests.agents.launching import SESSION, TOKEN, Bench
 from tests.agents.stand_in_hub import Asked, deny
 from tests.e2e.messages_api import LAST_WORD, Use
 from tests.promises import promise
+from tests.upstream.fleets import all_beneath, runs
 
 TOUCH = Use(tool="Bash", arguments={"command": "touch made", "description": "make a file"})
 LOOK = Use(tool="Bash", arguments={"command": "ls", "description": "look around"})
@@ -48,8 +49,15 @@ async def _pid_in(file: Path) -> int:
     return int(read[-1])
 
 
-async def _gone(pid: int) -> None:
-    await _wait_for(lambda: SystemProcesses().find(pid) is None)
+async def _all_started(made: Bench) -> list[int]:
+    """Return the agent and all that it has started, once its command runs; as this side numbers them."""
+    await _pid_in(made.workspace / "pid")
+    assert made.heard.process is not None
+    return all_beneath(made.heard.process.pid)
+
+
+async def _gone(started: list[int]) -> None:
+    await _wait_for(lambda: not any(map(runs, started)))
 
 
 def _has_config(made: Bench) -> bool:
@@ -209,11 +217,11 @@ async def test_stopping_ends_the_agent_and_what_it_has_started(bench: MakeBench)
     command = "tail -f /dev/null & echo $! > pid; wait"
     made = bench(Use(tool="Bash", arguments={"command": command, "description": "wait"}))
     running = asyncio.ensure_future(made.run())
-    pid = await _pid_in(made.workspace / "pid")
+    started = await _all_started(made)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    await _gone(pid)
+    await _gone(started)
     assert made.heard.process is not None
     assert not SystemProcesses().running(made.heard.process)
     assert not _has_config(made)
@@ -223,9 +231,9 @@ async def test_an_agent_whose_keeper_is_gone_is_ended_with_its_shells(bench: Mak
     command = "echo $$ > pid; trap '' TERM; while :; do sleep 1; done"
     made = bench(Use(tool="Bash", arguments={"command": command, "description": "wait"}))
     running = asyncio.ensure_future(made.run())
-    pid = await _pid_in(made.workspace / "pid")
+    started = await _all_started(made)
     assert made.heard.process is not None
     made.agents().kill(made.heard.process)
     outcome = await running
     assert outcome.state is RunState.FAILED
-    await _gone(pid)
+    await _gone(started)

@@ -78,13 +78,14 @@ class Place:
         """Return the processes that the server is, or has started."""
         return [int(name) for name in os.listdir("/proc") if name.isdigit() and self._is_ours(name)]
 
-    def pml(self, *words: str, **more: Any) -> "subprocess.Popen[bytes]":
+    def pml(self, *words: str, stdin: int, stderr: int | None = None) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
             [sys.executable, "-m", "pml", *words],
             cwd=self.workspace,
             env=self.environment,
+            stdin=stdin,
             stdout=subprocess.PIPE,
-            **more,
+            stderr=stderr,
         )
 
     def run(self, *words: str) -> Any:
@@ -199,7 +200,8 @@ def serving(place: Place) -> Generator[Served]:
             printed = b""
             while not printed.endswith(b"}\n"):
                 printed += process.stdout.readline()
-            yield Served(process=process, where=urlsplit(json.loads(printed)["url"]).netloc)
+            url: str = json.loads(printed)["url"]
+            yield Served(process=process, where=urlsplit(url).netloc)
         finally:
             process.kill()
 
