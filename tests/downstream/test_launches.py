@@ -192,14 +192,16 @@ async def test_the_question_says_who_may_answer_and_that_holds(
 
 
 @promise("supervise:power-from-a-person")
-async def test_a_person_narrows_a_launch_and_that_holds(hub: Hub) -> None:
+@pytest.mark.parametrize("setting", [True, ["Bash"], "unlisted"])
+async def test_a_person_narrows_a_launch_and_that_holds(hub: Hub, setting: Json) -> None:
     seat = await hub.sit(hub.family.stranger)
-    seat.configure(approval={"parent_may_decide": True})
+    seat.configure(approval={"parent_may_decide": setting})
     narrow: JsonObject = {"allowed_tools": ["Bash", "Read"], "parent_may_decide": "nothing"}
     session = await launched(hub, seat, WISH, **narrow)
     assert (session.tools, session.parent_may) == (("Bash", "Read"), "nothing")
 
     child = await hub.sit(session)
+    child.configure(approval={"parent_may_decide": setting})
     permitted = child.start_call("loopback_permit", BASH)
     record = await child.question()
     refused = await seat.call("loopback_respond", {"approval_id": record.id, "allow": True})
@@ -298,6 +300,22 @@ async def test_a_child_whose_launch_was_approved_is_asked_about_its_own_launches
     middle.start_call("session_launch", WISH)
 
     assert (await middle.question()).deciders == PERSON_ONLY
+
+
+@promise("launch:a-persons-to-allow")
+async def test_an_answer_of_a_model_to_a_question_of_before_starts_nothing(hub: Hub) -> None:
+    """Before launches were a person's, the same question may have been left for the model to confirm."""
+    seat = await hub.sit(hub.family.stranger)
+    shown: JsonObject = {**WISH, "parent_may_decide": "unlisted"}
+    deciders = frozenset({Role.PERSON, Role.MODEL})
+    await hub.office.ask(LAUNCH, shown, session=hub.family.stranger, deciders=deciders)
+    asked = await seat.call("session_launch", WISH)
+
+    said = await seat.continue_("session_launch", asked["approval_context"]["workflow_id"])
+
+    assert said["result"]["isError"] is True
+    assert "person" in text_of(said["result"])
+    assert hub.agents.ran == {}
 
 
 # Forms

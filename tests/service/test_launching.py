@@ -140,6 +140,14 @@ async def test_an_agent_is_launched_with_what_was_wished_and_a_token_of_its_own(
     assert (await yard.run(session.id)).state in (RunState.STARTING, RunState.RUNNING)
 
 
+@promise("launch:a-persons-to-allow")
+async def test_without_a_persons_yes_no_session_launches(yard: Yard, top: Session) -> None:
+    with pytest.raises(Forbidden):
+        await yard.launcher.launch(WISH, parent=top, workspace=top.workspace, by=PERSON)
+
+    assert yard.agents.ran == {}
+
+
 @promise("launch:never-wider-than-parent")
 async def test_only_one_that_may_launch_gets_the_role_for_it(yard: Yard, top: Session) -> None:
     plain = await yard.launch(parent=top)
