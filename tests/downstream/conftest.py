@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pml.downstream import forms
 from tests.downstream.parties import Party, tool
 
 
@@ -20,3 +21,14 @@ async def party(tmp_path: Path) -> AsyncGenerator[Party]:
     )
     yield party
     await party.close()
+
+
+@pytest.fixture(autouse=True)
+def unhurried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever answers a form has read it, unless the test is about somebody `hurried`."""
+    monkeypatch.setattr(forms, "INSTANT_S", 3600.0 if "hurried" in request.fixturenames else 0.0)
+
+
+@pytest.fixture
+def hurried() -> None:
+    """Whoever answers a form cannot have read it."""

@@ -152,9 +152,14 @@ class Behind:
         return server
 
     def configure(self, **config: Any) -> None:
-        """Write the user's file: the servers so far, and `config`."""
+        """Write the user's file: the servers so far, and `config`; tools that are listed are the client's."""
         servers = {name: {"command": name} for name in self.servers.named}
-        self.office.write(FileKind.USER, {"mcpServers": servers, **config})
+        left: JsonObject = {"approval": {"unlisted": "if_client_cannot"}}
+        self.office.write(FileKind.USER, {"mcpServers": servers, **left, **config})
+
+    def as_new(self, **rules: list[Json]) -> None:
+        """Write the user's file without a word on asking, as a new user has it."""
+        self.configure(approval={}, permissions=rules)
 
     def rules(self, **rules: list[Json]) -> None:
         self.configure(permissions=rules)

@@ -10,7 +10,7 @@ from pml.core.approvals import Channel, DeciderKind, Scope, State
 from pml.core.config import FileKind
 from pml.core.ports import ApprovalQuery
 from pml.core.values import Json, JsonObject
-from pml.downstream import asking, forms
+from pml.downstream import asking
 from pml.downstream.eras import MODERN
 from pml.service.approvals import cancel, expire
 from tests.downstream.parties import FORMS, SOON_S, Message, Party, code_of, text_of
@@ -21,7 +21,6 @@ ARGUMENTS: JsonObject = {"path": "a", "text": "b"}
 OTHER: JsonObject = {"path": "a", "text": "c"}
 NOBODY: list[Json] = [
     {"action": "cancel"},
-    {"action": "decline"},  # at once
     {"action": "accept"},
     {"action": "accept", "content": None},
     {"action": "accept", "content": {}},
@@ -35,12 +34,6 @@ NOBODY: list[Json] = [
     {"content": {"remember": "once"}},
     {},
 ]
-
-
-@pytest.fixture
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever declines has read the form."""
-    monkeypatch.setattr(forms, "INSTANT_S", 0.0)
 
 
 def accept(remember: str = "once") -> JsonObject:
@@ -97,7 +90,6 @@ async def test_an_accepted_form_runs_the_call_and_remembers_as_long_as_it_says(
 
 
 @BOTH
-@pytest.mark.usefixtures("unhurried")
 async def test_a_declined_form_denies_and_is_asked_anew_only_by_a_new_call(
     party: Party, version: str
 ) -> None:
@@ -107,6 +99,17 @@ async def test_a_declined_form_denies_and_is_asked_anew_only_by_a_new_call(
     assert code_of(result) == "user_denied"
     assert text_of(result).startswith("Tool execution denied by user\n")
     assert (party.servers.calls, await states(party)) == ([], [State.DENIED])
+
+
+@promise("form:nobody-decides-nothing")
+@BOTH
+@pytest.mark.usefixtures("hurried")
+async def test_a_form_declined_before_it_can_be_read_decides_nothing(party: Party, version: str) -> None:
+    party.rules(ask=["files:write"])
+    result = await answered(party, {"action": "decline"}, version=version)
+
+    assert result["approval_required"] is True
+    assert (party.servers.calls, await states(party)) == ([], [State.PENDING])
 
 
 @promise("form:nobody-decides-nothing")
@@ -265,7 +268,6 @@ async def test_a_state_without_an_answer_decides_nothing(party: Party) -> None:
     assert (party.servers.calls, await states(party)) == ([], [State.PENDING])
 
 
-@pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize("answer", [accept(), {"action": "decline"}, {"action": "cancel"}])
 async def test_what_was_allowed_elsewhere_runs_whatever_the_form_says_later(
     party: Party, answer: Json
@@ -463,7 +465,7 @@ async def test_a_form_that_takes_long_is_answered_by_the_approval_result_and_sta
     assert party.told_now("notifications/cancelled") == []
 
 
-@pytest.mark.usefixtures("short_form", "unhurried")
+@pytest.mark.usefixtures("short_form")
 @pytest.mark.parametrize("late", [accept(), {"action": "decline"}])
 async def test_a_late_answer_to_the_form_still_decides_and_is_collected(party: Party, late: Json) -> None:
     party.rules(ask=["files:write"])

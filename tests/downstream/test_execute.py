@@ -16,7 +16,6 @@ from pml.core.permissions import Containment
 from pml.core.ports import ApprovalQuery
 from pml.core.sandbox import Conditions, Ending, Execution, Language, Program, Reply, Turn
 from pml.core.values import Json, JsonObject
-from pml.downstream import forms
 from pml.downstream.eras import MODERN, Era
 from pml.downstream.gateway import Gateway
 from pml.downstream.relay import Relay
@@ -163,15 +162,9 @@ class Coder(Party):
 async def coder(tmp_path: Path) -> AsyncGenerator[Coder]:
     coder = Coder(tmp_path)
     coder.serve("files", tool("read", required=["path"]), tool("write", required=["path", "text"]))
-    coder.rules(allow=["files:read"], ask=[WRITE])
+    coder.rules(allow=["files:read"])
     yield coder
     await coder.close()
-
-
-@pytest.fixture
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever declines has read the form."""
-    monkeypatch.setattr(forms, "INSTANT_S", 0.0)
 
 
 # Results
@@ -229,7 +222,7 @@ async def test_what_is_no_code_is_refused_and_runs_nothing(coder: Coder, argumen
 @promise("code:effects-are-told")
 @pytest.mark.parametrize("rules", [{"deny": [WRITE]}, {}])
 async def test_code_that_failed_after_it_did_something_is_not_said_to_have_done_nothing(
-    coder: Coder, rules: dict[str, list[Json]], unhurried: None
+    coder: Coder, rules: dict[str, list[Json]]
 ) -> None:
     coder.rules(allow=["files:read"], **rules)
     await coder.connect(LATEST, FORMS)
@@ -404,6 +397,7 @@ async def test_an_ask_for_execute_holds_however_it_is_called(coder: Coder, how: 
 async def test_code_that_was_asked_about_itself_runs_when_it_is_allowed(coder: Coder) -> None:
     coder.rules(allow=["files:*"], ask=["pml:execute"])
     workflow_id = await coder.leave()
+    await coder.decide(allow=True)
 
     answer = await coder.continue_("execute", workflow_id)
 
@@ -475,7 +469,7 @@ async def test_a_form_of_a_run_is_answered_once_and_only_with_its_own_code(coder
 
 
 @promise("code:denied-is-caught")
-async def test_a_modern_form_that_is_declined_is_an_error_in_the_code(coder: Coder, unhurried: None) -> None:
+async def test_a_modern_form_that_is_declined_is_an_error_in_the_code(coder: Coder) -> None:
     await coder.connect(MODERN, FORMS)
     form = await coder.call("execute", {"code": "catching"})
 
@@ -535,7 +529,7 @@ async def test_an_older_client_sees_the_forms_of_calls_made_at_once_together(cod
 
 
 @promise("code:denied-is-caught")
-async def test_an_older_client_that_declines_tells_the_code(coder: Coder, unhurried: None) -> None:
+async def test_an_older_client_that_declines_tells_the_code(coder: Coder) -> None:
     await coder.connect(LATEST, FORMS)
     id = coder.start_call("execute", {"code": "catching"})
     coder.reply(await coder.asked(), DECLINE)
@@ -645,7 +639,7 @@ async def test_a_capability_that_waits_is_continued_by_call(coder: Coder, versio
     code = "export const run = (args, { mcp }) => mcp[args.a][args.b]()"
     coder.sandbox.scripts[code] = three
     coder.sources.publish("acme.tools.digest", code, registry="/registry")
-    coder.rules(allow=["files:read", "digest:run"], ask=[WRITE])
+    coder.rules(allow=["files:read", "digest:run"])
     await coder.connect(version)
     left = await coder.call("call", {"tool": "digest:run"})
     assert left["approval_context"]["tool"] == WRITE

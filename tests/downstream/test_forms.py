@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 from pml.core.approvals import Approval, MatchedRule, Scope, State, Subject
 from pml.core.values import Json, JsonObject
 from pml.downstream.eras import MODERN, Era
-from pml.downstream.forms import INSTANT_S, MAX_COLUMNS, MAX_LINES, apply_answer, form_params
+from pml.downstream.forms import INSTANT_S, MAX_COLUMNS, MAX_LINES, apply_answer, form_params, is_cut
 from pml.store.memory import MemoryStore
 from tests.builders import ANYONE, make_approval
 from tests.promises import promise
 from tests.service.offices import Office
 
 MODERN_ERA = Era(version=MODERN, client="party", capabilities={})
-CUT = "See all of it before you accept: pml approvals show 00000000"
 
 
 @pytest.fixture
@@ -90,25 +89,27 @@ def test_line_breaks_and_hidden_characters_are_shown_as_escapes(value: str) -> N
         assert all(line.isprintable() for line in lines)
 
 
-@promise("show:nothing-hidden")
-def test_what_does_not_fit_is_said_loudly_with_where_to_see_all_of_it() -> None:
-    record = asking({f"k{n:02}": "long enough" for n in range(40)})
+@promise("form:cut-decides-nothing")
+@pytest.mark.parametrize("count", range(12, 18))
+def test_a_question_is_cut_where_a_form_has_fewer_lines_than_it(count: int) -> None:
+    record = asking({f"k{n}": "long enough, so it is" for n in range(count)})
     lines = message(record).split("\n")
 
-    assert len(lines) <= MAX_LINES
-    assert lines[-1] == f"… CUT: 26 more lines. {CUT}"
-    assert lines[:3] == ["Call github:create_issue?", "input: {", '    "k00": "long enough",']
+    assert is_cut(record) is (len(lines) > MAX_LINES)
+    assert is_cut(record) is (count + 4 > MAX_LINES)
 
 
-@promise("show:nothing-hidden")
-@pytest.mark.parametrize("count", range(12, 18))
-def test_a_form_is_cut_only_when_it_must_be(count: int) -> None:
-    lines = message(asking({f"k{n}": "long enough, so it is" for n in range(count)})).split("\n")
+@promise("form:cut-decides-nothing")
+@pytest.mark.parametrize(
+    "answer", [{"action": "accept", "content": {"remember": "always"}}, {"action": "decline"}]
+)
+async def test_an_answer_to_a_question_that_no_form_can_show_whole_decides_nothing(
+    office: Office, answer: JsonObject
+) -> None:
+    record = await office.ask("github:create_issue", {"text": "x" * 100_000}, deciders=ANYONE)
 
-    assert len(lines) <= MAX_LINES
-    whole = count + 4 <= MAX_LINES - 1
-    assert lines[-1].startswith("why: ") is whole
-    assert any("CUT" in line for line in lines) is not whole
+    assert await apply_answer(office.desk, record, answer, client="party", elapsed_s=60.0) is None
+    assert await office.status(record) is State.PENDING
 
 
 @promise("show:nothing-hidden")
@@ -122,21 +123,22 @@ def test_a_long_line_is_folded_and_nothing_of_it_is_lost() -> None:
     assert value in "".join([lines[2], *(line.removeprefix("  ↳ ") for line in folded)])
 
 
-@promise("show:nothing-hidden")
-def test_one_endless_value_is_cut_too() -> None:
-    lines = message(asking({"text": "x" * 100_000})).split("\n")
-
-    assert len(lines) <= MAX_LINES
-    assert lines[-1].startswith("… CUT: ")
-    assert lines[-1].endswith(CUT)
-
-
 def test_a_long_name_is_folded_too() -> None:
-    record = asking({f"k{n:02}": "long enough" for n in range(40)}, tool_name=f"{'n' * 64}:{'a' * 200}")
-    lines = message(record).split("\n")
+    record = asking({}, tool_name=f"{'n' * 64}:{'a' * 200}")
 
-    assert len(lines) <= MAX_LINES
-    assert lines[1].startswith("  ↳ aaa")
+    assert message(record).split("\n")[1].startswith("  ↳ aaa")
+
+
+@promise("form:read-before-answered")
+def test_a_form_that_is_shown_once_more_says_why() -> None:
+    params: Any = form_params(asking({"title": "x"}), MODERN_ERA, again=True)
+    title, why, *facts = params["message"].split("\n")
+
+    assert (title, why) == (
+        "Call github:create_issue?",
+        "asked once more: the answer came faster than anybody reads",
+    )
+    assert [title, *facts] == message(asking({"title": "x"})).split("\n")
 
 
 def test_a_form_to_trust_a_file_tells_what_it_would_allow_and_start() -> None:
@@ -271,18 +273,22 @@ async def asked_in(office: Office) -> Approval:
 
 
 @promise("form:nobody-decides-nothing")
+@promise("form:read-before-answered")
+@pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize(
     ("answer", "elapsed_s"),
     [
         ({"action": "decline"}, 0.0),
         ({"action": "decline"}, INSTANT_S - 0.01),
-        ({"action": "cancel"}, 60.0),
-        ({"action": "accept"}, 60.0),
-        ({"action": "accept", "content": {"remember": "ONCE"}}, 60.0),
-        ({"action": None}, 60.0),
-        (None, 60.0),
-        ("accept", 60.0),
-        ([], 60.0),
+        ({"action": "cancel"}, 4000.0),
+        ({"action": "accept"}, 4000.0),
+        ({"action": "accept", "content": {"remember": "ONCE"}}, 4000.0),
+        ({"action": "accept", "content": {"remember": "once"}}, 0.0),
+        ({"action": "accept", "content": {"remember": "always"}}, INSTANT_S - 0.01),
+        ({"action": None}, 4000.0),
+        (None, 4000.0),
+        ("accept", 4000.0),
+        ([], 4000.0),
     ],
 )
 async def test_an_answer_that_nobody_clearly_gave_leaves_the_question_open(
@@ -305,10 +311,10 @@ async def test_a_decline_after_a_moment_is_somebodys(office: Office) -> None:
 
 
 @pytest.mark.parametrize("scope", list(Scope))
-async def test_an_accept_allows_for_as_long_as_it_says_also_at_once(office: Office, scope: Scope) -> None:
+async def test_an_accept_allows_for_as_long_as_it_says(office: Office, scope: Scope) -> None:
     record = await asked_in(office)
     answer: JsonObject = {"action": "accept", "content": {"remember": scope, "more": 1}}
-    after = await apply_answer(office.desk, record, answer, client="party", elapsed_s=0.0)
+    after = await apply_answer(office.desk, record, answer, client="party", elapsed_s=INSTANT_S)
 
     assert after is not None
     assert (after.status, after.scope) == (State.ALLOWED, scope)

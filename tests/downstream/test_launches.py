@@ -11,7 +11,6 @@ from pml.core.errors import Invalid
 from pml.core.identity import ParentMay, TokenRole
 from pml.core.ports import AuditQuery, Session
 from pml.core.values import Json, JsonObject
-from pml.downstream import forms
 from pml.downstream.eras import MODERN
 from tests.downstream.parties import LATEST, Message, text_of
 from tests.downstream.seats import BASH, Hub, Seat, found, opened_hub, permit_of
@@ -321,15 +320,8 @@ async def test_an_answer_of_a_model_to_a_question_of_before_starts_nothing(hub: 
 # Forms
 
 
-@pytest.fixture
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let an answer that comes at once be somebody's."""
-    monkeypatch.setattr(forms, "INSTANT_S", 0.0)
-
-
 @promise("launch:a-persons-to-allow")
 @pytest.mark.parametrize("version", [LATEST, MODERN])
-@pytest.mark.usefixtures("unhurried")
 async def test_the_form_of_a_client_on_stdio_allows_a_launch(hub: Hub, version: str) -> None:
     seat = await hub.sit(hub.family.stranger, version, forms=True, stdio=True)
 
@@ -340,7 +332,6 @@ async def test_the_form_of_a_client_on_stdio_allows_a_launch(hub: Hub, version: 
 
 
 @pytest.mark.parametrize("version", [LATEST, MODERN])
-@pytest.mark.usefixtures("unhurried")
 async def test_a_form_that_is_declined_starts_nothing(hub: Hub, version: str) -> None:
     seat = await hub.sit(hub.family.stranger, version, forms=True, stdio=True)
 

@@ -11,7 +11,7 @@ from pml.core.loading import Plan
 from pml.core.permissions import Containment
 from pml.core.ports import ApprovalQuery
 from pml.core.values import Json, JsonObject
-from pml.downstream import asking, forms
+from pml.downstream import asking
 from pml.downstream.eras import MODERN, Era
 from pml.downstream.gateway import Gateway
 from pml.downstream.relay import Relay
@@ -117,12 +117,6 @@ async def party(tmp_path: Path) -> AsyncGenerator[Keyless]:
     await party.close()
 
 
-@pytest.fixture
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever declines has read the question."""
-    monkeypatch.setattr(forms, "INSTANT_S", 0.0)
-
-
 @promise("secret:url-mode")
 @BOTH
 @EITHER
@@ -182,7 +176,6 @@ async def test_a_key_that_is_given_after_the_call_was_answered_lets_it_be_contin
 
 
 @BOTH
-@pytest.mark.usefixtures("unhurried")
 async def test_declining_to_open_the_page_aborts_the_call(party: Keyless, version: str) -> None:
     asked = await party.begin(version)
     asked.answer(DECLINE)
@@ -192,12 +185,11 @@ async def test_declining_to_open_the_page_aborts_the_call(party: Keyless, versio
 
 
 @BOTH
+@pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize("answer", [CANCEL, DECLINE, {"action": "shrug"}, {}])
 async def test_an_answer_that_is_nobodys_leaves_the_question_to_others(
-    party: Keyless, version: str, answer: JsonObject, monkeypatch: pytest.MonkeyPatch
+    party: Keyless, version: str, answer: JsonObject
 ) -> None:
-    if answer != DECLINE:  # which nobody has read so soon
-        monkeypatch.setattr(forms, "INSTANT_S", 0.0)
     asked = await party.begin(version)
     asked.answer(answer)
 

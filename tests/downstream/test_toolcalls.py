@@ -224,7 +224,7 @@ async def test_servers_progress_reaches_the_client_under_its_own_token(party: Pa
 async def test_an_approved_workflow_runs_exactly_the_call_that_was_asked_about(
     party: Party, version: str
 ) -> None:
-    party.rules(ask=["files:write"])
+    party.as_new()
     workflow_id = await ask(party, version=version)
     result = (await party.continue_("files__write", workflow_id))["result"]
 
@@ -233,7 +233,7 @@ async def test_an_approved_workflow_runs_exactly_the_call_that_was_asked_about(
 
 
 async def test_call_alone_continues_any_workflow(party: Party) -> None:
-    party.rules(ask=["files:write"])
+    party.as_new()
     workflow_id = await ask(party)
 
     assert "result" in await party.continue_("call", workflow_id)
@@ -256,7 +256,7 @@ async def test_a_workflow_of_call_is_continued_by_call_however_it_is_written(par
 
 
 async def test_the_reserved_argument_never_reaches_a_server(party: Party) -> None:
-    party.rules(ask=["files:write"])
+    party.as_new()
     workflow_id = await ask(party)
     said: JsonObject = {"workflow_id": workflow_id, "approved": True}
     await party.call("files__write", {"path": "a", "text": "b", "continue_workflow": said})
@@ -293,7 +293,7 @@ async def test_giving_up_is_an_error_that_passes_the_guidance_on(
 
 
 async def test_a_workflow_is_used_once(party: Party) -> None:
-    party.rules(ask=["files:write"])
+    party.as_new()
     workflow_id = await ask(party)
     await party.continue_("files__write", workflow_id)
 
@@ -379,7 +379,7 @@ async def test_a_second_client_cannot_approve_what_the_first_was_not_let_approve
 
 
 async def test_a_call_that_was_lost_while_it_ran_is_told_so_and_not_run_again(party: Party) -> None:
-    party.rules(ask=["files:write"])
+    party.as_new()
     workflow_id = await ask(party)
     release = asyncio.Event()
 
@@ -402,9 +402,8 @@ async def test_a_call_that_was_lost_while_it_ran_is_told_so_and_not_run_again(pa
 
 @pytest.mark.parametrize("outcome", ["accept", "decline"])
 async def test_a_form_after_a_continued_workflow_does_not_use_the_workflow_twice(
-    party: Party, outcome: str, monkeypatch: pytest.MonkeyPatch
+    party: Party, outcome: str
 ) -> None:
-    monkeypatch.setattr("pml.downstream.forms.INSTANT_S", 0.0)
     party.servers.named["local"] = party.servers.named["files"]
     party.configure(mcpServers={}, permissions={"ask": ["local:write"]})
     party.office.write(FileKind.WORKSPACE, {"mcpServers": {"local": {"command": "local"}}})
@@ -468,6 +467,7 @@ async def test_an_asked_call_of_call_is_continued_alone_or_with_its_arguments_re
     await party.connect()
     given: JsonObject = {"tool": "files:read", "arguments": {"path": "a"}}
     asked = await party.call("call", given)
+    await party.decide(allow=True)
     said = {"workflow_id": asked["approval_context"]["workflow_id"], "approved": True}
 
     result = await party.call("call", {**(given if repeated else {}), "continue_workflow": said})

@@ -31,8 +31,11 @@ OTHER: Final = SessionId("session-2")
 BOTH: Final = "application/json, text/event-stream"
 
 
-def identity(session_id: SessionId | None = ME, role: TokenRole = TokenRole.SESSION) -> Identity:
-    return Identity(token_id=TokenId("0123456789ab"), role=role, name="t", session_id=session_id)
+def identity(
+    session_id: SessionId | None = ME, role: TokenRole = TokenRole.SESSION, *, forms: bool = True
+) -> Identity:
+    """Whoever holds a token, of a client that shows forms to a person unless told otherwise."""
+    return Identity(token_id=TokenId("0123456789ab"), role=role, name="t", session_id=session_id, forms=forms)
 
 
 def request(method: str, params: JsonObject | None = None, id: int | str = 1) -> dict[str, Any]:
@@ -193,7 +196,12 @@ class Web(Behind):
         return self.knock("POST", body, {**given, **_named(headers)}, by=by)
 
     def ask(
-        self, message: Mapping[str, Any], capabilities: JsonObject | None = None, **headers: str
+        self,
+        message: Mapping[str, Any],
+        capabilities: JsonObject | None = None,
+        *,
+        by: Identity | None = None,
+        **headers: str,
     ) -> Knock:
         """POST a modern request with the headers that belong to it."""
         method, params = message["method"], message["params"]
@@ -201,7 +209,7 @@ class Web(Behind):
         name = params.get("name", params.get("uri"))
         if isinstance(name, str):
             given["mcp_name"] = name
-        return self.post(modern(message, capabilities), by=None, **(given | headers))
+        return self.post(modern(message, capabilities), by=by, **(given | headers))
 
     async def shake_hands(
         self, version: str = LATEST, capabilities: JsonObject | None = None, *, by: Identity | None = None

@@ -33,7 +33,7 @@ from pml.core.errors import (
 )
 from pml.core.identity import TokenRole
 from pml.core.ports import Process
-from pml.core.values import JsonObject
+from pml.core.values import Json, JsonObject
 from pml.service import approvals
 from pml.service.loopback import (
     CLIMB_S,
@@ -592,6 +592,51 @@ async def test_a_parent_lifts_no_deny(office: Office, family: Family) -> None:
 
     assert await office.stored(record) == record
     await asker.lose()
+
+
+@promise("consent:parent-unlisted-only")
+@pytest.mark.parametrize(
+    ("setting", "rules", "may"),
+    [
+        (None, {}, True),
+        (None, {"ask": ["*"]}, True),
+        (None, {"ask": [BASH]}, False),
+        (None, {"ask": ["B*"]}, False),
+        (None, {"ask": [{"tool": "*", "args": {"command": {"is": LIST["command"]}}}]}, False),
+        ("unlisted", {"ask": [BASH]}, False),
+        (["Read"], {"ask": [BASH]}, False),
+        ([BASH], {"ask": [BASH]}, True),
+        (True, {"ask": [BASH]}, True),
+    ],
+)
+async def test_a_parent_decides_what_a_rule_names_only_where_the_user_lists_it(
+    office: Office, family: Family, setting: Json, rules: JsonObject, may: bool
+) -> None:
+    approval: JsonObject = {} if setting is None else {"parent_may_decide": setting}
+    office.write(FileKind.USER, {"approval": approval, "permissions": rules})
+    asker = Asker(office, family.child)
+    record = await asker.question()
+
+    assert (Role.PARENT in record.deciders) is may
+    await asker.lose()
+
+
+@promise("consent:parent-unlisted-only")
+async def test_a_parents_answer_covers_no_call_that_a_rule_asks_about(office: Office, family: Family) -> None:
+    office.write_rules(ask=[{"tool": "Read", "args": {"file_path": {"is": "secret"}}}])
+    asker = Asker(office, family.child, "Read", {"file_path": "a"})
+    record = await asker.question()
+    with pytest.raises(MayNotDecide):
+        await respond(
+            office.desk, family.parent, record.id, allow=True, updated_input={"file_path": "secret"}
+        )
+    await respond(office.desk, family.parent, record.id, allow=True, scope=Scope.SESSION)
+    await asker.answer()
+
+    assert (await ask_at_once(office, family.child, "Read", {"file_path": "b"}, use="use-2")).allow
+    named = Asker(office, family.child, "Read", {"file_path": "secret"})
+    assert (await named.question()).deciders == {Role.PERSON}
+    await named.lose()
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from pml.core.memory import LAUNCH_TOOL
 from pml.core.values import Json, JsonObject
 from pml.downstream.connection import Connection, ConnectionGone, Exchange, RpcError
 from pml.downstream.eras import Era
-from pml.downstream.forms import apply_answer, form_params
-from pml.downstream.links import COMPLETE, apply_refusal, link_params, was_opened
+from pml.downstream.forms import apply_answer, form_params, is_cut, is_too_fast
+from pml.downstream.links import COMPLETE, apply_refusal, link_params, link_to, was_opened
 from pml.service.approvals import get, wait
-from pml.service.gate import Gate, Suspended
+from pml.service.gate import Gate, Suspended, why_no_form
 
 FORM_S: Final = 50.0  # clients give a request up after 60 s; then the model must know how to go on
 TICK_S: Final = 10.0  # some clients abort a call that is silent for a minute
@@ -32,13 +32,16 @@ def no_hub() -> None:
 class FormNeeded(Suspended):
     """A modern client is to show a form, or open the page `link`, and to repeat the call with the answer."""
 
-    def __init__(self, record: Approval, *, link: str | None) -> None:
+    def __init__(self, record: Approval, *, link: str | None, again: bool = False) -> None:
         super().__init__(record)
         self.link = link
+        self.again = again
 
     def params(self, era: Era) -> JsonObject:
         """Return those of `elicitation/create`."""
-        return form_params(self.record, era) if self.link is None else link_params(self.record, self.link)
+        if self.link is not None:
+            return link_params(self.record, self.link)
+        return form_params(self.record, era, again=self.again)
 
 
 class _Form:
@@ -124,15 +127,26 @@ class Asker:
         """Tell whether to send a form: where its answer would not apply, nobody is bothered with one."""
         counts = self.has_form and self._gate.client_answers and Role.FORM in record.deciders
         # the same may have been asked through another door: over HTTP no form starts an agent
-        return counts and (self._gate.is_stdio or record.tool_name != LAUNCH_TOOL)
+        is_of_door = self._gate.is_stdio or record.tool_name != LAUNCH_TOOL
+        return counts and is_of_door and not is_cut(record)
+
+    def why_no_form(self, record: Approval) -> str | None:
+        """Return why the client was sent no form although it shows them, where the model should know."""
+        if not self.has_form:
+            return None
+        if Role.FORM in record.deciders and is_cut(record):
+            return "it is too long for one; the inbox shows all of it"
+        if not self._gate.client_answers:
+            return "its token was not made for a client that shows forms to a person"
+        return why_no_form(self._gate, record)
 
     def _link(self, record: Approval) -> str | None:
-        """Return the page where the key is given that is asked for, if the client can open it."""
-        is_key = record.subject is Subject.API_KEY_REQUIRED
-        if not is_key or not self.era.has_link or self._gate.is_held:
+        """Return the page for a key, or for what no form can show whole, if the client opens one."""
+        is_for_page = record.subject is Subject.API_KEY_REQUIRED or is_cut(record)
+        if not is_for_page or not self.era.has_link or self._gate.is_held:
             return None
         base = self._hub_url()
-        return None if base is None else f"{base}/#/secrets/{record.id}"
+        return None if base is None else link_to(record, base)
 
     def _left_s(self) -> float:
         return max(0.0, self._ends_at - asyncio.get_running_loop().time())
@@ -182,21 +196,25 @@ class Asker:
             form.task = self._spawn(showing)
         return forms[record.id]
 
-    async def _show(self, record: Approval, came: asyncio.Event) -> Approval | None:
+    async def _show(self, record: Approval, came: asyncio.Event, *, again: bool = False) -> Approval | None:
         """Return the question as the form's answer leaves it, once it `came`; None if nobody answered.
 
+        What was accepted faster than anybody reads is shown once more.
         A question that is decided elsewhere, or over, is not shown any longer. Raises: ConnectionGone.
         """
         began_at = asyncio.get_running_loop().time()
-        params = form_params(record, self.era)
+        params = form_params(record, self.era, again=again)
         asked = self._spawn(self._connection.request("elicitation/create", params, self._exchange))
         decided = self._spawn(wait(self._desk, record.id))
         try:
             await asyncio.wait({asked, decided}, return_when=asyncio.FIRST_COMPLETED)
             if not asked.done():
                 return decided.result()
-            came.set()
             elapsed_s = asyncio.get_running_loop().time() - began_at
+            if not again and is_too_fast(asked.result(), elapsed_s):
+                decided.cancel()
+                return await self._show(record, came, again=True)
+            came.set()
             return await apply_answer(
                 self._desk, record, asked.result(), client=self.era.client, elapsed_s=elapsed_s
             )

@@ -1,7 +1,7 @@
 """The client's own form: what it shows of a question, and what its answer means.
 
-A form is never the only place that holds the question: it is cut at twenty lines, and says where all of it
-is. An answer that was not clearly given by somebody decides nothing.
+A form is never the only place that holds the question. One that could not show all of it is not sent, and an
+answer that was not clearly given by somebody who read it decides nothing.
 """
 
 from collections.abc import Mapping
@@ -21,16 +21,18 @@ from pml.service.desk import Desk
 
 MAX_LINES: Final = 20
 MAX_COLUMNS: Final = 160
-INSTANT_S: Final = 0.7  # nobody reads a form and declines it in less: then nobody was there
+INSTANT_S: Final = 0.7  # nobody reads a form and answers it in less
 _SHORT_ID: Final = 8
 _SHORT: Final = 2 * MAX_COLUMNS  # arguments that are read as easily in one piece
 _FIRST: Final = {"starts": 0, "allows": 1}
+_AGAIN: Final = "asked once more: the answer came faster than anybody reads"
 
 
-def form_params(record: Approval, era: Era) -> JsonObject:
-    """Return the params of `elicitation/create` for the question."""
+def form_params(record: Approval, era: Era, *, again: bool = False) -> JsonObject:
+    """Return the params of `elicitation/create` for the question; `again`: it was answered too fast."""
+    title, *facts = _lines(record)
     params: JsonObject = {
-        "message": _message(record),
+        "message": "\n".join([title, *([_AGAIN] if again else []), *facts]),
         "requestedSchema": {
             "type": "object",
             "properties": {"remember": _remember_field(record, era)},
@@ -40,10 +42,22 @@ def form_params(record: Approval, era: Era) -> JsonObject:
     return params if era.version in NO_ENUM_TITLES else {"mode": "form", **params}
 
 
+def is_cut(record: Approval) -> bool:
+    """Tell whether a form is too short to show all of the question."""
+    return len(_lines(record)) > MAX_LINES
+
+
+def is_too_fast(answer: Json, elapsed_s: float) -> bool:
+    """Tell whether the form was accepted before anybody can have read it."""
+    return isinstance(answer, Mapping) and answer.get("action") == "accept" and elapsed_s < INSTANT_S
+
+
 async def apply_answer(
     desk: Desk, record: Approval, answer: Json, *, client: str, elapsed_s: float
 ) -> Approval | None:
-    """Decide the question as the form's answer says; None if the answer is nobody's."""
+    """Decide as the form's answer says; None if it is nobody's, or to half a question."""
+    if is_cut(record):
+        return None
     decision = _decision(record, answer, client=client, elapsed_s=elapsed_s)
     if decision is None:
         return None
@@ -60,9 +74,11 @@ def _decision(record: Approval, answer: Json, *, client: str, elapsed_s: float) 
     content = answer.get("content")
     chosen = content.get("remember") if isinstance(content, Mapping) else None
     match answer.get("action"):
+        case _ if elapsed_s < INSTANT_S:
+            return None
         case "accept" if isinstance(chosen, str) and chosen in _scopes(record):
             return Decision(by=by, digest=record.digest, allow=True, scope=Scope(chosen))
-        case "decline" if elapsed_s >= INSTANT_S:
+        case "decline":
             return Decision(by=by, digest=record.digest, allow=False)
         case _:
             return None
@@ -108,18 +124,14 @@ def _remember_field(record: Approval, era: Era) -> JsonObject:
     return field | {"oneOf": [{"const": scope, "title": title} for scope, title in scopes.items()]}
 
 
-def _message(record: Approval) -> str:
-    lines: list[str] = []
+def _lines(record: Approval) -> list[str]:
+    """Return the question in lines that a form shows whole, what is asked first."""
+    lines = _folded(form_title(record))
     for name, value in [*_facts(record), ("why", why_asked(record))]:
         first, *rest = value.split("\n")
         for line in (f"{name}: {first}", *(f"  {line}" for line in rest)):
             lines += _folded(line)
-    room = MAX_LINES - 2
-    if len(lines) > room:
-        more = len(lines) - room + 1
-        cut = f"… CUT: {more} more lines. See all of it before you accept: {_where(record)}"
-        lines = [*lines[: room - 1], cut]
-    return "\n".join([*_folded(form_title(record)), *lines])
+    return lines
 
 
 def _where(record: Approval) -> str:

@@ -1,4 +1,5 @@
-"""The client opens a page of the inbox, where a person gives a key: no model, form or log ever sees it.
+"""The client opens a page of the inbox: where a person gives a key, which no model, form or log ever sees, or
+reads and decides what is too long for a form.
 
 That the page was opened is only the client's word, and decides nothing: the page itself does. To decline is
 an answer like that of a form.
@@ -7,7 +8,7 @@ an answer like that of a form.
 from collections.abc import Mapping
 from typing import Final
 
-from pml.core.approvals import Approval
+from pml.core.approvals import Approval, Subject
 from pml.core.values import Json, JsonObject
 from pml.core.wire import headline
 from pml.downstream.forms import apply_answer
@@ -36,7 +37,18 @@ async def apply_refusal(
     return await apply_answer(desk, record, declined, client=client, elapsed_s=elapsed_s)
 
 
+def link_to(record: Approval, base: str) -> str:
+    """Return the page of the inbox at `base` where the question is answered."""
+    page = "secrets" if record.subject is Subject.API_KEY_REQUIRED else "card"
+    return f"{base}/#/{page}/{record.id}"
+
+
 def _message(record: Approval) -> str:
+    if record.subject is not Subject.API_KEY_REQUIRED:
+        return (
+            f"{headline(record)}. It is too long for a form: read it all, and decide it, on this page of "
+            "PML's inbox, which you may have to log in to."
+        )
     return (
         f"{headline(record)}. Give it on this page of PML's inbox, which you may have to log in to: "
         "it goes to PML only, never to the model."

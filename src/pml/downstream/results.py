@@ -109,7 +109,8 @@ def _with_only(record: Approval, workflow: Workflow) -> list[str]:
     give_up = f'{{"continue_workflow": {{"workflow_id": "{workflow.id}", "approved": false}}}}'
     if Role.MODEL in record.deciders:
         lines = [
-            "If the user agrees, call the same tool again with only this argument:",
+            "Its model may confirm it (`approval.model_may_approve`): if the user agrees, call the same "
+            "tool again with only this argument:",
             f"  {go_on}",
             'Add "always": true only if the user wants it never asked again. Do not approve it by yourself.',
         ]

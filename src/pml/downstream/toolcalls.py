@@ -21,6 +21,7 @@ from pml.downstream.asking import Asker, FormNeeded, HubUrl, Spawn, no_hub
 from pml.downstream.catalog import Catalog
 from pml.downstream.connection import SERVER_ERROR, Connection, Exchange, RpcError
 from pml.downstream.eras import INVALID_PARAMS, SERVER_META, Era, stamp
+from pml.downstream.forms import is_too_fast
 from pml.downstream.offering import CONTINUE, discovery
 from pml.downstream.relay import CANCELLED, PARKED_S, Relay, Work, server_error
 from pml.downstream.results import approval_result, refusal_result
@@ -28,7 +29,7 @@ from pml.downstream.seals import Seals
 from pml.downstream.supervision import LAUNCH, Supervision, refused
 from pml.service.approvals import get
 from pml.service.executing import is_server, run_or_call
-from pml.service.gate import Attempt, Gate, Paused, why_no_form
+from pml.service.gate import Attempt, Gate, Paused
 from pml.service.launches import admit_launch
 from pml.service.own_tools import admit_own, refuse_denied_call
 from pml.service.policy import current_policy
@@ -70,6 +71,7 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True):
     approval_id: ApprovalId
     attempt: Attempt
     link: str | None
+    again: bool  # it was answered too fast once
 
 
 class ToolCalls:
@@ -102,7 +104,7 @@ class ToolCalls:
             return await self._answer(exchange, era, asked, asker)
         except Paused as exc:
             now = self._gate.desk.clock.now()
-            no_form = why_no_form(self._gate, exc.record) if era.has_form else None
+            no_form = asker.why_no_form(exc.record)
             paused = approval_result(exc.record, exc.workflow, now=now, no_form=no_form)
             return await self._told(paused, asked, era)
         except (WorkflowGone, WorkflowAborted) as exc:
@@ -127,6 +129,8 @@ class ToolCalls:
         settled: Approval | None = None
         if sealed is not None:
             shown = _collect(self._shown, sealed.ref)
+            if (needed := await self._needed_again(shown, asked, sealed.age_s)) is not None:
+                return self._form(needed, shown.attempt, asked, era)
             attempt, settled = shown.attempt, await self._take_form(shown, asked, asker, sealed.age_s)
         elif asked.said is not None:
             given = await self._given(asked)
@@ -165,7 +169,9 @@ class ToolCalls:
     def _form(self, needed: FormNeeded, attempt: Attempt, asked: Asked, era: Era) -> bytes:
         """Return the form; the call goes on from here, whatever was settled on the way to it."""
         ref = self._gate.desk.ids.new()
-        self._shown[ref] = _Shown(approval_id=needed.record.id, attempt=attempt, link=needed.link)
+        self._shown[ref] = _Shown(
+            approval_id=needed.record.id, attempt=attempt, link=needed.link, again=needed.again
+        )
         if len(self._shown) > _SHOWN:
             del self._shown[next(iter(self._shown))]
         state = self._seals.seal("form", ref, call=asked.digest)
@@ -224,6 +230,13 @@ class ToolCalls:
             asker.unanswered = shown.approval_id
             return None
         return now
+
+    async def _needed_again(self, shown: "_Shown", asked: Asked, age_s: float) -> FormNeeded | None:
+        """Return the form once more if it was accepted faster than anybody reads; None if it is done with."""
+        if shown.again or shown.link is not None or not is_too_fast(asked.response("approval"), age_s):
+            return None
+        record = await get(self._gate.desk, shown.approval_id)
+        return FormNeeded(record, link=None, again=True) if record.status is State.PENDING else None
 
     async def _discover(self, attempt: Attempt, asker: Asker, settled: Approval | None) -> JsonObject:
         query, names = attempt.arguments.get("query", ""), attempt.arguments.get("tools", [])

@@ -9,10 +9,12 @@ from pml.core.digest import digest
 from pml.core.errors import AlreadyClaimed, Conflict, Invalid, NotFound
 from pml.core.names import parse_tool
 from pml.core.ports import PausedCall, Workflow
+from pml.core.rules import Effect
 from pml.core.values import Json, JsonObject
 from pml.service.approvals import Decision, cancel, decide, expire, get
 from pml.service.coderuns import give_up
 from pml.service.gate import Attempt, Gate, Paused
+from pml.service.policy import current_policy
 from pml.service.settling import SETTLED, refusal
 
 _UNDECIDED_OR_UNUSED = (State.PENDING, State.ALLOWED)
@@ -67,6 +69,8 @@ async def resume(
     if not said.approved:
         await _abort(gate, workflow, record, said, client)
     if record.status is State.PENDING and Role.MODEL in record.deciders and gate.client_answers:
+        if said.always:
+            await _refuse_hiding_asks(gate, record.tool_name)
         record = await _approve(gate, record, said, client)
     if record.status is State.PENDING:
         raise Paused(record, workflow)
@@ -147,6 +151,16 @@ async def _approve(gate: Gate, record: Approval, said: Continuation, client: str
         return (await decide(gate.desk, record.id, decision)).record
     except Conflict:  # somebody was first; what they said counts
         return await get(gate.desk, record.id)
+
+
+async def _refuse_hiding_asks(gate: Gate, tool: str) -> None:
+    """Raise Invalid if an allow of the whole tool would hide a rule that asks about some of its calls."""
+    policy = await current_policy(gate.desk, gate.session.workspace)
+    if any(rule.effect is Effect.ASK and not rule.is_default for rule in policy.rules.naming(tool)):
+        raise Invalid(
+            f"`always` is a person's to say here: a rule asks about some calls of `{tool}`",
+            hint="leave `always` out",
+        )
 
 
 async def _use(gate: Gate, workflow: Workflow) -> None:
