@@ -97,7 +97,7 @@ async def test_other_methods_are_refused_with_those_there_are(web: Web, method: 
 async def test_a_post_brings_json_and_takes_json_and_events(
     web: Web, headers: dict[str, str], status: int
 ) -> None:
-    assert (await web.ask(request("tools/list"), None, **headers).done()).status == status
+    assert (await web.ask(request("tools/list"), None, by=None, **headers).done()).status == status
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ async def test_discover_opens_nothing(web: Web) -> None:
 async def test_headers_that_say_other_than_the_body_are_refused(
     web: Web, headers: dict[str, str], code: int
 ) -> None:
-    refused = await web.ask(READING, None, **headers).done()
+    refused = await web.ask(READING, None, by=None, **headers).done()
     assert (refused.status, (await refused.error())["code"], refused.messages[0]["id"]) == (400, code, 7)
     assert web.servers.calls == []
 
