@@ -16,7 +16,7 @@ from tests.e2e.workspaces import Workspace
 from tests.promises import promise
 
 SECRET: Final = "the-person-said-no"
-CALLS: Final = 40  # before links were refused, every second one leaked
+CALLS: Final = 40  # without the guard, 7 to 18 of them leaked
 ALLOW_HERE: Final[Mapping[str, object]] = {
     "allow": [{"tool": "files:read_text_file", "args": {"path": {"under": "."}}}]
 }

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ import pytest
 
 from pml.core.errors import ArtefactChanged, EnvMissing, ServerFailed
 from pml.core.marks import MARK
-from pml.core.permissions import Containment
+from pml.core.permissions import Access, Containment, Permissions
+from pml.core.servers import starts_of
 from pml.upstream.board import Posted, ask_stop, list_servers
 from pml.upstream.environment import environment_of
 from pml.upstream.limits import Limits
 from tests.promises import promise
-from tests.upstream.boxes import installed, need
-from tests.upstream.fleets import Harbour, all_beneath, odd, runs, until, use
+from tests.upstream.boxes import RUNTIME, Prisoner, installed, need
+from tests.upstream.fleets import ODD, Harbour, all_beneath, odd, runs, until, use
 
 SECRET = "sk-live-0123456789"
 
@@ -48,7 +50,7 @@ async def test_an_installed_server_is_proven_before_each_start(harbour: Harbour)
         await use(fleet, spec, "die")
     await fleet.manifest(spec)
     await fleet.manifest(odd(name="configured"))
-    assert harbour.proven == ["odd", "odd"]
+    assert harbour.proven == ["odd", "odd", "configured"]  # whose programs may lie in the workspace
 
 
 @promise("env:required-first")
@@ -217,3 +219,20 @@ def _all_in_box(posted: Posted) -> list[int]:
     assert posted.process is not None
     parent = int(Path(f"/proc/{posted.process.pid}/stat").read_text("utf-8").rpartition(") ")[2].split()[1])
     return [*all_beneath(posted.process.pid), *([parent] if parent != os.getpid() else [])]
+
+
+@promise("rules:paths-from-every-folder")
+@pytest.mark.parametrize("kind", list(Containment))
+@pytest.mark.parametrize("access", list(Access))
+@pytest.mark.parametrize("is_installed", [True, False])
+async def test_rules_know_the_folder_that_a_server_really_works_in(
+    harbour: Harbour, home: Path, kind: Containment, access: Access, is_installed: bool
+) -> None:
+    need(kind)
+    permissions = Permissions(workspace=access, read=tuple(map(str, (ODD.parent, *RUNTIME))))
+    spec = installed(harbour, permissions=permissions)
+    if not is_installed:
+        spec = replace(odd(), permissions=permissions)
+    works_in = (await Prisoner(harbour.fleet(containment=kind), spec).run("/bin/pwd", "-P"))[1].strip()
+    starts = starts_of(spec, workspace=str(harbour.workspace), home=str(home))
+    assert works_in in map(os.path.realpath, starts.folders)
