@@ -296,7 +296,7 @@ class Room:
     def assert_over(self, session: Mapping[str, Any], *, state: str) -> None:
         """Assert that the session ends, and that nothing is left of it but what was written down."""
         until(lambda: self.session(session["name"])["ended_at"], f"{session['name']} ends")
-        assert self.session(session["name"])["state"] == state
+        until(lambda: self.session(session["name"])["state"] == state, f"{session['name']} is {state}")
         until(lambda: not is_running(session["pid"]), "its process ends")
         assert [each["status"] for each in self.asked() if each["session"] == session["id"]] == ["cancelled"]
         assert not self.hub.has_live_token(session["id"])
