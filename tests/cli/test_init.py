@@ -34,7 +34,8 @@ def test_a_project_gets_the_hook_and_the_gateway_and_both_are_this_pml_whatever_
         "+",
         "onFailure",
         "mcp__pml",
-        '"unlisted": "every_call"',
+        "PML asks by itself",
+        'not with {"approval": {"unlisted": "if_client_cannot"}}',
         "deny → ask → allow",
         "pml launch",
     ):

@@ -36,10 +36,12 @@ def test_rules_are_listed_in_the_order_they_are_tried_with_where_they_stand(
 
 
 def test_without_rules_it_is_said_who_asks(pml: Pml, user: Path) -> None:
-    said = "no rules, so a person is asked, unless the client asks for it itself\n"
-    assert pml("rules", "list").out == said
-    write(user, {"approval": {"unlisted": "every_call"}})
     assert pml("rules", "list").out == "no rules, so a person is asked\n"
+    write(user, {"approval": {"unlisted": "if_client_cannot"}})
+    said = "so the client asks, and PML only where the client cannot"
+    assert pml("rules", "list").out == f"no rules, {said}\n"
+    assert pml("rules", "explain", "a:b").out == f"unlisted: a:b is decided by no rule, {said}\n"
+    assert pml("rules", "explain", "a:b", "--json").json["unlisted"] == "if_client_cannot"
 
 
 def test_a_rule_that_does_not_count_says_why(pml: Pml, workspace: Path) -> None:
@@ -151,7 +153,7 @@ def test_explaining_tells_of_keys_that_are_not_known(pml: Pml, workspace: Path) 
         ("a:deny", "deny", "never runs"),
         ("a:allow", "allow", "runs without asking"),
         ("a:ask", "ask", "asks on every call"),
-        ("a:else", "unlisted", "is decided by no rule, so a person is asked, unless the client asks"),
+        ("a:else", "unlisted", "is decided by no rule, so a person is asked\n"),
     ],
 )
 @pytest.mark.usefixtures("local")

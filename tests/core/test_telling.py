@@ -48,8 +48,17 @@ def test_an_edited_call_is_told_by_what_was_asked_and_what_would_run() -> None:
     ]
 
 
-def test_trust_is_told_by_what_the_file_allows_starts_and_sets() -> None:
-    record = make_approval(subject=Subject.WORKSPACE_TRUST, tool_name="pml:trust", tool_input=TRUST)
+@pytest.mark.parametrize(
+    ("setting", "who"),
+    [
+        ({"unlisted": "every_call"}, "PML asks"),
+        ({"unlisted": "if_client_cannot"}, "the client asks about them, PML does not"),
+        ({}, "the client asks about them, PML does not"),  # asked by a PML whose default that was
+    ],
+)
+def test_trust_is_told_by_what_the_file_allows_starts_and_sets(setting: JsonObject, who: str) -> None:
+    asked = {**TRUST, **setting}
+    record = make_approval(subject=Subject.WORKSPACE_TRUST, tool_name="pml:trust", tool_input=asked)
 
     assert asked_facts(record) == [
         ("file", "/repo/shop/.pml.json"),
@@ -60,7 +69,7 @@ def test_trust_is_told_by_what_the_file_allows_starts_and_sets() -> None:
             'notes: ["notes-server", "--all", "a b"]\n  with TOKEN, PATH set\n'
             '  PATH = "/repo/bin"\n  in "/repo"\n  permitted {"net": true}',
         ),
-        ("unasked", "tools of theirs that no rule names: the client asks about them, PML does not"),
+        ("unlisted", f"tools of theirs that no rule names: {who}"),
         ("sets", '{\n  "prespawn": [\n    "notes"\n  ]\n}'),
     ]
 

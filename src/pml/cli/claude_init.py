@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 ALLOWED: Final = f"mcp__{SERVER}"
 _READING: Final = ("Read", "Glob", "Grep", "TodoWrite")
 _HEADLESS: Final = "pml launch --loopback -- claude -p '…'"
-_UNLISTED: Final = {"approval": {"unlisted": "every_call"}}
+_LEFT_TO_CLIENT: Final = {"approval": {"unlisted": "if_client_cannot"}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace, place: "Place") -> int:
         for change in changes:
             _write(change)
     if args.json:
-        print_json(_shape(changes, command, place, written=not args.print))
+        print_json(_shape(changes, command, written=not args.print))
         return Exit.OK
     for change in changes:
         _show(change, written=not args.print, remove=args.remove)
@@ -148,7 +148,7 @@ def _project_settings(place: "Place") -> Path:
     return place.workspace / ".claude" / "settings.local.json"  # names programs of this machine: not shared
 
 
-def _shape(changes: Sequence[Change], command: Sequence[str], place: "Place", *, written: bool) -> JsonObject:
+def _shape(changes: Sequence[Change], command: Sequence[str], *, written: bool) -> JsonObject:
     return {
         "files": [
             {"path": str(each.path), "changed": each.is_one, "written": written and each.is_one}
@@ -158,7 +158,7 @@ def _shape(changes: Sequence[Change], command: Sequence[str], place: "Place", *,
         "server": _server(),
         "server_command": _server_command(),
         "headless": _HEADLESS,
-        "not_twice": {"permissions_allow": [ALLOWED], "config": str(place.home / "config.json"), **_UNLISTED},
+        "not_twice": {"permissions_allow": [ALLOWED]},
     }
 
 
@@ -181,7 +181,7 @@ def _tell(place: "Place", *, for_user: bool, changed: bool) -> None:
         say(f"  {shlex.join(_server_command())}")
     if not changed:
         return
-    rules = " ".join(_READING)
+    rules, config = " ".join(_READING), visible(str(place.home / "config.json"))
     say("")
     say("from its next start Claude Code asks PML before every tool that no rule names: `pml approvals list`")
     say("  what only reads, if you like:")
@@ -189,8 +189,7 @@ def _tell(place: "Place", *, for_user: bool, changed: bool) -> None:
     say("  `claude -p` asks too, but shows nothing while it waits;")
     say(f"    `{_HEADLESS}` also shuts out the project's own settings")
     say("so as not to be asked twice for the tools behind PML, by Claude Code and by PML:")
-    say(f'    "permissions": {{"allow": ["{ALLOWED}"]}} in the settings of Claude Code, and')
-    say(f"    {visible_json(_UNLISTED, indent=None)} in {visible(str(place.home / 'config.json'))},")
-    say("    so that PML asks where Claude Code no longer does")
+    say(f'    "permissions": {{"allow": ["{ALLOWED}"]}} in the settings of Claude Code: PML asks by itself')
+    say(f"    not with {visible_json(_LEFT_TO_CLIENT, indent=None)} in {config}: then nobody would ask")
     say("Claude Code's own rules go deny → ask → allow, PML's deny → allow → ask")
     say("`pml doctor` proves that PML is asked")

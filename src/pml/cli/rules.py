@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pml.service.rulings import Explained, Listed
 
 EXAMPLES = """One order: deny, allow, ask. What no rule decides, or only the default ask "*", is unlisted:
-a person is asked, unless the client asks for it itself.
+a person is asked.
 
 examples:
   pml rules list
@@ -131,7 +131,7 @@ def _complain_of_files(policy: "Policy") -> None:
 def _who_asks(policy: "Policy") -> str:
     if policy.settings.approval.unlisted is Unlisted.EVERY_CALL:
         return "so a person is asked"
-    return "so a person is asked, unless the client asks for it itself"
+    return "so the client asks, and PML only where the client cannot"
 
 
 async def explain_call(args: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from pml.cli.output import complain, console, count, print_json, say
 from pml.cli.prompts import confirm, is_interactive
 from pml.cli.verbs import add_common
 from pml.core.errors import Changed, Invalid, NotFound
-from pml.core.telling import UNASKED, launch_lines
+from pml.core.telling import launch_lines, unlisted_note
 from pml.core.text import quote, visible, visible_json
 from pml.core.values import JsonObject
 
@@ -161,12 +161,12 @@ def _print_loosening(policy: "Policy", loose: "Loosening") -> None:
     from pml.service.trusting import trust_facts
 
     out = console()
-    file = policy.loaded.workspace
+    file, facts = policy.loaded.workspace, trust_facts(policy)
     out.print(Text("Trusting ").append(visible(file.path), style="bold").append(" would"))
     for title, lines in (
         ("no longer keep these rules of the content that was trusted last", [*loose.drops]),
         ("allow these calls without asking", [*loose.allows]),
-        ("start these commands", launch_lines(trust_facts(policy)["launches"])),
+        ("start these commands", launch_lines(facts["launches"])),
         (
             "change these settings",
             [f"{name}: {visible_json(value, indent=None)}" for name, value in loose.settings.items()],
@@ -177,5 +177,5 @@ def _print_loosening(policy: "Policy", loose: "Loosening") -> None:
         for line in lines:
             out.print(Text(f"    {line}"))
     if loose.launches:
-        out.print(Text(f"\n  unasked: {UNASKED}"))
+        out.print(Text(f"\n  unlisted: {unlisted_note(facts)}"))
     out.print(Text(f"\n  digest {file.digest}", style="dim"))

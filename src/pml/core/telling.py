@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pml.core.approvals import Approval, Channel, Decider, DeciderKind, Subject
+from pml.core.config import Unlisted
 from pml.core.dependency import tell_changed, tell_install, tell_variables, why_install
 from pml.core.launch import launch_facts
 from pml.core.memory import LAUNCH_TOOL
@@ -21,7 +22,8 @@ _WHY: Final[Mapping[Subject, str]] = {
     Subject.INTEGRITY_CHANGED: "files of the server are not those that were installed, trusted or accepted",
 }
 NEEDS: Final = "needs"  # why a capability is asked about: for the tools that its code calls
-UNASKED: Final = "tools of theirs that no rule names: the client asks about them, PML does not"
+_UNLISTED: Final = "tools of theirs that no rule names: PML asks"
+_LEFT_TO_CLIENT: Final = "tools of theirs that no rule names: the client asks about them, PML does not"
 _PLAIN_NAME: Final = re.compile(r"(?!you$)[\w.@+-]+", re.IGNORECASE)  # it reads as nothing but a name
 _UNITS: Final = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 
@@ -134,8 +136,13 @@ def _trust_facts(asked: JsonObject) -> list[tuple[str, str]]:
     if drops := _texts(asked.get("drops")):
         facts.append(("ends", "\n".join(drops)))
     if asked.get("launches"):
-        facts.append(("unasked", UNASKED))
+        facts.append(("unlisted", unlisted_note(asked)))
     return [*facts, ("sets", visible_json(asked["settings"]))] if asked.get("settings") else facts
+
+
+def unlisted_note(asked: JsonObject) -> str:
+    """Return who asks about tools without a rule; as `service.trusting.trust_facts` tells the setting."""
+    return _UNLISTED if asked.get("unlisted") == Unlisted.EVERY_CALL else _LEFT_TO_CLIENT
 
 
 def _texts(values: Json) -> list[str]:

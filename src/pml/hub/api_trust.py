@@ -59,7 +59,8 @@ async def remove_trust(visit: Visit) -> Mapping[str, Json]:
 def _shape(policy: Policy) -> dict[str, Json]:
     """Return what trusting the file means, or meant: of a trusted file the same is told.
 
-    `starts` are the `launches` in words, one thing a line.
+    `starts` are the `launches` in words, one thing a line. `unlisted` is the setting: who asks about tools
+    of theirs that no rule names.
     """
     file = policy.loaded.workspace
     facts: dict[str, Json] = msgspec.to_builtins(_loosening(policy))
@@ -76,6 +77,7 @@ def _shape(policy: Policy) -> dict[str, Json]:
         "content": file.text if is_short else None,
         **facts,
         "starts": [*launch_lines(facts["launches"])],
+        "unlisted": policy.settings.approval.unlisted,
         "tightens": _tightening(file.config),
         "keeps": [_entry(rule) for rule in (policy.kept.rules if policy.kept else ())],
     }

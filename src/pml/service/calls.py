@@ -270,7 +270,10 @@ async def _target_now(
 
 
 def _must_ask(gate: Gate, policy: Policy, judged: Judged, attempt: Attempt) -> bool:
-    """Tell whether PML asks: for what a rule names, and for the unlisted whenever nobody else can."""
+    """Tell whether PML asks: for what a rule names, and for the unlisted.
+
+    `if_client_cannot` leaves to the client what it calls by its own name.
+    """
     if judged.kind is not VerdictKind.UNLISTED:
         return judged.kind is not VerdictKind.ALLOW
     is_asked_here = gate.is_held or policy.settings.approval.unlisted is Unlisted.EVERY_CALL

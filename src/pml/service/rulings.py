@@ -134,6 +134,7 @@ class Explained:
             "trusted": self.policy.trusted,
             "needs_trust": self.judged.needs_trust,
             "asking_is_off": self.judged.asking_is_off,
+            "unlisted": self.policy.settings.approval.unlisted,
             **_state_json(self.policy),
         }
         if self.judged.broken or self.judged.is_launch:  # what a rule says of the name does not count then

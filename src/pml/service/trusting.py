@@ -29,10 +29,14 @@ def trust_question(session: Session, policy: Policy) -> Question:
 
 
 def trust_facts(policy: Policy) -> JsonObject:
-    """Return what trusting the file means: its digest, what it would allow, what it would start."""
+    """Return what trusting the file means: its digest, what it would allow, what it would start.
+
+    `unlisted` is the user's setting: who asks about tools of its servers that no rule names.
+    """
     file = policy.loaded.workspace
     loose = policy.untrusted or Loosening()
-    return {"path": file.path, "digest": file.digest, **msgspec.to_builtins(loose)}
+    unlisted = policy.settings.approval.unlisted.value
+    return {"path": file.path, "digest": file.digest, **msgspec.to_builtins(loose), "unlisted": unlisted}
 
 
 async def trust_workspace(desk: Desk, workspace: str, *, digest: str, by: Decider) -> Policy:

@@ -7,6 +7,11 @@ import { confirmDialog, toast } from "./dialog.js";
 import { emptyState, problemNote, redraw, spaced, workspacePage } from "./page_parts.js";
 
 const LOOK_MS = 1500; // a file that changed under the cursor is not trusted by a click meant for the one before
+/** @type {Record<string, string>} */
+const UNLISTED = {
+  every_call: "Tools of theirs that no rule names: PML asks.",
+  if_client_cannot: "Tools of theirs that no rule names: the client asks about them, PML does not.",
+};
 const COMES_AND_GOES = ["focus", "blur", "visibilitychange"];
 const SHIELD = "M8 2l5 1.8v4c0 3.2-2.1 5.3-5 6.2-2.9-.9-5-3-5-6.2v-4z";
 
@@ -172,11 +177,7 @@ function loosens(told) {
       h("h3", null, title),
       lines.map((line) => h("div", { class: "ln" }, shownText(line))),
       lines === told.starts &&
-        h(
-          "p",
-          { class: "hint" },
-          "Tools of theirs that no rule names: the client asks about them, PML does not.",
-        ),
+        h("p", { class: "hint" }, UNLISTED[told.unlisted]),
     )
   );
 }

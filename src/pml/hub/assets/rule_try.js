@@ -10,8 +10,9 @@ const VERDICTS = {
   deny: ["bad", "never runs, and no approval lifts that"],
   allow: ["good", "runs without asking"],
   ask: ["warn", "asks on every call"],
-  unlisted: ["", "is decided by no rule: a person is asked, unless the client asks by itself"],
+  unlisted: ["", "is decided by no rule, so a person is asked"],
 };
+const LEFT_TO_CLIENT = "is decided by no rule, so the client asks, and PML only where the client cannot";
 
 /**
  * Returns the panel, and what asks anew where the rules may be others now.
@@ -83,7 +84,9 @@ export function tryPanel(workspace) {
  * @param {any} told
  */
 function verdict(tool, told) {
-  const [kind, means] = VERDICTS[told.verdict] ?? ["", ""];
+  const [kind, usual] = VERDICTS[told.verdict] ?? ["", ""];
+  const isLeft = told.verdict === "unlisted" && told.unlisted === "if_client_cannot";
+  const means = isLeft ? LEFT_TO_CLIENT : usual;
   return h(
     "div",
     { class: "verdict", dataset: { verdict: told.verdict } },
