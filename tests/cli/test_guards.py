@@ -26,6 +26,7 @@ PEOPLES: Final[Mapping[str, list[str]]] = {
     "capability accept": ["capability", "accept", "acme.tools.notes"],
     "deps install": ["deps", "install", "memory", "--yes"],
     "inbox": ["inbox", "--link"],
+    "init --model-may-approve": ["init", "--model-may-approve", "always"],
     "init --remove": ["init", "--claude-code", "--remove"],
     "launch --may-launch": ["launch", "--may-launch", "--", "claude", "-p", "x"],
     "rules allow": ["rules", "allow", "fs:*"],

@@ -263,17 +263,17 @@ def test_trusting_does_not_answer_a_question_about_another_content(pml: Pml, wor
 # --- trust: on a terminal
 
 
-def answer_on_terminal(answer: bytes) -> tuple[int, str]:
-    """Run `pml trust` on a terminal of its own, type `answer` once it asks, and return code and screen."""
+def answer_on_terminal(answer: bytes, *, command: str = "trust", prompt: bytes = b"[y/N]") -> tuple[int, str]:
+    """Run a command on a terminal of its own, type `answer` once it asks, and return code and screen."""
     mine, theirs = pty.openpty()
-    command = [sys.executable, "-m", "pml", "trust"]
+    command_line = [sys.executable, "-m", "pml", command]
     with subprocess.Popen(
-        command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        command_line, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
     ) as process:
         os.close(theirs)
         screen = b""
         try:
-            while b"[y/N]" not in screen:
+            while prompt not in screen:
                 screen += os.read(mine, 4096)
             os.write(mine, answer)
             code = process.wait(timeout=TIMEOUT_S)
@@ -315,3 +315,29 @@ def test_beneath_an_agent_trust_is_refused_and_nothing_changes(pml: Pml, workspa
         assert "agent session `the-agent`" in ran.err
         assert "cannot decide for itself" in ran.err
     assert not is_trusted(pml)
+
+
+@promise("consent:model-plain-only")
+@pytest.mark.parametrize(
+    ("answer", "chosen"),
+    [(b"\n", "never"), (b"p\n", "never"), (b"m\n", "if_no_form"), (b"x\nM\n", "if_no_form")],
+)
+def test_init_at_a_terminal_asks_who_confirms_and_recommends_people(
+    pml: Pml, pml_home: Path, answer: bytes, chosen: str
+) -> None:
+    code, screen = answer_on_terminal(answer, command="init", prompt=b"p or m [p]:")
+
+    assert code == 0
+    assert "people, in the inbox or with `pml approvals` (recommended)" in screen
+    assert json.loads((pml_home / "config.json").read_text())["approval"] == {"model_may_approve": chosen}
+    assert pml("init").code == 0  # and it is not asked again, nor changed
+    assert json.loads((pml_home / "config.json").read_text())["approval"] == {"model_may_approve": chosen}
+
+
+@promise("consent:model-plain-only")
+def test_init_without_a_terminal_leaves_the_users_file_alone_unless_told(pml: Pml, pml_home: Path) -> None:
+    assert pml("init", "--json").json["model_may_approve"] == "if_no_form"
+    assert not (pml_home / "config.json").exists()
+
+    assert pml("init", "--model-may-approve", "never", "--json").json["model_may_approve"] == "never"
+    assert json.loads((pml_home / "config.json").read_text())["approval"] == {"model_may_approve": "never"}

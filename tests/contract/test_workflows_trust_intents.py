@@ -236,3 +236,20 @@ async def test_a_forgotten_intent_is_gone_and_nothing_is_recorded_for_it(store: 
 
     assert await store.intents.open() == [make_intent(2)]
     assert await entries_of(store) == []
+
+
+@promise("consent:model-plain-only")
+async def test_a_rule_that_a_model_had_written_is_marked_as_its_until_a_person_writes_it(
+    store: Store,
+) -> None:
+    by_model = msgspec.structs.replace(make_intent(1, entry={"tool": "fs:read", "n": 1}), model="agent")
+    for intent in (by_model, make_intent(2)):
+        await store.intents.add(intent)
+        assert await store.intents.of_models(WORKSPACE) == {} or intent is not by_model
+        await store.intents.close(intent.id, at=later(1))
+    entry = '{"n":1,"tool":"fs:read"}'
+
+    assert await store.intents.of_models(WORKSPACE) == {entry: "agent"}
+    assert await store.intents.of_models("/elsewhere") == {}
+    await store.intents.unmark(WORKSPACE, {"n": 1, "tool": "fs:read"})
+    assert await store.intents.of_models(WORKSPACE) == {}

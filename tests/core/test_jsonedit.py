@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pml.core.errors import ConfigInvalid
-from pml.core.jsonedit import append_item, remove_item, remove_member, replace_item, set_member
+from pml.core.jsonedit import append_item, remove_item, remove_member, replace_item, set_member, set_value
 from pml.core.jsontext import parse
 from pml.core.values import Json
 
@@ -219,3 +219,23 @@ def test_appending_where_no_array_can_be_is_refused_with_its_place(
     with pytest.raises(ConfigInvalid) as refused:
         append_item(text, ALLOW, "new", path="f")
     assert (refused.value.line, refused.value.column, refused.value.problem) == (line, column, problem)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("{}", '{\n  "approval": {\n    "model": "never"\n  }\n}'),
+        ('{\n  "a": 1\n}\n', '{\n  "a": 1,\n  "approval": {\n    "model": "never"\n  }\n}\n'),
+        ('{"a": 1}', '{"a": 1, "approval": {"model": "never"}}'),
+        ('{"approval": {}}', '{"approval": {"model": "never"}}'),
+        ('{"approval": {"x": 1.0}}', '{"approval": {"x": 1.0, "model": "never"}}'),
+        ('{"approval": {"model": "always", "x": 1}}', '{"approval": {"model": "never", "x": 1}}'),
+    ],
+)
+def test_a_value_is_set_and_all_else_stays(before: str, after: str) -> None:
+    assert set_value(before, ("approval", "model"), "never", path="f") == after
+
+
+def test_a_value_is_not_set_within_what_is_not_an_object() -> None:
+    with pytest.raises(ConfigInvalid, match="must be an object"):
+        set_value('{"approval": []}', ("approval", "model"), "never", path="f")

@@ -1,17 +1,24 @@
 """Workflows of calls that wait for trust in a file or for the acceptance of a changed tool."""
 
+import dataclasses
+
 import pytest
 
-from pml.core.approvals import Role, State, Subject
+from pml.core.approvals import Channel, Decider, DeciderKind, Role, State, Subject
 from pml.core.config import FileKind
 from pml.core.errors import NotApproved
+from pml.core.ports import AuditQuery
+from pml.core.rules import Effect
 from pml.core.values import JsonObject
 from pml.service.gate import Paused
+from pml.service.policy import current_policy
+from pml.service.remembering import init_workspace
+from pml.service.rulings import listed_rules, rules_of_models
 from pml.service.trusting import untrust_workspace
 from pml.service.workflows import WorkflowAborted
 from tests.builders import PERSON
 from tests.promises import promise
-from tests.service.gatehouses import CHANGED, LIST, RAN, Gatehouse
+from tests.service.gatehouses import CHANGED, LIST, RAN, TOOL, Gatehouse
 
 OTHER: JsonObject = {"text": "other"}
 
@@ -127,3 +134,34 @@ async def test_a_call_that_was_left_for_a_changed_tool_goes_on_when_it_is_accept
     await house.go_on(paused.workflow.id)
 
     assert house.servers.ran == [RAN, RAN]
+
+
+@promise("consent:model-plain-only")
+async def test_an_always_of_a_model_is_marked_as_its_in_the_files_trust_and_in_the_list(
+    house: Gatehouse,
+) -> None:
+    await init_workspace(house.office.desk, house.session.workspace)
+    paused = await house.pause()
+    await house.go_on(paused.workflow.id, always=True)
+    desk, workspace = house.office.desk, house.session.workspace
+    policy = await current_policy(desk, workspace)
+    listed = listed_rules(policy, desk.clock.now(), await rules_of_models(desk, workspace))
+
+    assert [
+        (each.rule.entry, each.note, each.counts) for each in listed if each.rule.effect is Effect.ALLOW
+    ] == [(TOOL, "confirmed by the model of `agent`, not by a person", True)]
+    trusted = [
+        it.entry for it in await desk.store.audit.list(AuditQuery()) if it.entry.kind == "workspace.trusted"
+    ]
+    model = Decider(kind=DeciderKind.CLIENT, id="agent", channel=Channel.MODEL)
+    assert model in [entry.by for entry in trusted]
+
+
+async def test_a_client_whose_answers_do_not_apply_continues_nothing(house: Gatehouse) -> None:
+    paused = await house.pause()
+    assert Role.MODEL in paused.record.deciders
+    house.gate = dataclasses.replace(house.gate, client_answers=False)
+
+    with pytest.raises(Paused):
+        await house.go_on(paused.workflow.id)
+    assert house.servers.ran == []

@@ -51,6 +51,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "hook": Guard.ANYBODY,
     "inbox": Guard.PERSON,
     "init": Guard.ANYBODY,
+    "init --model-may-approve": Guard.PERSON,
     "init --remove": Guard.PERSON,  # from then on Claude Code does not ask PML
     "launch": Guard.NO_AGENT,
     "launch --may-launch": Guard.PERSON,

@@ -3,7 +3,7 @@
 import contextlib
 import signal
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import TextIO
 
 
@@ -22,6 +22,19 @@ def confirm(question: str) -> bool:
             print()
             return False
     return answer.strip().lower() in ("y", "yes")
+
+
+def choose(question: str, answers: Mapping[str, str], *, default: str) -> str:
+    """Return what the person chose of `answers`, by its letter; `default` for nothing or the end of input."""
+    with _interruptible():
+        while True:
+            try:
+                said = input(f"{question} ").strip().lower()
+            except EOFError:
+                print()
+                return default
+            if not said or said[0] in answers:
+                return answers[said[0]] if said else default
 
 
 @contextlib.contextmanager

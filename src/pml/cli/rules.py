@@ -80,16 +80,17 @@ run = run_verb
 async def list_rules(args: argparse.Namespace) -> int:
     from pml.app import find_place, open_desk
     from pml.service.policy import current_policy
-    from pml.service.rulings import listed_rules, rules_json
+    from pml.service.rulings import listed_rules, rules_json, rules_of_models
 
     place = find_place(args.workspace)
     async with open_desk(place) as desk:
         policy = await current_policy(desk, str(place.workspace))
         now = desk.clock.now()
+        models = await rules_of_models(desk, str(place.workspace))
     if args.json:
-        print_json(rules_json(policy, now))
+        print_json(rules_json(policy, now, models))
     else:
-        _tell_rules(list(listed_rules(policy, now)), policy)
+        _tell_rules(list(listed_rules(policy, now, models)), policy)
     return Exit.FAILED if policy.broken else Exit.OK
 
 

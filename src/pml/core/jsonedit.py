@@ -39,6 +39,24 @@ def append_item(text: str, pointer: Sequence[str], value: Json, *, path: str) ->
     return _insert(text, _Place.of(text, root, parent, node), (), value)
 
 
+def set_value(text: str, pointer: Sequence[str], value: Json, *, path: str) -> str:
+    """Return `text` with `value` at `pointer`, a way of member names; what is missing on it is created.
+
+    Raises: ConfigInvalid if `text` is not JSON, or something on the way is not an object.
+    """
+    root = parse(text, path=path)
+    parent, node = None, root
+    for depth, key in enumerate(pointer):
+        if not isinstance(node.value, dict):
+            _refuse(path, node, pointer[:depth], "an object")
+        if key not in node.members:
+            place = _Place.of(text, root, parent, node)
+            new = _member(place, pointer[depth:], visible_json(value, indent=None), place.indent)
+            return text[: place.start] + place.before + new + place.after + text[place.end :]
+        parent, node = node, node.members[key]
+    return text[: node.start] + visible_json(value, indent=None) + text[node.end :]
+
+
 def remove_item(text: str, pointer: Sequence[str], index: int, *, path: str) -> str:
     """Return `text` without element `index` of the array at `pointer`.
 
@@ -147,6 +165,18 @@ class _Place:
 def _insert(text: str, place: _Place, keys: Sequence[str], value: Json) -> str:
     new = _element(place, keys, value, place.indent)
     return text[: place.start] + place.before + new + place.after + text[place.end :]
+
+
+def _member(place: _Place, keys: Sequence[str], value: str, indent: str | None) -> str:
+    """Spell the member `keys[0]`, with an object for each of the others but the last."""
+    head = visible_json(keys[0], indent=None) + place.colon
+    if len(keys) == 1:
+        return head + value
+    inner = None if indent is None else indent + place.unit
+    within = _member(place, keys[1:], value, inner)
+    if indent is None or inner is None:
+        return f"{head}{{{within}}}"
+    return f"{head}{{{place.line_end}{inner}{within}{place.line_end}{indent}}}"
 
 
 def _element(place: _Place, keys: Sequence[str], value: Json, indent: str | None) -> str:

@@ -194,6 +194,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     entry: Json
     approval_id: ApprovalId
     created_at: datetime
+    model: str | None = None  # the client whose model said so, if no person did
 
 
 class Pin(msgspec.Struct, frozen=True, kw_only=True):
@@ -356,7 +357,15 @@ class Intents(Protocol):
         ...
 
     async def close(self, intent_id: str, *, at: datetime) -> None:
-        """Mark the intent done: its entry stands in the file."""
+        """Mark the intent done: its entry stands in the file, as a model's if that said so."""
+        ...
+
+    async def of_models(self, workspace: str) -> Mapping[str, str]:
+        """Return the entries of the workspace's file that a model had written, each with its client."""
+        ...
+
+    async def unmark(self, workspace: str, entry: Json) -> None:
+        """Learn that a person has written or removed the entry: it is no model's any more."""
         ...
 
 
@@ -494,6 +503,13 @@ class ConfigFiles(Protocol):
         self, which: FileKind, *, before_replace: Callable[[str | None, str, str], None] | None = None
     ) -> bool:
         """Create the file with the defaults; False when there is one. Raises: as `add_rule`."""
+        ...
+
+    def set_user_value(self, pointer: Sequence[str], value: Json) -> None:
+        """Set one value of the user's file, everything else as it was. May wait for another writer.
+
+        Raises: ConfigInvalid, Changed, Unavailable; then nothing is written.
+        """
         ...
 
     def add_rule(

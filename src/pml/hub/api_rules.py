@@ -18,7 +18,7 @@ from pml.hub.workspaces import named_workspace
 from pml.service.policy import current_policy
 from pml.service.rulebook import drop_rule
 from pml.service.rulebook import switch_rule as switch
-from pml.service.rulings import enter_rule, explain, rules_json
+from pml.service.rulings import enter_rule, explain, rules_json, rules_of_models
 
 
 class ExplainBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,7 +55,8 @@ class SwitchBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 async def list_rules(visit: Visit) -> Mapping[str, Json]:
     workspace = await named_workspace(visit, visit.query.get("workspace"))
     policy = await current_policy(visit.desk, workspace)
-    return rules_json(policy, visit.desk.clock.now())
+    models = await rules_of_models(visit.desk, workspace)
+    return rules_json(policy, visit.desk.clock.now(), models)
 
 
 async def explain_call(visit: Visit) -> Mapping[str, Json]:

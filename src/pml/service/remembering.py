@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from pml.core.approvals import Approval, Decider, Scope, SessionId, Subject
+from pml.core.approvals import (
+    Approval,
+    Channel,
+    Decider,
+    DeciderKind,
+    Role,
+    Scope,
+    SessionId,
+    Subject,
+    role_of,
+)
 from pml.core.config import FileKind
 from pml.core.errors import Invalid, NotFound, PmlError
 from pml.core.memory import always_entry, check_rememberable
@@ -74,6 +84,7 @@ def memory_of(
             entry=entry,
             approval_id=record.id,
             created_at=now,
+            model=by.id if role_of(by) is Role.MODEL else None,
         )
     return Grant(
         id=desk.ids.new(),
@@ -97,12 +108,19 @@ async def apply_memory(desk: Desk, memory: Grant | Intent) -> Remembered:
         return Remembered(scope=Scope.SESSION, entry=entry, counts=problem is None, problem=problem)
     file = desk.configs.of(memory.workspace).read().workspace.path
     try:
-        await write_rule(desk, memory.workspace, memory.effect, memory.entry)
+        await write_rule(desk, memory.workspace, memory.effect, memory.entry, by=_writer(memory))
         await desk.store.intents.close(memory.id, at=desk.clock.now())
         counts = (await current_policy(desk, memory.workspace)).trusted
     except PmlError as exc:
         return Remembered(scope=Scope.ALWAYS, entry=memory.entry, file=file, counts=False, problem=exc)
     return Remembered(scope=Scope.ALWAYS, entry=memory.entry, file=file, counts=counts)
+
+
+def _writer(intent: Intent) -> Decider:
+    """Return in whose name the file's new content is trusted: PML's, or that of the model that said so."""
+    if intent.model is None:
+        return KEEPER
+    return Decider(kind=DeciderKind.CLIENT, id=intent.model, channel=Channel.MODEL)
 
 
 async def redo_intents(desk: Desk) -> int:
@@ -151,11 +169,17 @@ def _covering(desk: Desk, memory: Grant | Intent) -> Callable[[Call, Session], b
 
 
 async def write_rule(
-    desk: Desk, workspace: str, effect: Effect, entry: Json, *, which: FileKind = FileKind.WORKSPACE
+    desk: Desk,
+    workspace: str,
+    effect: Effect,
+    entry: Json,
+    *,
+    which: FileKind = FileKind.WORKSPACE,
+    by: Decider = KEEPER,
 ) -> bool:
     """Add a rule to a file; False when it stands there already. Raises: Invalid, Changed, Unavailable."""
     files = desk.configs.of(workspace)
-    async with _kept_trust(desk, workspace, which) as keep:
+    async with _kept_trust(desk, workspace, which, by=by) as keep:
         return await asyncio.to_thread(files.add_rule, which, effect, entry, before_replace=keep)
 
 
@@ -193,7 +217,7 @@ async def init_workspace(desk: Desk, workspace: str) -> bool:
 
 @contextlib.asynccontextmanager
 async def _kept_trust(
-    desk: Desk, workspace: str, which: FileKind
+    desk: Desk, workspace: str, which: FileKind, *, by: Decider = KEEPER
 ) -> AsyncGenerator[Callable[[str | None, str, str], None] | None]:
     """Yield what carries trust over to a file's new content just before it is replaced.
 
@@ -214,7 +238,7 @@ async def _kept_trust(
         config = files.parse_workspace(text, name=path)
         if old is None and await keeps_more(desk, files, config):
             return  # the file was taken away: writing one does not undo what it denied
-        trust = Trust(path=path, digest=new, content=text, by=KEEPER, trusted_at=desk.clock.now())
+        trust = Trust(path=path, digest=new, content=text, by=by, trusted_at=desk.clock.now())
         everything = [content.digest for content in await desk.store.trusts.of(path)]
         ends = everything if old is None else await looser_contents(desk, files, config)
         await desk.store.trusts.add(trust, ends=[each for each in ends if each not in (old, new)])

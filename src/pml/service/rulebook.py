@@ -28,6 +28,7 @@ async def add_rule(
 ) -> bool:
     """Write a rule; False when it stands there already. Raises: Invalid, Unavailable."""
     added = await write_rule(desk, workspace, effect, entry, which=which)
+    await desk.store.intents.unmark(workspace, entry)
     if added:
         file = _path(desk, workspace, which)
         await desk.store.audit.record(rule_added(file, effect, entry, at=desk.clock.now(), by=by))
@@ -60,6 +61,7 @@ async def drop_rule(
     if effect is None:
         return 0
     count = await remove_rule(desk, workspace, effect, entry, which=which)
+    await desk.store.intents.unmark(workspace, entry)
     if count:
         file = _path(desk, workspace, which)
         await desk.store.audit.record(rule_removed(file, effect, entry, at=desk.clock.now(), by=by))

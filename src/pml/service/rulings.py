@@ -18,7 +18,7 @@ from pml.core.rule_names import Doubt
 from pml.core.rules import ORDER, Call, Effect, Rule
 from pml.core.telling import entry_text
 from pml.core.text import quote, visible_json
-from pml.core.values import Json
+from pml.core.values import Json, canonical
 from pml.core.wire import rule_json, verdict_json
 from pml.service.approvals import release
 from pml.service.desk import Desk
@@ -162,7 +162,12 @@ class Listed:
     is_kept: bool = False
 
 
-def listed_rules(policy: Policy, now: datetime) -> Iterator[Listed]:
+async def rules_of_models(desk: Desk, workspace: str) -> Mapping[str, str]:
+    """Return the entries of the workspace's file that models had written, each with the model's client."""
+    return await desk.store.intents.of_models(workspace)
+
+
+def listed_rules(policy: Policy, now: datetime, models: Mapping[str, str]) -> Iterator[Listed]:
     """Yield every rule in the order it is tried, those that are kept last of their effect."""
     files = [file.config for file in (policy.loaded.user, policy.loaded.workspace) if file.config is not None]
     hidden = {id(ask): allow for ask, allow in policy.rules.hidden_asks()}
@@ -171,11 +176,18 @@ def listed_rules(policy: Policy, now: datetime) -> Iterator[Listed]:
         for file in files:
             for rule in (rule for rule in file.rules if rule.effect is effect):
                 note = _why_not(policy, file, rule, hidden, now)
-                yield Listed(rule=rule, note=note, counts=note is None)
+                yield Listed(rule=rule, note=note or _whose(file, rule, models), counts=note is None)
             disabled = (rule for rule in file.disabled if rule.effect is effect)
             yield from (Listed(rule=rule, note="disabled", counts=False) for rule in disabled)
         for rule in (rule for rule in kept if rule.effect is effect):
             yield Listed(rule=rule, note=KEPT, is_kept=True)
+
+
+def _whose(file: ConfigFile, rule: Rule, models: Mapping[str, str]) -> str | None:
+    """Return that a model had the rule written, where no person did."""
+    is_own = rule.effect is Effect.ALLOW and file.kind is FileKind.WORKSPACE
+    client = models.get(canonical(rule.entry).decode()) if is_own else None
+    return None if client is None else f"confirmed by the model of {quote(client)}, not by a person"
 
 
 def _why_not(
@@ -196,7 +208,7 @@ def _why_not(
     return None
 
 
-def rules_json(policy: Policy, now: datetime) -> dict[str, Json]:
+def rules_json(policy: Policy, now: datetime, models: Mapping[str, str]) -> dict[str, Json]:
     """The rules of both files, and what is to be known of the files.
 
     `text` is the entry as JSON: a reader whose numbers are smaller than ours shows and sends back that.
@@ -209,7 +221,7 @@ def rules_json(policy: Policy, now: datetime) -> dict[str, Json]:
             "note": each.note,
             "kept": each.is_kept,
         }
-        for each in listed_rules(policy, now)
+        for each in listed_rules(policy, now, models)
     ]
     return {"rules": rules, "trusted": policy.trusted, "kept": kept_notice(policy), **_state_json(policy)}
 

@@ -10,14 +10,14 @@ import json
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from pml.core.config import ConfigFile, FileKind, parse_config
 from pml.core.entries import bare, is_named, is_to_switch
 from pml.core.errors import Changed, Forbidden, Invalid, Unavailable
-from pml.core.jsonedit import append_item, remove_item, remove_member, replace_item, set_member
+from pml.core.jsonedit import append_item, remove_item, remove_member, replace_item, set_member, set_value
 from pml.core.jsontext import parse
 from pml.core.ports import Loaded
 from pml.core.rules import DEFAULT_ASK, Effect, parse_entry
@@ -153,6 +153,11 @@ class WorkspaceFiles:
 
         self.edit(which, change, before_replace=before_replace)
         return added
+
+    def set_user_value(self, pointer: Sequence[str], value: Json) -> None:
+        """Set one value of the user's file. Raises: as `edit`."""
+        path = str(self.path_of(FileKind.USER))
+        self.edit(FileKind.USER, lambda text: set_value(text, pointer, value, path=path))
 
     def remove_rule(
         self, which: FileKind, effect: Effect, entry: Json, *, before_replace: BeforeReplace | None = None

@@ -5,7 +5,7 @@ appends the audit entry, and only then changes its rows. Nothing here survives i
 by another one.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final, TypeVar
@@ -41,6 +41,7 @@ from pml.core.ports import (
     Trust,
     Workflow,
 )
+from pml.core.values import Json, canonical
 from pml.store.memory_audit import MemoryAudit, MemoryChanges, own, refuse_second
 from pml.store.memory_journals import MemoryJournals
 from pml.store.memory_supervising import (
@@ -287,6 +288,7 @@ class MemoryIntents:
     def __init__(self, log: MemoryAudit) -> None:
         self._log = log
         self._rows: dict[str, Intent] = {}
+        self._models: dict[tuple[str, str], str] = {}
 
     async def add(self, intent: Intent) -> None:
         refuse_second(intent.id, self._rows, "intent")
@@ -306,6 +308,14 @@ class MemoryIntents:
             audit.rule_added(row.workspace, row.effect, row.entry, at=at, approval_id=row.approval_id)
         )
         del self._rows[intent_id]
+        if row.model is not None:
+            self._models[row.workspace, canonical(row.entry).decode()] = row.model
+
+    async def of_models(self, workspace: str) -> Mapping[str, str]:
+        return {entry: model for (place, entry), model in self._models.items() if place == workspace}
+
+    async def unmark(self, workspace: str, entry: Json) -> None:
+        self._models.pop((workspace, canonical(entry).decode()), None)
 
 
 class MemoryManifests:

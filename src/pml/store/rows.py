@@ -207,6 +207,7 @@ def intent_values(intent: Intent) -> tuple[Value, ...]:
         spell(intent.entry),
         intent.approval_id,
         micros(intent.created_at),
+        intent.model,
     )
 
 
@@ -289,6 +290,7 @@ def intent_of(row: Row) -> Intent:
         entry=json.loads(row[3]),
         approval_id=ApprovalId(row[4]),
         created_at=at_micros(row[5]),
+        model=row[6],
     )
 
 

@@ -4,7 +4,7 @@ Each part answers one Protocol of `core.ports`. State and audit entry are one tr
 states live in `core.approvals`, here they are only loaded, applied and saved under a version check.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Self
@@ -30,6 +30,7 @@ from pml.core.bounds import MAX_PENDING_BYTES, refuse_more
 from pml.core.errors import AlreadyClaimed, Conflict, NotFound
 from pml.core.manifests import Manifest
 from pml.core.ports import ApprovalQuery, Content, Grant, Held, Intent, Pin, Standing, Trust, Workflow
+from pml.core.values import Json, canonical
 from pml.store.connection import open_database
 from pml.store.database import Database, Value
 from pml.store.parts import Part, Reader
@@ -331,7 +332,10 @@ class _Intents(Part):
     async def close(self, intent_id: str, *, at: datetime) -> None:
         def operation(tx: Transaction) -> None:
             for row in tx.run("delete_intent", (intent_id,)):
-                intent = intent_of((intent_id, *row, micros(at)))
+                *known, model = row
+                intent = intent_of((intent_id, *known, micros(at), model))
+                if model is not None:
+                    tx.run("mark_rule", (intent.workspace, canonical(intent.entry).decode(), model))
                 tx.record(
                     entries.rule_added(
                         intent.workspace, intent.effect, intent.entry, at=at, approval_id=intent.approval_id
@@ -339,6 +343,12 @@ class _Intents(Part):
                 )
 
         await self._writer.write(operation)
+
+    async def of_models(self, workspace: str) -> Mapping[str, str]:
+        return {entry: model for entry, model in self._read.run("model_rules", (workspace,))}
+
+    async def unmark(self, workspace: str, entry: Json) -> None:
+        await self._writer.write(lambda tx: tx.run("unmark_rule", (workspace, canonical(entry).decode())))
 
 
 class _Manifests(Part):

@@ -162,13 +162,22 @@ DELETE FROM trusts WHERE path = ?
 DELETE FROM trusts WHERE path = ? AND digest = ?
 
 -- name: insert_intent
-INSERT INTO intents (id, workspace, effect, entry, approval_id, created_at) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO intents (id, workspace, effect, entry, approval_id, created_at, model) VALUES (?, ?, ?, ?, ?, ?, ?)
 
 -- name: open_intents
 SELECT * FROM intents ORDER BY created_at, id
 
 -- name: delete_intent
-DELETE FROM intents WHERE id = ? RETURNING workspace, effect, entry, approval_id
+DELETE FROM intents WHERE id = ? RETURNING workspace, effect, entry, approval_id, model
+
+-- name: mark_rule
+INSERT OR REPLACE INTO model_rules (workspace, entry, model) VALUES (?, ?, ?)
+
+-- name: unmark_rule
+DELETE FROM model_rules WHERE workspace = ? AND entry = ?
+
+-- name: model_rules
+SELECT entry, model FROM model_rules WHERE workspace = ?
 
 -- name: insert_manifest
 INSERT OR REPLACE INTO manifests (server, launch, content, kept_at)
