@@ -25,6 +25,7 @@ DEFAULT = """{
   }
 }
 """
+CONFIRMS = {"model_may_approve": "if_no_form"}
 LOOSE = {
     "permissions": {"allow": ["fs:*"], "deny": ["Bash"]},
     "mcpServers": {
@@ -56,7 +57,7 @@ def is_trusted(pml: Pml) -> bool:
 def test_init_writes_the_default_file_and_trusts_it(pml: Pml, workspace: Path) -> None:
     ran = pml("init", "--json")
     path = workspace / ".pml.json"
-    assert (ran.code, ran.json) == (0, {"path": str(path), "created": True, "trusted": True})
+    assert (ran.code, ran.json) == (0, {**CONFIRMS, "path": str(path), "created": True, "trusted": True})
     assert path.read_text() == DEFAULT
     assert is_trusted(pml)
 
@@ -75,7 +76,12 @@ def test_init_leaves_an_existing_file_and_the_trust_in_it_as_they_are(
     pml: Pml, workspace: Path, content: str
 ) -> None:
     path = write(workspace, content)
-    assert pml("init", "--json").json == {"path": str(path), "created": False, "trusted": False}
+    assert pml("init", "--json").json == {
+        **CONFIRMS,
+        "path": str(path),
+        "created": False,
+        "trusted": False,
+    }
     assert "exists already" in pml("init").out
     assert path.read_text() == content
 
