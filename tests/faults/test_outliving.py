@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -59,7 +59,8 @@ def place(tmp_path: Path) -> Generator[Place]:
     place = Place(tmp_path)
     yield place
     for pid in place.left():
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def started(place: Place, what: str, kind: Containment) -> "subprocess.Popen[bytes]":

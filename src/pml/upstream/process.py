@@ -103,8 +103,8 @@ class ServerProcess:
         self._outputs: list[asyncio.BaseTransport] = []
         self._drain: asyncio.TimerHandle | None = None
         self._is_boxed = launch.is_boxed
-        self._watched = identify(self.pid)
-        watchdog().watch(self._watched)
+        self._watched = [identify(self.pid)]
+        watchdog().watch(self._watched[0])
         self._is_told = asyncio.Event()
         self._telling = b""
         if launch.is_boxed:
@@ -200,7 +200,8 @@ class ServerProcess:
             if sys.platform != "win32":
                 for group in {process.pid, self.group}:
                     _signal_group(group, _KILL)
-            watchdog().release(self._watched)
+            for each in self._watched:
+                watchdog().release(each)
             code = process.wait()
             self._is_reaped = True
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is there to be told
@@ -216,7 +217,15 @@ class ServerProcess:
         os.close(told)
         with contextlib.suppress(msgspec.MsgspecError):  # bwrap ended before there was one
             self.group = msgspec.json.decode(self._telling, type=_Told).child_pid
+            self._watch_box()
         self._is_told.set()
+
+    def _watch_box(self) -> None:
+        """Have the first process of the box ended too: until it is made, it does not end with bwrap."""
+        with self._reaping:
+            if not self._is_reaped:
+                self._watched.append(identify(self.group))
+                watchdog().watch(self._watched[-1])
 
     def _at_exit(self, code: int) -> None:
         is_signal = self._is_boxed and code > _SIGNALLED
