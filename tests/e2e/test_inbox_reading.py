@@ -6,7 +6,8 @@ from typing import Any, Final
 import pytest
 from playwright.sync_api import expect
 
-from tests.e2e.hubs import Room
+from pml.core.bounds import MAX_INPUT_BYTES
+from tests.e2e.hubs import STATE_S, Room
 from tests.e2e.inbox_rig import Caller, Inbox
 from tests.e2e.inbox_tab import Tab, opened
 from tests.promises import promise
@@ -224,3 +225,16 @@ def test_nothing_moves_where_a_person_wants_no_motion(inbox: Inbox, agent: Calle
         assert tab.page.evaluate(moving) == []
         assert tab.page.evaluate("getComputedStyle(document.documentElement).scrollBehavior") == "auto"
         assert tab.page.evaluate("document.getAnimations().length") == 0
+
+
+@promise("approval:bounded-asks")
+def test_what_was_refused_before_anybody_was_asked_is_told_above_the_cards(tab: Tab, agent: Caller) -> None:
+    asked = agent.asks("Bash", command="make plums")
+    tab.shows([asked.id])
+    refused = tab.page.locator("[data-part=refused] .notice")
+    expect(refused).to_have_count(0)
+    said = agent.tries("Write", {"file_path": "plums", "content": "x" * MAX_INPUT_BYTES})
+    assert said.result(STATE_S)["behavior"] == "deny"
+    expect(refused).to_contain_text("Write")
+    expect(refused).to_contain_text("was refused without asking")
+    tab.still_waits(asked)

@@ -6,6 +6,7 @@ Found by a variable that all inherit which the server starts, whatever box or se
 import asyncio
 import contextlib
 import http.client
+import itertools
 import json
 import os
 import subprocess
@@ -211,12 +212,13 @@ class Visitor:
 
     def __init__(self, where: str, token: str) -> None:
         self._where, self._token, self._visit = where, token, ""
+        self._numbers = itertools.count(1)
         self._post({"id": 0, "method": "initialize", "params": _HELLO})
         self._post({"method": "notifications/initialized"})
 
     def call(self, params: dict[str, Any]) -> Any:
         """Return the result of a tool."""
-        return self._post({"id": 1, "method": "tools/call", "params": params})["result"]
+        return self._post({"id": next(self._numbers), "method": "tools/call", "params": params})["result"]
 
     def _post(self, message: dict[str, Any]) -> Any:
         headers = {

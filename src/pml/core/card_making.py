@@ -43,7 +43,7 @@ class Around:
 def make_card(around: Around, *, read: Read, whole: bool) -> Card:
     """Return the card; what is still open is looked at with `read`.
 
-    For a page of many, a long input is cut before anything is made of it; then `more` counts within that.
+    For a page of many, a long input is cut before lines are made of it: `more` counts within that.
     """
     record = around.asked.record
     asked, edited = short_input(record.tool_input), record.updated_input and short_input(record.updated_input)

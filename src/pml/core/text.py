@@ -119,11 +119,12 @@ def _texts(value: Json) -> Iterator[str]:
 
 
 def _count_hidden(text: str) -> int:
+    for layout in ("\r\n", *_LAYOUT):  # most texts are plain but for these, and quickly told so
+        text = text.replace(layout, " ")
     if _is_plain(text):
         return 0
-    found = Counter(text.replace("\r\n", "\n"))
     piled = sum(len(pile[0]) - _SEEN_MARKS for pile in _PILES.finditer(text))
-    return piled + sum(times for char, times in found.items() if char not in _LAYOUT and _is_hidden(char))
+    return piled + sum(times for char, times in Counter(text).items() if _is_hidden(char))
 
 
 def _is_plain(text: str) -> bool:
