@@ -6,14 +6,16 @@ usage: agent.py TASK [LAUNCHER…]: the launcher stands before `pml stdio`. Prin
 import json
 import subprocess
 import sys
+import time
 from typing import Any
 
 PML = [sys.executable, "-m", "pml"]
+READ_S = 1.0  # more than `INSTANT_S`: an answer before that is nobody's
 TOOL, ARGUMENTS = "odd__echo", {"n": 1}
 
 
 class Client:
-    """A legacy client; with `forms` it accepts every form that it is shown."""
+    """A legacy client; with `forms` it accepts every form that it is shown, as late as a person would."""
 
     def __init__(self, launcher: list[str], *, forms: bool) -> None:
         pipe = subprocess.PIPE
@@ -33,6 +35,7 @@ class Client:
             message = json.loads(line)
             if message.get("method") == "elicitation/create":
                 self.forms += 1
+                time.sleep(READ_S)
                 answer = {"action": "accept", "content": {"remember": "once"}}
                 self._send({"id": message["id"], "result": answer})
             elif message.get("id") == 1:

@@ -636,7 +636,7 @@ def test_a_new_ask_rule_ends_what_sessions_of_its_workspace_remember(pml: Pml) -
 def test_a_launch_is_narrowed_as_it_is_allowed(pml: Pml) -> None:
     wish = '{"prompt": "mend it", "parent_may_decide": "unlisted"}'
     asked = pml("approvals", "ask", "pml:session_launch", wish, "--json").json["approval"]["id"]
-    assert "answers: the parent, for what no rule names, commands included" in " ".join(
+    assert "answers the parent, for what no rule names, commands included" in " ".join(
         pml("approvals", "show", asked).out.split()
     )
 

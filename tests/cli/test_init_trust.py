@@ -134,6 +134,7 @@ def test_trust_shows_all_that_the_file_would_allow_start_and_change(pml: Pml, wo
         ],
         "settings": {"idle_s": 5},
         "drops": [],
+        "unlisted": "every_call",
         "trusted": False,
         "needed": True,
         "kept": None,

@@ -113,6 +113,7 @@ def test_a_verdict_is_explained_with_its_rule_and_all_that_matched(pml: Pml, loc
         "trusted": True,
         "needs_trust": False,
         "asking_is_off": False,
+        "unlisted": "every_call",
         "broken": [],
         "warnings": [],
     }

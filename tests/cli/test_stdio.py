@@ -16,14 +16,16 @@ SERVER = Path(__file__).parents[1] / "upstream" / "odd_server.py"
 
 @pytest.fixture
 def place(tmp_path: Path, home: Path) -> Path:
-    """A workspace whose user has the odd server, and is asked for its every call."""
+    """A workspace whose user has the odd server, and no rule for it."""
     (home / ".pml").mkdir(mode=0o700)
-    config = {
-        "mcpServers": {"odd": {"command": sys.executable, "args": [str(SERVER)]}},
-        "permissions": {"ask": ["odd:*"]},
-    }
-    (home / ".pml" / "config.json").write_text(json.dumps(config))
+    configure(home)
     return tmp_path
+
+
+def configure(home: Path, **permissions: list[str]) -> None:
+    servers = {"odd": {"command": sys.executable, "args": [str(SERVER)]}}
+    config = {"mcpServers": servers, "permissions": permissions}
+    (home / ".pml" / "config.json").write_text(json.dumps(config))
 
 
 def agent(place: Path, *words: str) -> dict[str, Any]:
@@ -60,4 +62,13 @@ def test_a_client_that_no_agent_started_answers_its_own_forms(place: Path) -> No
     assert agent(place, "answer") == {
         "with": {"forms": 1, "waits": False},
         "without": {"forms": 0, "waits": False},
+    }
+
+
+def test_its_model_confirms_nothing_that_a_rule_asks_for(place: Path, home: Path) -> None:
+    configure(home, ask=["odd:*"])
+
+    assert agent(place, "answer") == {
+        "with": {"forms": 1, "waits": False},
+        "without": {"forms": 0, "waits": True},
     }

@@ -30,7 +30,13 @@ async def test_the_hub_tells_its_own_time(rig: HubRig) -> None:
 
 async def test_an_empty_inbox_is_empty(rig: HubRig) -> None:
     got = await rig.send("GET", "/api/inbox")
-    assert got.json == {"cards": [], "next": None, "now": "2026-11-03T12:00:00Z", "waiting": 0}
+    assert got.json == {
+        "cards": [],
+        "next": None,
+        "now": "2026-11-03T12:00:00Z",
+        "waiting": 0,
+        "notices": [],
+    }
 
 
 async def test_a_decided_question_leaves_the_list_and_keeps_its_card(rig: HubRig) -> None:
