@@ -78,6 +78,7 @@ async def test_a_call_that_trust_would_allow_asks_for_trust_first(office: Office
         ],
         "settings": {},
         "drops": [],
+        "unlisted": "every_call",
     }
 
 
