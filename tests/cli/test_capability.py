@@ -269,7 +269,7 @@ def test_what_a_capability_needs_is_told_with_the_verdicts_of_the_workspace(
     told = pml("capability", "check", path)
     assert told.code == OK
     assert "also calls tools that cannot be told beforehand" in told.out
-    assert '{"net": ["notes.example.com"]}' in told.out
+    assert '{"net": ["notes.example.com"], "workspace": "none"}' in told.out
     assert "memory:read_graph is denied here" in told.err
 
 
