@@ -202,6 +202,7 @@ PROMISES: Final[dict[str, str]] = {
     "registry:second-call-silent": "What was looked up lately is not asked for again.",
     "release:only-what-was-shown": "A new rule releases only those of the waiting that were shown with it.",
     "reserved:bounded": "A call with more than PML looks through delays nobody, and is a person's.",
+    "reserved:own-folder": "In PML_HOME a server's own folder, and nothing else, is not reserved for it.",
     "reserved:person-only": "A call that names PML itself is decided by a person, whatever else allows it.",
     "reserved:settings-files": "A call that leads to `.pml.json` or a client's settings is a person's.",
     "result:lossless": "A server's result or error reaches the client with everything the server wrote.",

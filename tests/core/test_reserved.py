@@ -10,6 +10,7 @@ from pml.core.values import JsonObject
 from tests.promises import promise
 
 HOME = "/srv/vault"
+OWN = f"{HOME}/state/time"
 
 
 class LinkedTree:
@@ -17,8 +18,9 @@ class LinkedTree:
 
     home = "/home/ana"
 
-    def __init__(self) -> None:
+    def __init__(self, links: dict[str, str] | None = None) -> None:
         self.looks: list[str] = []
+        self._links = links or {}
 
     def real(self, path: str) -> str:
         return posixpath.normpath(path)
@@ -39,13 +41,15 @@ class LinkedTree:
             "/repo/shop/plain.txt": "conf/../.pml.json",
             "/repo/shop/.mcp.json": "conf/servers.json",
             "/repo/shop/round": "round",
+            **self._links,
         }
         files = {"/repo/shop/.pml.json": 7, "/repo/shop/twin.txt": 7, "/repo/shop/other.txt": 8}
         if path in links:
             return links[path]
         if path in files:
             return (1, files[path])
-        return (1, 1) if path in ("/repo", "/repo/shop", "/repo/shop/conf", "/srv", HOME) else None
+        folders = ("/repo", "/repo/shop", "/repo/shop/conf", "/srv", HOME, f"{HOME}/state", OWN)
+        return (1, 1) if path in folders else None
 
 
 def around(tree: LinkedTree) -> Surroundings:
@@ -254,3 +258,55 @@ def test_a_path_that_could_mean_much_is_also_taken_as_it_is_written(odd: str) ->
     assert reserved("Edit", {"file_path": f"{odd}/../../../srv/vault/config.json"})
     assert reserved("Edit", {"file_path": "notes"})
     assert not reserved("say", {"text": "notes"})
+
+
+def reserved_for_server(text: str, *, links: dict[str, str] | None = None, home: str = HOME) -> bool:
+    """Tell whether a call of the installed server that works in `OWN` is reserved."""
+    tree = LinkedTree(links)
+    own = OWN.replace(HOME, home)
+    scene = Surroundings(
+        home=home,
+        workspace="/repo/shop",
+        folders=("/repo/shop", own),
+        homes=(tree.home, own),
+        tree=tree,
+        own=own,
+    )
+    return why_reserved("time:now", {"path": text}, scene, budget=full_budget()) is not None
+
+
+@promise("reserved:own-folder")
+@pytest.mark.parametrize(
+    "text", ["Asia/Tokyo", ".", "x", "~/x", "~", "a/../b", "../time/x", "../../state/time/x"]
+)
+def test_what_stays_in_a_servers_own_folder_is_not_reserved_for_that_server(text: str) -> None:
+    assert not reserved_for_server(text)
+    assert not reserved_for_server(text, links={"/var": "/srv"}, home="/var/vault")
+
+
+@promise("reserved:own-folder")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "../../config.json",
+        "..",
+        "../..",
+        "../other/x",
+        "../time2/x",
+        "~/../other/x",
+        "a/../../other/x",
+        "/srv/vault/pml.db",
+        "../../../vault/tokens/x",
+        "notes/state/other/x",
+        "made/config.json",
+    ],
+)
+def test_what_leads_elsewhere_in_the_home_is_reserved_for_it_too(text: str) -> None:
+    assert reserved_for_server(text, links={f"{OWN}/made": "../.."})
+
+
+@promise("reserved:own-folder")
+@pytest.mark.parametrize("target", ["..", ".", "other", HOME])
+def test_a_link_in_the_place_of_its_own_folder_makes_nothing_its_own(target: str) -> None:
+    assert reserved_for_server("x/y", links={OWN: target})
+    assert reserved_for_server("config.json", links={OWN: target})

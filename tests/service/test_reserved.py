@@ -5,10 +5,14 @@ import pytest
 from pml.core.approvals import Role, Scope, State
 from pml.core.config import FileKind
 from pml.core.errors import Changed, MayNotDecide, NotApproved
+from pml.core.permissions import Access, Containment, Permissions
+from pml.core.rules import Call, Source
+from pml.core.servers import Artefact, ServerSpec, starts_of
 from pml.core.values import JsonObject
 from pml.service.approvals import claim
 from pml.service.gate import Gate
 from pml.service.loopback import due_requests, pending, respond
+from pml.service.policy import judge_in_session
 from tests.builders import FORM
 from tests.fakes import FakeAsking
 from tests.promises import promise
@@ -205,3 +209,40 @@ async def test_the_gateway_asks_a_person_for_what_a_child_calls(house: Gatehouse
         await house.call(arguments={"text": "x", "command": "pml trust"}, asking=asking)
 
     assert [record.deciders for record in asking.asked] == [ONLY_PERSON]
+
+
+@promise("reserved:own-folder")
+async def test_an_installed_server_may_be_told_what_looks_like_a_path_in_its_own_folder(
+    office: Office,
+) -> None:
+    office.write_rules(allow=["*"])
+    artefact = Artefact(
+        version="1.0.0",
+        terms="terms",
+        path=f"{office.home}/servers/time",
+        tree="tree",
+        state=f"{office.home}/state/time",
+        needs=(),
+        env_required=(),
+        containment=Containment.BUBBLEWRAP,
+        is_accepted=True,
+    )
+    spec = ServerSpec(
+        name="time",
+        command="time",
+        env={"HOME": artefact.state},
+        permissions=Permissions(workspace=Access.NONE),
+        source=Source(file="deps.json", line=1),
+        artefact=artefact,
+    )
+    session = await office.session()
+    starts = starts_of(spec, workspace=session.workspace, home=str(office.home))
+
+    async def is_reserved(text: str) -> bool:
+        call = Call(tool="time:now", arguments={"timezone": text}, cwd=session.workspace, starts=starts)
+        return (await judge_in_session(office.desk, session, call)).reserved
+
+    assert not await is_reserved("Asia/Tokyo")
+    assert await is_reserved("../../config.json")
+    assert await is_reserved("../other/notes")
+    assert await is_reserved(f"{office.home}/config.json")

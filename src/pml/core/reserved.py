@@ -37,7 +37,8 @@ _NAME_CHARS: Final = 64  # of the end of an argument's name, which tells whether
 class Surroundings:
     """Where a call is looked at: PML_HOME, the workspace, and the file system.
 
-    `folders` are those that a relative path could be opened from, `homes` what `~` could stand for.
+    `folders` are those that a relative path could be opened from, `homes` what `~` could stand for. `own` is
+    the folder in PML_HOME of the server that is called: whatever it is told, relative paths begin there.
     """
 
     home: str
@@ -45,6 +46,7 @@ class Surroundings:
     folders: Sequence[str]
     homes: Sequence[str]
     tree: Tree
+    own: str | None = None
 
 
 def small_budget() -> Budget:
@@ -83,6 +85,7 @@ class _Look:
         self._plain_home = _plain(around.home)
         self._is_code: bool | None = None
         self._inside: str | None = None
+        self._own: str | None = None
         self._guarded: dict[str | Identity, str] | None = None
 
     def at_words(self, text: str) -> str | None:
@@ -135,13 +138,21 @@ class _Look:
     def _at_place(self, real: str, identity: Identity | None) -> str | None:
         if self._inside is None:
             self._inside = self._walk.follow(self._around.home)[0]
-        if real == self._inside or real.startswith(self._inside.rstrip("/") + "/"):
+            self._own = self._own_folder(self._inside)
+        if _is_within(real, self._inside) and (self._own is None or not _is_within(real, self._own)):
             return WHY_PML
         if self._guarded is None:
             self._guarded = dict(self._guarded_files())
         by_identity = None if identity is None else self._guarded.get(identity)
         file = settings_file(real) or self._guarded.get(real) or by_identity
         return None if file is None else _why_settings(file)
+
+    def _own_folder(self, inside: str) -> str | None:
+        """Return where the server's own folder is in the home; where a link in its place leads is not its."""
+        own, home = self._around.own, self._around.home.rstrip("/")
+        if own is None or not own.startswith(home + "/"):
+            return None
+        return inside.rstrip("/") + posixpath.normpath(own[len(home) :])
 
     def _guarded_files(self) -> Iterator[tuple[str | Identity, str]]:
         """Yield where the files of the workspace and the home lead: links and other names of them count."""
@@ -158,6 +169,10 @@ class _Look:
         if self._is_code is None:
             self._is_code = runs_code(self._tool, self._arguments)
         return self._is_code
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def _places(text: str, around: Surroundings) -> Iterator[str]:

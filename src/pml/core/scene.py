@@ -11,12 +11,13 @@ from pml.core.readings import path_readings
 class Starts:
     """Where a server's relative paths may begin: `named` are those among its arguments that are folders.
 
-    `homes` are what `~` stands for to it, beside the user's own.
+    `homes` are what `~` stands for to it, beside the user's own. `own` is the folder that PML made for it.
     """
 
     folders: tuple[str, ...] = ()
     named: tuple[str, ...] = ()
     homes: tuple[str, ...] = ()
+    own: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,6 +119,7 @@ def starts_of(spec: ServerSpec, *, workspace: str, home: str) -> Starts:
         folders=(cwd,) if spec.cwd or has_workspace or not is_narrow else (cwd, elsewhere),
         named=tuple(dict.fromkeys(_in_folder(text, cwd, home) for text in given if text)),
         homes=(users,) if users.startswith("/") else (),
+        own=None if spec.artefact is None else spec.artefact.state,
     )
 
 

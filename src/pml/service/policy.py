@@ -217,6 +217,7 @@ async def _why_reserved(desk: Desk, policy: Policy, call: Call) -> str | None:
         workspace=policy.workspace,
         folders=scene.folders() or (policy.workspace,),
         homes=scene.homes(),
+        own=scene.starts.own,
         tree=desk.configs.of(policy.workspace).paths,
     )
     try:
