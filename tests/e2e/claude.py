@@ -22,7 +22,7 @@ from tests.tools import need
 KEY: Final = "fake-key"
 RUN_S: Final = 90.0  # only ever reached by a client that hangs
 SCREEN_S: Final = 40.0  # a loaded machine takes seconds to draw the first screen
-READS_S: Final = 1.0  # a decline that is quicker than a person can read counts as nobody's
+READS_S: Final = 1.0  # an answer that is quicker than a person can read decides nothing
 KEY_S: Final = 0.5  # after which a key that changed nothing is pressed again
 LOOK_EVERY_S: Final = 0.05
 COLUMNS, ROWS = "150", "60"
@@ -107,7 +107,8 @@ class Screen:
         self._run("send-keys", *keys)
 
     def accept(self) -> None:
-        """Take Accept in the form that is shown."""
+        """Read the form that is shown, and take Accept."""
+        time.sleep(READS_S)
         self.press_until("Down", lambda screen: "❯ Accept" in screen)
         self.press_until("Enter", lambda screen: "❯ Accept" not in screen)
 

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from tests.e2e.installed import INSTALLED, NODE, PACKAGES, SCRIPTS, Server, bare_environment
 
 ANSWER_S: Final = 60.0  # only ever reached by a client or a server that hangs
-READS_S: Final = 1.0  # a decline that is quicker than a person can read counts as nobody's
+READS_S: Final = 1.0  # an answer that is quicker than a person can read decides nothing
 LINE_BYTES: Final = 16 * 1024 * 1024  # a result of a real server fits
 
 Answer = Mapping[str, object] | None
@@ -67,9 +67,14 @@ async def call(
     arguments: Mapping[str, object],
     *,
     answer: Answer = CANCEL,
-    reads_s: float = 0.0,
+    reads_s: float | None = None,
 ) -> Outcome:
-    """Call a tool, giving `answer` to every form that the client is shown, after looking at it."""
+    """Call a tool, giving `answer` to every form that the client is shown, after looking at it.
+
+    A form is read before it is accepted, unless told otherwise; other answers come at once.
+    """
+    if reads_s is None:
+        reads_s = READS_S if answer and answer["action"] == "accept" else 0.0
     asked = {"name": name, "arguments": dict(arguments), "answer": answer, "reads_s": reads_s}
     return await client.ask({"do": "call", **asked})
 

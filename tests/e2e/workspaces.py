@@ -64,6 +64,12 @@ class Workspace:
         place.mkdir(mode=0o700, exist_ok=True)
         (place / "config.json").write_text(json.dumps(settings))
 
+    def permit(self, **permissions: object) -> None:
+        """Give the workspace's file other rules, which a person trusts."""
+        file = self.path / ".pml.json"
+        file.write_text(json.dumps({**self.settings, "permissions": permissions}, indent=2) + "\n")
+        self.trust()
+
     def trust(self) -> None:
         ran = self.pml("trust", "--yes")
         assert ran.code == 0, ran.err
