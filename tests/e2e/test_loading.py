@@ -4,6 +4,7 @@ The packages come from the registries that this machine is set up for. Where tho
 are skipped.
 """
 
+import asyncio
 import json
 import re
 import shutil
@@ -19,7 +20,7 @@ from mcp.client.session import ClientRequestContext
 from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult
 
 from tests.e2e.claude import Setting, interactive, run_headless
-from tests.e2e.clients import PYTHON, call, connected
+from tests.e2e.clients import PYTHON, READS_S, call, connected
 from tests.e2e.installed import bare_environment, need_clients, network_settings
 from tests.e2e.messages_api import LAST_WORD, Conversation, MessagesApi, Use, scripted
 from tests.e2e.workspaces import Workspace
@@ -147,7 +148,7 @@ def test_headless_nothing_is_installed_until_a_person_allows_it_in_another_termi
 
 
 class Person:
-    """Accepts every form, and keeps them and the progress that was told in between."""
+    """Reads and accepts every form, and keeps them and the progress that was told in between."""
 
     def __init__(self) -> None:
         self.forms: list[str] = []
@@ -155,6 +156,7 @@ class Person:
 
     async def fill(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
         self.forms.append(params.message)
+        await asyncio.sleep(READS_S)
         return ElicitResult(action="accept", content={"remember": "once"})
 
     async def hear(self, progress: float, total: float | None, message: str | None) -> None:
