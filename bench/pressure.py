@@ -17,6 +17,7 @@ from bench.desks import bench_desk
 from bench.http_caller import permit_body, shake_hands
 from bench.hubs import ALLOWED, DENIED, Server, hub, session_tokens
 from bench.table import Row, ms, print_table
+from pml.downstream.messages import MAX_VALUES
 
 MIB = 1024 * 1024
 SIZES = ((1, 0.050), (16, 1.0))  # MiB, and how long others may wait, in seconds
@@ -38,6 +39,7 @@ KINDS: dict[str, Callable[[int], object]] = {
     "paths that could mean many": lambda size: {"paths": _filled(size, lambda n: f"[abcdefgh]{n}/[ab]" * 60)},
     "names": lambda size: {name: 0 for name in _filled(size * 3 // 5, lambda n: f"k{n}")},
     "lists": lambda size: {"rows": [list[int]()] * (size // 3)},
+    "as many lists as there may be": lambda size: {"rows": [list[int]()] * min(size // 3, MAX_VALUES - 99)},
     "one text": lambda size: {"text": "//a'" * (size // 4)},
     "a text and pml": lambda size: {"text": "é " * (size // 3 - 9) + " pml"},
 }

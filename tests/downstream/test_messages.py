@@ -1,5 +1,6 @@
 """What a line is: told for any bytes at all, and read exactly as the strict reader of values reads it."""
 
+import gc
 import json
 
 import pytest
@@ -13,6 +14,7 @@ from pml.downstream.messages import (
     INVALID_REQUEST,
     MAX_BATCH,
     MAX_REASON,
+    MAX_VALUES,
     PARSE_ERROR,
     Batch,
     Malformed,
@@ -227,3 +229,47 @@ def test_a_reason_that_quotes_the_input_is_cut() -> None:
 
     assert isinstance(found, Malformed)
     assert len(found.message) == MAX_REASON + 1
+
+
+EMPTY: list[Json] = []
+
+
+def request_with(params: Json) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "method": "m", "params": params, "id": 7}).encode()
+
+
+@promise("message:bounded")
+@pytest.mark.parametrize("rows", [[EMPTY] * MAX_VALUES, [0] * MAX_VALUES, [[0]] * (MAX_VALUES // 2)])
+def test_more_values_than_are_built_are_refused_under_the_id_of_the_request(rows: list[Json]) -> None:
+    message = "a message holds at most 200,000 values"
+    assert read(request_with({"rows": rows})) == Malformed(7, INVALID_REQUEST, message)
+
+
+@promise("message:bounded")
+def test_of_too_many_values_none_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: bytes) -> Json:
+        raise AssertionError("it was built")
+
+    monkeypatch.setattr("pml.downstream.messages._strict", refuse)
+
+    assert isinstance(read(request_with({"rows": [EMPTY] * MAX_VALUES})), Malformed)
+    assert isinstance(read(b"[" * 1_000_000), Malformed)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"rows": [EMPTY] * (MAX_VALUES - 10)},
+        {"text": "a, [b], {c}" * MAX_VALUES},
+        {"text": '\\", [\\\\"' * MAX_VALUES},
+    ],
+)
+def test_as_many_values_as_there_may_be_are_read_and_a_text_is_one_whatever_it_holds(params: Json) -> None:
+    line = request_with(params)
+    assert read(line) == Request(7, "m", params, len(line))  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("line", [b"{" + b" " * 5000, request_with({"text": "x" * 5000})])
+def test_garbage_is_collected_again_after_a_long_line(line: bytes) -> None:
+    read(line)
+    assert gc.isenabled()

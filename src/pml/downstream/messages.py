@@ -4,7 +4,11 @@ Pure: it answers nothing and remembers nothing. What two parsers could read diff
 request's id where that can be told. Which methods exist, and what their parameters mean, is not known here.
 """
 
+import gc
 import json
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Final, TypeAlias, cast
 
 import msgspec
@@ -16,6 +20,7 @@ from pml.core.values import Json, JsonObject
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
+MAX_VALUES: Final = 200_000  # built in one go, while nobody else is served
 MAX_BATCH: Final = 4096  # a line of 16 MiB could hold eight million wrong messages, each to be answered
 SHORT: Final = 4096  # up to here counting brackets is cheaper than walking through the value
 MAX_REASON: Final = 300  # a reason may quote the input, which may be a whole line
@@ -61,8 +66,12 @@ class Batch(msgspec.Struct, frozen=True):
 
 def read(line: bytes) -> Message | Batch:
     """Return what `line` is. Never raises."""
+    if _has_too_many_values(line):
+        message = f"a message holds at most {MAX_VALUES:,} values"
+        return Malformed(_id_of_head(line), INVALID_REQUEST, message)
     try:
-        value = _strict(line)
+        with _no_collection(line):
+            value = _strict(line)
     except Invalid as exc:
         return Malformed(_id_in(line), PARSE_ERROR, _cut(exc.message))
     if not isinstance(value, list):
@@ -72,6 +81,50 @@ def read(line: bytes) -> Message | Batch:
     if len(value) > MAX_BATCH:
         return Malformed(None, INVALID_REQUEST, f"a batch holds at most {MAX_BATCH:,} messages")
     return Batch(tuple(_message(one, len(line)) for one in value))
+
+
+class _Head(msgspec.Struct, frozen=True):
+    id: Id
+    method: str
+
+
+# a text as a whole, or a sign after which one more value begins
+_SIGN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|,|[\[{](?!\s*+[\]}])', re.DOTALL)
+_QUOTE: Final = ord('"')
+
+
+def _has_too_many_values(line: bytes) -> bool:
+    """Tell whether more values begin in the line than are built; a comma in a text is none."""
+    if len(line) <= MAX_VALUES or sum(map(line.count, (b",", b"[", b"{"))) <= MAX_VALUES:
+        return False
+    count = 0
+    for sign in _SIGN.finditer(line):
+        if line[sign.start()] != _QUOTE:
+            count += 1
+            if count > MAX_VALUES:
+                return True
+    return False
+
+
+def _id_of_head(line: bytes) -> Id | None:
+    """Return the id of a request of which nothing else is built."""
+    try:
+        return msgspec.json.decode(line, type=_Head).id
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+@contextmanager
+def _no_collection(line: bytes) -> Generator[None]:
+    """Keep the collector of garbage from walking through a long message again and again while it is built."""
+    if len(line) <= SHORT or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 _decode = msgspec.json.Decoder().decode
