@@ -130,7 +130,12 @@ async def seated(
         return f"stored {name}"
 
     work = Work(
-        desk=office.desk, by=PERSON, who="ana", ticks=ticks, store_key=None if store_key is None else keep
+        desk=office.desk,
+        by=PERSON,
+        who="ana",
+        workspace=str(office.workspace),
+        ticks=ticks,
+        store_key=None if store_key is None else keep,
     )
     app = InboxApp(work)
     async with app.run_test(size=size) as pilot:

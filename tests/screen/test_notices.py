@@ -1,8 +1,9 @@
-"""What was refused before anybody was asked is told in the terminal inbox, also when nothing waits."""
+"""What was refused unasked, or that rules are kept, is told in the terminal inbox, also if nothing waits."""
 
 import pytest
 
 from pml.core.bounds import MAX_INPUT_BYTES, MAX_PENDING
+from pml.core.config import FileKind
 from pml.core.errors import TooLargeToAsk, TooManyPending
 from tests.promises import promise
 from tests.screen.seats import seated
@@ -37,3 +38,16 @@ async def test_what_was_refused_an_hour_ago_is_told_no_more(office: Office) -> N
     async with seated(office) as seat:
         await seat.shows("Nothing waits for you.")
         assert "refused" not in seat.screen()
+
+
+@promise("trust:kept")
+async def test_that_rules_are_kept_is_told_while_they_are(office: Office) -> None:
+    office.write_rules(FileKind.WORKSPACE, deny=["fs:write"])
+    await office.trust()
+    async with seated(office) as seat:
+        await seat.shows("Nothing waits for you.")
+        assert "kept in force" not in seat.screen()
+
+    office.path(FileKind.WORKSPACE).write_text("{}")
+    async with seated(office) as seat:
+        await seat.shows("kept in force", "Nothing waits for you.")

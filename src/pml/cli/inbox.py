@@ -52,7 +52,7 @@ async def run(args: argparse.Namespace) -> int:
 
 async def _screen(args: argparse.Namespace) -> int:
     """Raises: MayNotDecide beneath an agent, Invalid where there is no terminal."""
-    from pml.app import person, user_name
+    from pml.app import find_place, person, user_name
 
     async with opened(args) as desk:
         await guard(desk, args)
@@ -62,7 +62,8 @@ async def _screen(args: argparse.Namespace) -> int:
         from pml.screen.app import run_inbox
 
         who = visible(user_name())
-        return await run_inbox(desk, by=person(), who=who, store_key=_keeper(args, desk))
+        workspace = str(find_place(args.workspace).workspace)
+        return await run_inbox(desk, by=person(), who=who, workspace=workspace, store_key=_keeper(args, desk))
 
 
 def _keeper(args: argparse.Namespace, desk: "Desk") -> Callable[[str, str], Awaitable[str]]:

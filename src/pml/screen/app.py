@@ -101,6 +101,7 @@ async def run_inbox(
     *,
     by: Decider,
     who: str,
+    workspace: str,
     store_key: Callable[[str, str], Awaitable[str]] | None = None,
 ) -> int:
     """Show the inbox on this terminal until the person leaves; return the exit code.
@@ -108,7 +109,7 @@ async def run_inbox(
     Raises: whatever no part of it knew how to tell.
     """
     know_alt_enter()
-    app = InboxApp(Work(desk=desk, by=by, who=who, store_key=store_key))
+    app = InboxApp(Work(desk=desk, by=by, who=who, workspace=workspace, store_key=store_key))
     code = await app.run_async(mouse=False)
     if app.crash is not None:
         raise app.crash

@@ -27,6 +27,7 @@ from pml.screen.words import TOLD, problem
 from pml.service.cards import card as make_card
 from pml.service.desk import Desk
 from pml.service.notices import Notice, notices
+from pml.service.policy import current_policy, kept_notice
 from pml.service.upkeep import sweep
 
 WIDE: Final = 100  # columns from which list and card stand side by side
@@ -50,6 +51,7 @@ class Work:
     desk: Desk
     by: Decider
     who: str
+    workspace: str
     ticks: Ticks = field(default_factory=Ticks)
     store_key: Callable[[str, str], Awaitable[str]] | None = None
 
@@ -68,6 +70,7 @@ class Live(Screen[None]):
         self.stream = Stream()
         self.status = ""
         self.notices: list[Notice] = []
+        self.kept: str | None = None
         self.remembered: set[ApprovalId] = set()  # to be allowed for the session
         self.shown_at = float("inf")  # when the card in view came into view
         self.came_by_itself = True
@@ -75,6 +78,7 @@ class Live(Screen[None]):
 
     def compose(self) -> ComposeResult:
         yield Static("", markup=False, id="head")
+        yield Static("", markup=False, id="kept")
         yield Static("", markup=False, id="refused")
         with Container(id="body"):
             yield Pane(id="list")
@@ -128,6 +132,7 @@ class Live(Screen[None]):
         if await self.stream.read(self.work.desk, at=self.work.ticks.now()):
             self.came_by_itself = True
         self.notices = await notices(self.work.desk)
+        self.kept = kept_notice(await current_policy(self.work.desk, self.work.workspace))
         self.redraw()
 
     def tell(self, words: str) -> None:
@@ -208,9 +213,8 @@ class Live(Screen[None]):
                 width=width,
             ),
         )
-        refused = self.query_one("#refused", Static)
-        refused.display = bool(self.notices)
-        refused.update(Text(" ".join(each.text for each in self.notices[:1]), style=YELLOW))
+        self._draw_notice("#kept", self.kept)
+        self._draw_notice("#refused", self.notices[0].text if self.notices else None)
         self._draw_list()
         entry, card = self.stream.focused, self.card
         if entry is not None and card is not None:
@@ -218,6 +222,11 @@ class Live(Screen[None]):
         elif self.pane.card is None:
             self._put("#title", ())
         self._put("#keys", keys_line(width))
+
+    def _draw_notice(self, where: str, words: str | None) -> None:
+        line = self.query_one(where, Static)
+        line.display = words is not None
+        line.update(Text(words or "", style=YELLOW))
 
     def _draw_list(self) -> None:
         pane = self.query_one("#list", Pane)
