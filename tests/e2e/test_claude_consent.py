@@ -51,8 +51,10 @@ def ran(tally: Path) -> list[str]:
 
 def decided(workspace: Workspace) -> list[tuple[str, str | None]]:
     """All that was ever asked: what became of it, and by whose word."""
-    asked = workspace.pml("approvals", "list", "--all", "--json").json["approvals"]
-    return [(each["status"], (each.get("decided_by") or {}).get("channel")) for each in asked]
+    asked: list[dict[str, Any]] = workspace.pml("approvals", "list", "--all", "--json").json["approvals"]
+    return [
+        (each["status"], each["decided_by"]["channel"] if "decided_by" in each else None) for each in asked
+    ]
 
 
 def go_on(conversation: Conversation) -> Use:
