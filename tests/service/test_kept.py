@@ -68,7 +68,7 @@ async def test_emptying_breaking_or_moving_the_file_loosens_nothing(office: Offi
     assert await verdict(office, "fs:read") is not VerdictKind.ALLOW
     policy = await policy_of(office)
     assert [
-        (each.rule.entry, each.note) for each in listed_rules(policy, office.clock.now()) if each.is_kept
+        (each.rule.entry, each.note) for each in listed_rules(policy, office.clock.now(), {}) if each.is_kept
     ] == [
         ("fs:write", KEPT),
         ("fs:move", KEPT),

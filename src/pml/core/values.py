@@ -67,7 +67,7 @@ def check(value: Json, *, what: str = "JSON") -> None:
             elif isinstance(item, float):
                 if not math.isfinite(item):  # would be written down as null: another call than the judged one
                     raise Invalid(f"{what} has a number beyond the range of a double")
-            elif isinstance(item, (list, tuple)):  # a union is looked up five times slower
+            elif isinstance(item, (list, tuple)):
                 _check_depth(depth, what)
                 below += [child for child in item if type(child) not in _SOUND]
             elif isinstance(item, Mapping):
