@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -63,16 +63,21 @@ def place(tmp_path: Path) -> Generator[Place]:
             os.kill(pid, signal.SIGKILL)
 
 
-def started(place: Place, what: str, kind: Containment) -> "subprocess.Popen[bytes]":
+@contextmanager
+def started(place: Place, what: str, kind: Containment) -> Generator["subprocess.Popen[bytes]"]:
     words = (what, str(kind), str(place.pml_home), str(place.workspace), place.mark)
     root = Path(__file__).parents[2]
-    return subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", STARTING, *words],
         cwd=root,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         start_new_session=True,
-    )
+    ) as pml:
+        try:
+            yield pml
+        finally:
+            pml.kill()
 
 
 @DOORS
@@ -127,8 +132,10 @@ def test_what_is_left_all_the_same_is_ended_by_the_next_start(place: Place) -> N
         pml.kill()
     assert len(place.left()) >= 2
     with place.pml("serve", "--port", "0", stdin=subprocess.DEVNULL) as running:
-        until(lambda: place.left() == [], "the next start has ended it")
-        running.kill()
+        try:
+            until(lambda: place.left() == [], "the next start has ended it")
+        finally:
+            running.kill()
 
 
 def _ended_after_asking(gateway: "subprocess.Popen[bytes]") -> bool:
