@@ -125,7 +125,8 @@ def test_what_a_call_is_takes_deciders_away(
 def test_over_http_a_form_decides_plain_calls_only(subject: Subject) -> None:
     way = Way(form=True, model=True, over_http=True)
     plain = subject is Subject.API_KEY_REQUIRED  # whether it is set is looked up, whatever the form says
-    assert (Role.FORM in who_may_allow(Matter(subject=subject), way)) is plain
+    roles = who_may_allow(Matter(subject=subject), way)
+    assert (Role.FORM in roles, Role.MODEL in roles) == (plain, plain)
     assert Role.FORM in who_may_allow(Matter(subject=Subject.TOOL_CALL), way)
 
 

@@ -6,17 +6,19 @@ import pytest
 
 from pml.core.approvals import Channel, Decider, DeciderKind, Role, State, Subject
 from pml.core.config import FileKind
-from pml.core.errors import NotApproved
-from pml.core.ports import AuditQuery
-from pml.core.rules import Effect
+from pml.core.errors import Changed, NotApproved
+from pml.core.ports import AuditQuery, Grant
+from pml.core.rules import Call, Effect, VerdictKind
 from pml.core.values import JsonObject
+from pml.service.calls import call_tool
 from pml.service.gate import Paused
-from pml.service.policy import current_policy
+from pml.service.policy import current_policy, judge
 from pml.service.remembering import init_workspace
 from pml.service.rulings import listed_rules, rules_of_models
 from pml.service.trusting import untrust_workspace
-from pml.service.workflows import WorkflowAborted
+from pml.service.workflows import Continuation, WorkflowAborted, resume
 from tests.builders import PERSON
+from tests.fakes import FakeAsking
 from tests.promises import promise
 from tests.service.gatehouses import CHANGED, LIST, RAN, TOOL, Gatehouse
 
@@ -165,3 +167,29 @@ async def test_a_client_whose_answers_do_not_apply_continues_nothing(house: Gate
     with pytest.raises(Paused):
         await house.go_on(paused.workflow.id)
     assert house.servers.ran == []
+
+
+@promise("consent:model-plain-only")
+async def test_a_models_word_does_not_hold_for_a_call_that_a_rule_asks_about_by_now(house: Gatehouse) -> None:
+    paused = await house.pause()
+    said = Continuation(workflow_id=paused.workflow.id, approved=True)
+    attempt, settled = await resume(house.gate, said, given=None, client="agent")
+    house.configure(ask=[{"tool": TOOL, "args": {"text": "hello"}}])
+
+    with pytest.raises(Changed, match="was not given by a person"):
+        await call_tool(house.gate, attempt, FakeAsking(), settled=settled)
+    assert (house.servers.ran, await house.states()) == ([], [State.CANCELLED])
+
+
+@promise("consent:model-plain-only")
+async def test_what_a_model_was_granted_covers_no_call_that_a_rule_asks_about(house: Gatehouse) -> None:
+    house.configure(ask=[{"tool": TOOL, "args": {"text": "secret"}}])
+    desk, by = house.office.desk, Decider(kind=DeciderKind.CLIENT, id="agent", channel=Channel.MODEL)
+    policy = await current_policy(desk, house.session.workspace)
+    await desk.store.grants.add(
+        Grant(id="g", session_id=house.session.id, tool=TOOL, digest=None, by=by, created_at=desk.clock.now())
+    )
+
+    for text, kind in (("hello", VerdictKind.ALLOW), ("secret", VerdictKind.ASK)):
+        call = Call(tool=TOOL, arguments={"text": text}, cwd=house.session.workspace)
+        assert (await judge(desk, policy, call, session=house.session)).kind is kind

@@ -57,7 +57,7 @@ def who_may_allow(matter: Matter, way: Way) -> frozenset[Role]:
         roles.add(Role.FORM)
     if _parent_may(matter, way):
         roles.add(Role.PARENT)
-    if way.model and _model_may(matter):
+    if way.model and _model_may(matter, way):
         roles.add(Role.MODEL)
     return frozenset(roles)
 
@@ -76,10 +76,14 @@ def _parent_may(matter: Matter, way: Way) -> bool:
     return way.parent_for_named if matter.is_named else way.parent
 
 
-def _model_may(matter: Matter) -> bool:
-    """Tell whether a model may confirm its own call: an unlisted plain one, or the install that it needs."""
+def _model_may(matter: Matter, way: Way) -> bool:
+    """Tell whether a model may confirm its own call: an unlisted plain one, or the install that it needs.
+
+    Over HTTP not the install: whoever holds the token is the model.
+    """
     is_special = matter.is_named or matter.is_command or matter.is_launch or matter.is_foreign
-    return matter.subject in _MODEL_SUBJECTS and not is_special and _may_be_covered(matter)
+    subjects = _PLAIN if way.over_http else _MODEL_SUBJECTS
+    return matter.subject in subjects and not is_special and _may_be_covered(matter)
 
 
 def _may_be_covered(matter: Matter) -> bool:

@@ -34,6 +34,7 @@ from pml.core.approvals import (
     SessionId,
     State,
     Subject,
+    role_of,
 )
 from pml.core.arguments import is_short
 from pml.core.audit import approval_refused
@@ -297,6 +298,7 @@ async def deliver(desk: Desk, approval_id: ApprovalId, question: Question) -> Ap
         judged = await judge_in_session(desk, question.session, call)
         refuse_denied(judged, record.tool_name)
         _refuse_others(judged, record)
+        await _refuse_overreach(desk, question.session, judged, record)
         event = Delivered(at=desk.clock.now(), owner=desk.owners.me, digest=digest)
         return await desk.store.approvals.advance(approval_id, event)
     except (ToolDenied, Changed) as exc:
@@ -330,6 +332,8 @@ async def claim(
         judged = await _judge_again(desk, session, record, record.updated_input, starts)
         if judged is not None and judged.reserved and record.subject is Subject.TOOL_CALL:
             _refuse_others(judged, record)
+        if judged is not None and record.subject is Subject.TOOL_CALL:
+            await _refuse_overreach(desk, session, judged, record)
         event = Claimed(at=desk.clock.now(), owner=desk.owners.me, digest=digest)
         return await desk.store.approvals.advance(approval_id, event)
     except (ToolDenied, Changed) as exc:
@@ -424,6 +428,20 @@ async def _judge_again(
     judged = await judge_in_session(desk, session, call)
     refuse_denied(judged, record.tool_name)
     return judged
+
+
+async def _refuse_overreach(desk: Desk, session: Session, judged: Judged, record: Approval) -> None:
+    """Raise Changed if a rule asks about the call by now, and who allowed it may not decide such calls.
+
+    What a path leads to can be exchanged after the question was asked, and with it what rules say of it.
+    """
+    role = None if record.decided_by is None else role_of(record.decided_by)
+    if not judged.is_named or role not in (Role.MODEL, Role.PARENT):
+        return
+    settings = (await current_policy(desk, session.workspace)).settings
+    is_parents = parent_may_decide(session, settings, (record.tool_name,), named=True)
+    if role is Role.MODEL or not is_parents:
+        raise Changed(f"approval `{record.id}` was not given by a person, and now {why(judged)} asks for one")
 
 
 def _refuse_others(judged: Judged, record: Approval) -> None:

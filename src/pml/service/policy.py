@@ -12,7 +12,7 @@ from functools import cached_property
 
 import msgspec
 
-from pml.core.approvals import Approval, DeciderKind, MatchedRule
+from pml.core.approvals import Approval, MatchedRule, Role, role_of
 from pml.core.arguments import is_short
 from pml.core.digest import digest_call
 from pml.core.effective import Loosening, Settings, loosening, unite
@@ -343,9 +343,10 @@ async def _grant_for(
     if call.tool in META_TOOLS:
         return None
     grants = await desk.store.grants.of(session.id, call.tool)
-    # a parent's answer covers no more than that parent may decide
+    # an answer covers no more than whoever gave it may decide
     parents = parent_may_decide(session, policy.settings, (call.tool,), named=named)
-    fit = (grant for grant in grants if parents or grant.by.kind is not DeciderKind.PARENT)
+    barred = {*(() if parents else (Role.PARENT,)), *((Role.MODEL,) if named else ())}
+    fit = (grant for grant in grants if role_of(grant.by) not in barred)
     return next((grant for grant in fit if covers(grant, call)), None)
 
 
