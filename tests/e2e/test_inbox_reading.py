@@ -106,14 +106,14 @@ def test_a_hidden_character_is_a_mark_that_can_be_seen(tab: Tab, agent: Caller) 
 
 def test_an_argument_of_a_megabyte_is_read_whole_before_it_can_be_allowed(tab: Tab, agent: Caller) -> None:
     tab.page.set_viewport_size({"width": 1280, "height": 6000})  # else it is scrolled for half a minute
-    text = "".join(f"{n:07d} " for n in range(131_072))
+    text = "".join(f"{n:07d} " for n in range(131_000))
     asked = agent.asks("mail:send", text=text, to="ana")
     tab.focus(asked.id)
     tab.let_pass()
     tab.press("Enter")
     tab.says("read to its end")
     tab.still_waits(asked)
-    expect(tab.card(asked.id)).to_contain_text("0131071")
+    expect(tab.card(asked.id)).to_contain_text("0130999")
     tab.look_at(asked)
     tab.press("Enter")
     assert asked.answer() == {"behavior": "allow", "updatedInput": {"text": text, "to": "ana"}}
@@ -230,11 +230,10 @@ def test_nothing_moves_where_a_person_wants_no_motion(inbox: Inbox, agent: Calle
 @promise("approval:bounded-asks")
 def test_what_was_refused_before_anybody_was_asked_is_told_above_the_cards(tab: Tab, agent: Caller) -> None:
     asked = agent.asks("Bash", command="make plums")
-    tab.shows([asked.id])
-    refused = tab.page.locator("[data-part=refused] .notice")
+    expect(tab.card(asked.id)).to_be_visible()
+    refused = tab.page.locator("[data-part=refused] .notice", has_text="Write")
     expect(refused).to_have_count(0)
     said = agent.tries("Write", {"file_path": "plums", "content": "x" * MAX_INPUT_BYTES})
     assert said.result(STATE_S)["behavior"] == "deny"
-    expect(refused).to_contain_text("Write")
     expect(refused).to_contain_text("was refused without asking")
     tab.still_waits(asked)
