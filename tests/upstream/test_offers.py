@@ -99,6 +99,7 @@ async def test_a_change_is_read_unasked_and_kept_before_the_client_is_told(harbo
     await use(fleet, spec, "change", name="newcomer", times=3)
     await until(lambda: found != [])
     assert found == [True]
+    await until(lambda: fleet.live(spec) is not None)  # it is read once more for what was announced meanwhile
     now = fleet.live(spec)
     assert now is not None
     assert now.tool("newcomer") is not None
