@@ -218,9 +218,11 @@ class Asked:
 
 
 async def until_idle(task: "asyncio.Task[object]") -> None:
-    """Let `task` go as far as it gets by itself on a store in memory."""
-    for _ in range(_TURNS):
-        await asyncio.sleep(0)
+    """Let `task` go as far as it gets by itself on a store in memory, what it does in threads included."""
+    for _ in range(10):
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.002)
     assert not task.done()
 
 
