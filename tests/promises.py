@@ -106,6 +106,7 @@ PROMISES: Final[dict[str, str]] = {
     "events:only-what-the-token-may-see": "An event reaches only a token that may see it, while it counts.",
     "events:replayed-whole": "A reader that comes back gets every event that it missed, once and in order.",
     "expiry:not-denial": "Denied, expired and cancelled are told apart everywhere.",
+    "first-look:to-its-end": "`make run` reaches its last line once every question is answered.",
     "form:bound-and-single-use": "A form's answer counts once, and only for the very call it was asked for.",
     "form:cut-decides-nothing": "A question that a form cannot show whole is decided elsewhere.",
     "form:hook-is-no-person": "No form decides trust or a launch where a hook of the client answers forms.",

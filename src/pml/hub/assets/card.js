@@ -18,7 +18,7 @@ import {
 import { Panels } from "./card_panels.js";
 import { shownOf, Sight } from "./card_sight.js";
 import { hubNow } from "./api.js";
-import { h, replace } from "./dom.js";
+import { h, replace, shownText } from "./dom.js";
 import { drawOver } from "./card_over.js";
 
 /** @typedef {import("./shapes.js").Card} Card */
@@ -294,5 +294,16 @@ export class CardView {
       if (hadFocus) this.node.focus({ preventScroll: true });
     }
     if (!isMine) this.node.style.minHeight = `${height}px`;
+  }
+  /**
+   * Say what became of it since it was answered.
+   * @param {string} text
+   * @param {boolean} isLasting whether it is to be read, or more will follow
+   */
+  retell(text, isLasting) {
+    const line = this.node.querySelector("[data-outcome]");
+    if (line) replace(/** @type {HTMLElement} */ (line), shownText(text));
+    this.overAt = performance.now();
+    this.isLasting = isLasting;
   }
 }

@@ -35,7 +35,8 @@ export async function decide(view, answer) {
   try {
     const done = await send().catch((error) => error.status === 0 ? send() : Promise.reject(error));
     keys.delete(sent);
-    view.isLasting = done.remembered !== null && !done.remembered.counts;
+    const willInstall = answer.allow && view.card.subject === "dependency_install";
+    view.isLasting = willInstall || (done.remembered !== null && !done.remembered.counts);
     view.settle(done.status, whatWasDone(view.card, answer, done.remembered), { isMine: true });
     if (done.released.length) toast(`${done.released.length} more went on with it.`, "good");
     return true;

@@ -3,6 +3,7 @@
 
 import { ApiError, get } from "./api.js";
 import { decideAll } from "./batch.js";
+import { OF_INSTALLS, showInstall } from "./card_install.js";
 import { outcomeText } from "./card_over.js";
 import { LOOK_MS } from "./calm.js";
 import { decide } from "./deciding.js";
@@ -37,6 +38,7 @@ export async function renderWaiting(root, { signal }, id) {
   bindKeys(stage, signal);
   const stops = [
     listen(["approval.*"], (event) => stage.supply.hear(event)),
+    listen(OF_INSTALLS, (event) => showInstall(stage.feed.views.values(), event)),
     onReconnect(() => stage.comeBack()),
     onTick(() => stage.tick()),
   ];
