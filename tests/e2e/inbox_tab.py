@@ -36,6 +36,12 @@ new MutationObserver((changes) => {
   }
 }).observe(document, { subtree: true, childList: true, attributes: true, characterData: true });
 """
+_BOXES: Final = """
+(card) => Object.fromEntries([...card.querySelectorAll("button, a.button, summary, input")].map((each) => {
+  const { x, y, width, height } = each.getBoundingClientRect();
+  return [each.dataset.action ?? each.tagName, [x, y, width, height]];
+}))
+"""
 _READ: Final = """
 async (card) => {
   const frame = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
@@ -158,6 +164,18 @@ class Tab:
 
     def type(self, text: str) -> None:
         self.page.keyboard.type(text)
+
+    def boxes(self, approval_id: str) -> dict[str, tuple[float, float, float, float]]:
+        """Where each button of the card is in the window, and how large."""
+        return self.card(approval_id).evaluate(_BOXES)
+
+    def hold_mouse(self, target: Locator) -> None:
+        """Press the mouse on the middle of it, by the browser's own input, and do not release it yet."""
+        target.scroll_into_view_if_needed()
+        box = target.bounding_box()
+        assert box is not None
+        self.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        self.page.mouse.down()
 
     def confirm(self) -> None:
         """Say yes in the dialog that is open."""

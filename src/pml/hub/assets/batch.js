@@ -23,10 +23,10 @@ const AT_ONCE = 500; // the hub takes no more in one batch
  */
 export async function decideAll(views, allow, search) {
   const answerable = views.filter((view) => view.takesAnswer);
-  const waiting = answerable.filter((view) => !allow || !view.panels.editor);
+  const waiting = answerable.filter((view) => view.panels.mode === "plain");
   const edited = answerable.length - waiting.length;
   if (!answerable.length) return toast("Nothing waits.", "info");
-  if (!waiting.length) return toast("Only what you are editing waits: allow it by itself.", "info");
+  if (!waiting.length) return toast("Only what you are writing at waits: answer it by itself.", "info");
   const listed = allow ? waiting.filter((view) => view.isSeen || listedWhole(view.card)) : waiting;
   const unread = waiting.length - listed.length;
   if (!listed.length) return toast("Nothing was seen whole yet: read each by itself.", "info");
@@ -106,7 +106,7 @@ async function confirmAll(views, { allow, search, edited, unread }) {
       h(
         "div",
         { class: "notice warn" },
-        `${edited} that you are editing is not among them: allow it by itself.`,
+        `${edited} that you are writing at is not among them: answer it by itself.`,
       ),
       listing.nodes,
       h("p", { class: "hint" }, "Exactly these. What arrives from now on is not among them."),

@@ -4,17 +4,10 @@
  * send anything. Its body is built when it comes near, and a card that came shortened is fetched first.
  */
 
-import { drawAlways, showEditing } from "./card_always.js";
+import { drawAlways, holdAlways } from "./card_always.js";
 import { drawBlock } from "./card_blocks.js";
-import {
-  drawClock,
-  drawFoot,
-  drawMissing,
-  drawOrigin,
-  drawRemember,
-  drawWarnings,
-  drawWhy,
-} from "./card_parts.js";
+import { drawFoot } from "./card_foot.js";
+import { drawClock, drawMissing, drawOrigin, drawRemember, drawWarnings, drawWhy } from "./card_parts.js";
 import { Panels } from "./card_panels.js";
 import { shownOf, Sight } from "./card_sight.js";
 import { hubNow } from "./api.js";
@@ -131,19 +124,31 @@ export class CardView {
       drawRemember(card, this.remember),
       this.drawAlways(),
       this.told,
-      drawFoot(card, {
-        edit: () => this.openEditor(),
-        message: () => this.openMessage(),
-        deny: () => this.doing.deny(this),
-        "allow-all": () => this.doing.allowAll(this),
-        allow: () => this.doing.allow(this),
-      }),
+      this.drawFoot(),
     );
-    showEditing(this.body, card, this.panels.editor !== null);
+    holdAlways(this.body, this.panels.mode);
     for (const button of this.body.querySelectorAll("[data-action=unfold]")) {
       button.addEventListener("click", () => this.unfold());
     }
     this.doing.grew();
+  }
+
+  drawFoot() {
+    return drawFoot(this.card, this.panels.mode, {
+      edit: () => this.openEditor(),
+      message: () => this.openMessage(),
+      close: () => this.closeOpen(),
+      deny: () => this.doing.deny(this),
+      "allow-all": () => this.doing.allowAll(this),
+      allow: () => this.doing.allow(this),
+    });
+  }
+
+  /** Have the buttons for what is being written now. */
+  showMode() {
+    this.body.querySelector("footer")?.replaceWith(this.drawFoot());
+    holdAlways(this.body, this.panels.mode);
+    this.panels.comeIntoView();
   }
 
   drawAlways() {
@@ -222,17 +227,19 @@ export class CardView {
       return;
     }
     this.panels.openEditor(this.card);
-    showEditing(this.body, this.card, true);
+    this.showMode();
   }
 
   openMessage() {
-    if (this.state === "waiting") this.panels.openMessage();
+    if (this.state !== "waiting") return;
+    this.panels.openMessage();
+    this.showMode();
   }
 
   /** Close what is open over the card: the message, the editor, the disclosure. Returns whether anything was. */
   closeOpen() {
     const always = this.body.querySelector("details.always[open]");
-    if (this.panels.close()) showEditing(this.body, this.card, this.panels.editor !== null);
+    if (this.panels.close()) this.showMode();
     else if (always) always.removeAttribute("open");
     else return false;
     this.node.focus({ preventScroll: true });
@@ -285,7 +292,7 @@ export class CardView {
     this.node.dataset.status = status;
     this.node.removeAttribute("aria-busy");
     const line = drawOver(this.card, status, text);
-    if (!isMine && this.panels.isTyped) {
+    if (!isMine && (this.panels.isTyped || this.panels.words)) {
       this.node.firstElementChild?.replaceWith(line);
       for (const part of [...this.body.children]) if (part !== this.panels.node) part.remove();
       this.panels.freeze();

@@ -1,7 +1,6 @@
 // @ts-check
-/** What "always" would write and let run, and why it cannot be said while an edit is open. */
+/** What "always" would write and let run, and why it cannot be said while something is written at the card. */
 
-import { allowText } from "./card_parts.js";
 import { h, jsonLine } from "./dom.js";
 
 /** @typedef {import("./shapes.js").Card} Card */
@@ -44,11 +43,7 @@ export function drawAlways(card, doing) {
       card.always_exactly &&
         drawEntry(card.always_exactly, button("always-exactly", "Always, with these arguments only", true)),
       covered,
-      h(
-        "p",
-        { class: "notice warn", hidden: true, dataset: { part: "no-always" } },
-        "An edit is open. “Always” runs the call as it was asked: allow the edit, or close it first.",
-      ),
+      h("p", { class: "notice warn", hidden: true, dataset: { part: "no-always" } }),
     ),
   );
 }
@@ -66,19 +61,21 @@ function drawCovered({ tool, sentence, glimpse }) {
 }
 
 /**
- * Say what Allow sends while an edit is open, and keep Always from sending what was not edited.
+ * Keep Always from running the call as it was asked while something is written at the card.
  * @param {HTMLElement} body the card's
- * @param {Card} card
- * @param {boolean} isEditing
+ * @param {import("./card_foot.js").Mode} mode
  */
-export function showEditing(body, card, isEditing) {
-  const allow = body.querySelector("[data-action=allow]")?.firstChild;
-  if (allow) allow.textContent = isEditing ? "Allow edited" : allowText(card);
+export function holdAlways(body, mode) {
   const buttons = /** @type {NodeListOf<HTMLButtonElement>} */ (
     body.querySelectorAll("[data-action^=always]")
   );
-  for (const button of buttons) button.disabled = isEditing;
-  body.querySelector("[data-part=no-always]")?.toggleAttribute("hidden", !isEditing);
+  for (const button of buttons) button.disabled = mode !== "plain";
+  const note = /** @type {HTMLElement | null} */ (body.querySelector("[data-part=no-always]"));
+  if (!note) return;
+  note.hidden = mode === "plain";
+  note.textContent = mode === "edit"
+    ? "An edit is open. “Always” runs the call as it was asked: allow the edit, or close it first."
+    : "A message is open: deny with it, or close it first.";
 }
 
 /**

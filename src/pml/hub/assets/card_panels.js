@@ -16,23 +16,20 @@ export class Panels {
     this.message = h("textarea", {
       id: `m-${id}`,
       rows: 2,
-      placeholder: "What should it do instead?",
       dataset: { field: "message" },
     });
     this.messageField = h(
       "div",
       { class: "message-field field" },
-      h("label", { for: `m-${id}` }, "Message to the agent, with a denial"),
+      h("label", { for: `m-${id}` }, "Tell the agent why, or what to do instead"),
       this.message,
-      h(
-        "div",
-        { class: "hint" },
-        h("kbd", null, "Ctrl ⏎"),
-        " denies with it · ",
-        h("kbd", null, "Esc"),
-        " closes",
-      ),
     );
+  }
+
+  /** @returns {import("./card_foot.js").Mode} */
+  get mode() {
+    if (this.editor) return "edit";
+    return this.messageField.isConnected ? "message" : "plain";
   }
 
   /** What is to be told with a denial. */
@@ -40,14 +37,17 @@ export class Panels {
     return this.messageField.isConnected ? this.message.value.trim() : "";
   }
 
-  /** @param {import("./shapes.js").Card} card */
+  /**
+   * Write another version of the arguments; a message that was begun is kept for later.
+   * @param {import("./shapes.js").Card} card
+   */
   openEditor(card) {
+    this.messageField.remove();
     if (!this.editor) {
       this.editor = buildEditor(editableText(card), this.draft, card.schema, this.id);
       this.node.append(this.editor.node);
     }
     this.editor.focus();
-    this.comeIntoView();
   }
 
   /** Show what is written together with the buttons that send it, as far as both fit. */
@@ -89,13 +89,14 @@ export class Panels {
     this.node.append(h("p", { class: "hint", role: "alert" }, "It is over, so this is not sent to anybody."));
   }
 
+  /** Write a message; an edit that was begun is kept for later. */
   openMessage() {
+    this.closeEditor();
     if (!this.messageField.isConnected) this.node.append(this.messageField);
     this.message.focus();
-    this.comeIntoView();
   }
 
-  /** Close what was opened last. Returns whether anything was open. */
+  /** Close what is open. Returns whether anything was. */
   close() {
     if (this.messageField.isConnected) this.messageField.remove();
     else if (this.editor) this.closeEditor();

@@ -65,7 +65,7 @@ export function buildEditor(text, draft, schema, id) {
     },
     "As it was asked",
   );
-  const fine = schema ? "The tool takes these arguments." : "This is valid JSON.";
+  const fine = schema ? "Valid" : "Valid JSON";
   const check = () => {
     const count = area.value.split("\n").length;
     if (numbers.childElementCount !== count) {
@@ -89,14 +89,6 @@ export function buildEditor(text, draft, schema, id) {
       { class: "editor" },
       h("div", { class: "editor-in" }, numbers, area),
       h("div", { class: "editor-foot" }, h("div", { role: "status" }, problems), restore),
-      h(
-        "div",
-        { class: "hint" },
-        h("kbd", null, "Ctrl ⏎"),
-        " allows it so · ",
-        h("kbd", null, "Esc"),
-        " closes",
-      ),
     ),
     focus: () => area.focus(),
     value: () => check() ? area.value : null,

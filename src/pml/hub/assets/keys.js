@@ -30,7 +30,7 @@ const KEYS = [
   ["Alt Esc", "Deny all, after showing what that is"],
   ["j  k", "Next and previous card (also ↓ ↑)"],
   ["e", "Edit the arguments"],
-  ["m", "Message to the agent, with a denial"],
+  ["m", "Deny with a message to the agent"],
   ["s", "Remember for this session"],
   ["/", "Search; then Return goes to what matches, Esc shows all again"],
   ["?", "This help"],
@@ -112,6 +112,11 @@ function onDeciding(event, target, stage) {
     return withCommand;
   }
   if (!withCommand && target.matches(OWN_RETURN)) return false;
+  if (view.panels.mode === "message") {
+    view.tell("A message is open: Ctrl Return denies with it, Esc closes it.");
+    view.openMessage();
+    return true;
+  }
   answer(stage, view, () => stage.go(view));
   return true;
 }
