@@ -188,6 +188,15 @@ def test_expiring_and_cancelling_are_told_apart_and_decided_by_nobody() -> None:
     )
 
 
+def test_what_was_claimed_since_it_was_looked_at_is_not_withdrawn() -> None:
+    allowed = in_state(State.ALLOWED)
+    withdrawn = Cancelled(at=later(3), reason="gone", version=allowed.version)
+    assert advance(allowed, withdrawn).status is State.CANCELLED
+    running = advance(allowed, claim(allowed, at=later(2), owner=OTHER_OWNER))
+    with pytest.raises(Changed):
+        advance(running, withdrawn)
+
+
 def test_a_claim_belongs_to_who_claimed_and_a_run_ends_when_it_ends() -> None:
     allowed = in_state(State.ALLOWED)
     running = advance(allowed, claim(allowed, at=later(2), owner=OTHER_OWNER))

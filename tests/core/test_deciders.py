@@ -42,7 +42,7 @@ MAY_ALLOW: Final[dict[Subject, set[Role]]] = {
     Subject.DEPENDENCY_INSTALL: EVERYONE,
     Subject.API_KEY_REQUIRED: EVERYONE,
     Subject.INTEGRITY_CHANGED: {Role.PERSON},
-    Subject.TOOL_CHANGED: {Role.PERSON, Role.FORM, Role.PARENT},
+    Subject.TOOL_CHANGED: {Role.PERSON, Role.FORM},
     Subject.WORKSPACE_TRUST: {Role.PERSON, Role.FORM},
 }
 # what stands against whom, whatever else is said for them

@@ -312,8 +312,8 @@ async def test_an_answer_of_a_model_to_a_question_of_before_starts_nothing(hub: 
 
     said = await seat.continue_("session_launch", asked["approval_context"]["workflow_id"])
 
-    assert said["result"]["isError"] is True
-    assert "person" in text_of(said["result"])
+    assert said["result"]["approval_required"] is True
+    assert (await seat.question()).deciders == PERSON_ONLY
     assert hub.agents.ran == {}
 
 

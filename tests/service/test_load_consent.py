@@ -23,7 +23,7 @@ from tests.fakes_loading import OTHER_INTEGRITY, make_dependency, make_lock
 from tests.promises import promise
 from tests.service.gatehouses import SERVER
 from tests.service.offices import Office, parent
-from tests.service.warehouses import RAN, TOOL, Warehouse, moved
+from tests.service.warehouses import MODEL, RAN, TOOL, Warehouse, moved
 
 MEMORY = make_dependency()
 LOCK = make_lock(MEMORY)
@@ -52,6 +52,22 @@ def allow_unverified(warehouse: Warehouse, which: FileKind = FileKind.USER) -> N
 
 
 # Refused
+
+
+@promise("consent:allower-is-a-decider")
+async def test_an_install_does_not_cover_its_call_if_who_allowed_it_may_not_decide_calls_by_then(
+    warehouse: Warehouse,
+) -> None:
+    async def confirm(record: Approval) -> Approval:
+        allowed = (await warehouse.office.allow(record, by=MODEL)).record
+        warehouse.configure(approval={"model_may_approve": "never"})
+        return allowed
+
+    with pytest.raises(Paused) as paused:
+        await warehouse.call(TOOL, asking=FakeAsking(confirm), offered=False)
+
+    assert (paused.value.record.subject, paused.value.record.deciders) == (Subject.TOOL_CALL, {Role.PERSON})
+    assert (warehouse.installs, warehouse.servers.ran) == (["memory@1.2.3"], [])
 
 
 @promise("load:asked-before-installed")

@@ -10,6 +10,7 @@ from pml.core.errors import Changed, NotApproved
 from pml.core.ports import AuditQuery, Grant
 from pml.core.rules import Call, Effect, VerdictKind
 from pml.core.values import JsonObject
+from pml.service.approvals import claim
 from pml.service.calls import call_tool
 from pml.service.gate import Paused
 from pml.service.policy import current_policy, judge
@@ -176,9 +177,22 @@ async def test_a_models_word_does_not_hold_for_a_call_that_a_rule_asks_about_by_
     attempt, settled = await resume(house.gate, said, given=None, client="agent")
     house.configure(ask=[{"tool": TOOL, "args": {"text": "hello"}}])
 
-    with pytest.raises(Changed, match="was not given by a person"):
+    with pytest.raises(Paused) as anew:
         await call_tool(house.gate, attempt, FakeAsking(), settled=settled)
-    assert (house.servers.ran, await house.states()) == ([], [State.CANCELLED])
+    assert anew.value.record.deciders == {Role.PERSON}
+    assert (house.servers.ran, await house.states()) == ([], [State.CANCELLED, State.PENDING])
+
+
+@promise("consent:model-plain-only")
+async def test_a_models_word_is_not_claimed_once_a_rule_asks(house: Gatehouse) -> None:
+    paused = await house.pause()
+    said = Continuation(workflow_id=paused.workflow.id, approved=True)
+    _, settled = await resume(house.gate, said, given=None, client="agent")
+    house.configure(ask=[{"tool": TOOL, "args": {"text": "hello"}}])
+
+    with pytest.raises(Changed, match="was not given by a person"):
+        await claim(house.office.desk, settled.id, definition=settled.definition, artefact=settled.artefact)
+    assert await house.states() == [State.CANCELLED]
 
 
 @promise("consent:model-plain-only")

@@ -206,6 +206,7 @@ class Expired(Event, frozen=True, kw_only=True):
 
 class Cancelled(Event, frozen=True, kw_only=True):
     reason: str
+    version: int | None = None  # of the record that is meant: what has changed since stays
 
 
 class Abandoned(Event, frozen=True, kw_only=True):
@@ -340,6 +341,8 @@ def _guard(record: Approval, event: Event) -> None:
         case Claimed() | Delivered():
             _guard_time(record, event.at)
             _guard_digest(record.run_digest, event.digest)
+        case Cancelled() if event.version not in (None, record.version):
+            raise Changed(f"approval `{record.id}` has changed since it was looked at")
         case Expired() if event.at < record.expires_at:
             raise IllegalEvent(f"approval `{record.id}` does not expire before {instant(record.expires_at)}")
         case _:

@@ -44,7 +44,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
 PERSON_ONLY: Final = frozenset({Role.PERSON})
 _PLAIN: Final = frozenset({Subject.TOOL_CALL, Subject.API_KEY_REQUIRED})
 _MODEL_SUBJECTS: Final = _PLAIN | {Subject.DEPENDENCY_INSTALL}
-_NO_PARENT: Final = frozenset({Subject.WORKSPACE_TRUST})
+_NO_PARENT: Final = frozenset({Subject.WORKSPACE_TRUST, Subject.TOOL_CHANGED})  # trust in a file, or a server
 
 
 def who_may_allow(matter: Matter, way: Way) -> frozenset[Role]:

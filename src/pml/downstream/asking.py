@@ -9,7 +9,6 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from pml.core.approvals import Approval, ApprovalId, Role, State, Subject
-from pml.core.memory import LAUNCH_TOOL
 from pml.core.values import Json, JsonObject
 from pml.downstream.connection import Connection, ConnectionGone, Exchange, RpcError
 from pml.downstream.eras import Era
@@ -126,9 +125,7 @@ class Asker:
     def _form_counts(self, record: Approval) -> bool:
         """Tell whether to send a form: where its answer would not apply, nobody is bothered with one."""
         counts = self.has_form and self._gate.client_answers and Role.FORM in record.deciders
-        # the same may have been asked through another door: over HTTP no form starts an agent
-        is_of_door = self._gate.is_stdio or record.tool_name != LAUNCH_TOOL
-        return counts and is_of_door and not is_cut(record)
+        return counts and not is_cut(record)
 
     def why_no_form(self, record: Approval) -> str | None:
         """Return why the client was sent no form although it shows them, where the model should know."""

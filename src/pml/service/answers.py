@@ -2,15 +2,52 @@
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
-from pml.core.approvals import Abandoned, Approval, State
-from pml.core.errors import AlreadyClaimed, NotFound
+from pml.core.approvals import Abandoned, Approval, MatchedRule, Role, State, role_of
+from pml.core.errors import AlreadyClaimed, Conflict, NotFound
 from pml.core.ports import ApprovalQuery
-from pml.service.approvals import Question, cancel, get
+from pml.service.approvals import Question, ask, cancel, get
 from pml.service.desk import Desk
 
+NARROWED: Final = "fewer may decide it now, and it is asked anew"  # withdrawn so, its call goes on
 _ANSWERS: Final = 1000
+_LETS: Final = frozenset({State.ALLOWED, State.EXECUTING, State.COMPLETED})
+
+
+async def ask_within(desk: Desk, question: Question, because: MatchedRule | None) -> Approval:
+    """Ask, or attach to the same question if nobody decides it who may not decide this one.
+
+    One that others may decide, or have allowed, is withdrawn and asked anew. Raises: as `ask`.
+    """
+    while True:
+        record = await ask(desk, question, because)
+        if _answerers(record) <= question.deciders:
+            return record
+        if record.status is State.PENDING:  # its asker asks again too: what both may take ends that
+            question = replace(question, deciders=question.deciders & record.deciders)
+        with contextlib.suppress(Conflict, NotFound):  # used, or answered, meanwhile: the next look tells
+            await cancel(desk, record.id, reason=NARROWED, version=record.version)
+
+
+def _answerers(record: Approval) -> frozenset[Role | None]:
+    """Return who has answered the question, or who may."""
+    return frozenset(record.deciders if record.decided_by is None else {role_of(record.decided_by)})
+
+
+def is_answer(record: Approval, question: Question) -> bool:
+    """Tell whether what became of `record` is an answer to the question as it would be asked now."""
+    if (record.subject, record.digest) != (question.subject, question.digest):
+        return False
+    if record.status in _LETS:
+        return _answerers(record) <= question.deciders
+    return not is_narrowed(record)
+
+
+def is_narrowed(record: Approval) -> bool:
+    """Tell whether the question was withdrawn only to be asked anew, of fewer."""
+    return record.status is State.CANCELLED and record.reason == NARROWED
 
 
 async def earlier(desk: Desk, question: Question, state: State) -> list[Approval]:
@@ -36,8 +73,11 @@ async def answer_in_run(desk: Desk, question: Question) -> Approval | None:
     )
     found = await desk.store.approvals.page(query)
     now = desk.clock.now()
-    asked = (question.subject, question.tool_use_id)
-    same = [record for record in found if (record.subject, record.tool_use_id) == asked]
+    same = [
+        record
+        for record in found
+        if record.tool_use_id == question.tool_use_id and is_answer(record, question)
+    ]
     return next((it for it in same if it.status is State.DENIED or now < it.expires_at), None)
 
 

@@ -349,9 +349,10 @@ async def finish(desk: Desk, approval_id: ApprovalId, *, error: str | None = Non
     return await desk.store.approvals.advance(approval_id, event)
 
 
-async def cancel(desk: Desk, approval_id: ApprovalId, *, reason: str) -> Approval:
-    """Withdraw a question, or an answer that was not used."""
-    return await desk.store.approvals.advance(approval_id, Cancelled(at=desk.clock.now(), reason=reason))
+async def cancel(desk: Desk, approval_id: ApprovalId, *, reason: str, version: int | None = None) -> Approval:
+    """Withdraw a question, or an answer that was not used. Raises: Changed if it has another `version`."""
+    event = Cancelled(at=desk.clock.now(), reason=reason, version=version)
+    return await desk.store.approvals.advance(approval_id, event)
 
 
 async def expire(desk: Desk, record: Approval) -> Approval:

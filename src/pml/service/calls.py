@@ -165,8 +165,6 @@ async def _admit(
             return None
     needs = await needs_of(gate, policy, target) if isinstance(target, Coded) else Needs()
     must_ask = await _must_ask_now(gate, policy, judged, attempt, target, needs)
-    if must_ask and await is_covered(gate, judged, attempt, target, manifest):
-        return None
     admitted = Admitted(
         target=target,
         manifest=manifest,
@@ -177,6 +175,8 @@ async def _admit(
     if not must_ask and settled is None and not may_have_answer:
         return _let_through(gate, attempt, admitted, judged)
     question = _question(gate, policy, judged, attempt, target, manifest, asking, needs)
+    if must_ask and await is_covered(gate, judged, attempt, target, manifest, question.deciders):
+        return None
     settled = settled or await _left_answer(gate, question, attempt)
     if not answers(settled, question):
         if not must_ask:

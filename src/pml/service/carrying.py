@@ -34,7 +34,7 @@ async def withdraw_same(gate: Gate, subject: Subject, artefact: str) -> None:
     async for other in all_pending(gate.desk, session_id=gate.session.id):
         if (other.subject, other.artefact) == (subject, artefact):
             with contextlib.suppress(Conflict, NotFound):
-                await cancel(gate.desk, other.id, reason=SETTLED)
+                await cancel(gate.desk, other.id, reason=SETTLED, version=other.version)
 
 
 @contextlib.asynccontextmanager

@@ -16,8 +16,8 @@ from pml.core.errors import AlreadyClaimed, Conflict, NotFound, PmlError
 from pml.core.ports import Workflow
 from pml.core.rules import Call, VerdictKind
 from pml.core.values import JsonObject
-from pml.service.answers import earlier, untold_denial, was_denied, withdraw
-from pml.service.approvals import Question, ask, deliver, wait
+from pml.service.answers import ask_within, earlier, untold_denial, was_denied, withdraw
+from pml.service.approvals import Question, deliver, wait
 from pml.service.desk import Desk
 from pml.service.policy import Judged, current_policy, judge, kept_rule, matched_rule, refuse_denied, why
 from pml.service.trusting import apply_trust, trust_question
@@ -156,7 +156,7 @@ async def _use_up(desk: Desk, question: Question) -> Approval | None:
 
 async def _answer(asking: _Asking, question: Question, because: MatchedRule | None) -> Approval:
     desk, me = asking.desk, object()
-    asked = asyncio.create_task(ask(desk, question, because))
+    asked = asyncio.create_task(ask_within(desk, question, because))
     try:
         record = await asyncio.shield(asked)  # interrupted half-way, nobody would know what was stored
         desk.askers[record.id] = me

@@ -209,9 +209,7 @@ def deciders(
 ) -> frozenset[Role]:
     """Return who may allow the question; fixed now, whoever will answer it. `also`: tools that it covers."""
     session = gate.session
-    is_child = session.parent_id is not None or session.role is TokenRole.CHILD
-    # its form may be answered by the agent above it, or by its own code
-    counts = gate.client_answers and not is_child and not gate.is_held
+    counts = client_may_answer(gate)
     match settings.approval.model_may_approve:
         case ModelMayApprove.ALWAYS:
             model = True
@@ -228,6 +226,15 @@ def deciders(
         is_scripted=_is_scripted(gate, matter.subject, tool),
     )
     return who_may_allow(matter, way)
+
+
+def client_may_answer(gate: Gate) -> bool:
+    """Tell whether a form of this client, or its model's word, is an answer at all.
+
+    The form of a child may be answered by the agent above it, or by its own code; a child decides nothing.
+    """
+    is_child = gate.session.parent_id is not None or gate.session.role is TokenRole.CHILD
+    return gate.client_answers and not is_child and not gate.is_held
 
 
 def _is_scripted(gate: Gate, subject: Subject, tool: str) -> bool:

@@ -4,11 +4,11 @@ A person says so to the question, or beforehand by the tool's own name in the us
 starts, and how, is `launching`'s business.
 """
 
-from pml.core.approvals import Approval, State, Subject, role_of
+from pml.core.approvals import Approval, Subject
 from pml.core.audit import call_judged
 from pml.core.digest import digest_call
 from pml.core.effective import Settings
-from pml.core.errors import AlreadyClaimed, Forbidden, NotApproved
+from pml.core.errors import AlreadyClaimed, Forbidden
 from pml.core.identity import ParentMay
 from pml.core.launch import PARENT_MAY, TOOLS, LaunchConsent, with_powers
 from pml.core.memory import LAUNCH_TOOL
@@ -43,7 +43,6 @@ async def admit_launch(
         record = await settle(
             gate, question, matched_rule(judged), attempt=attempt, asking=asking, settled=settled
         )
-        _check_allower(record, question)
         claimed = await claim(gate.desk, record.id)
     except AlreadyClaimed:  # by the same call, made twice: this one needs an answer of its own
         return await admit_launch(gate, attempt, asking, settled)
@@ -82,10 +81,3 @@ def _shown(session: Session, settings: Settings, arguments: JsonObject) -> JsonO
     parent_may = most_for(session, settings, None if wished is None else ParentMay(str(wished)))
     own = session.tools if arguments.get(TOOLS) is None else None  # what it does not name it inherits
     return with_powers(arguments, tools=own, parent_may=parent_may)
-
-
-def _check_allower(record: Approval, question: Question) -> None:
-    """Raise NotApproved if somebody allowed it who may not: the same was asked before, in another way."""
-    by = record.decided_by
-    if by is None or role_of(by) not in question.deciders:
-        raise NotApproved("A launch is a person's to allow", outcome=State.CANCELLED)

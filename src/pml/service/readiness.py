@@ -6,7 +6,7 @@ Whoever takes a step judges the call again: time has passed.
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from pml.core.approvals import Approval
+from pml.core.approvals import Approval, Role, role_of
 from pml.core.errors import Changed, EnvMissing, NotApproved, NotFound, PmlError, ServerFailed, Unavailable
 from pml.core.loading import Found, Told
 from pml.core.manifests import Manifest
@@ -127,15 +127,20 @@ def _failed(error: Unavailable) -> ServerFailed:
 
 
 async def is_covered(
-    gate: Gate, judged: Judged, attempt: Attempt, launch: Target, manifest: Manifest
+    gate: Gate,
+    judged: Judged,
+    attempt: Attempt,
+    launch: Target,
+    manifest: Manifest,
+    deciders: frozenset[Role],
 ) -> bool:
-    """Tell whether somebody approved the install that this call needed; the tool is then remembered."""
+    """Tell whether one of the call's `deciders` approved its install; the tool is then remembered."""
     if judged.kind is not VerdictKind.UNLISTED or not gate.covered or not isinstance(launch, Launch):
         return False
     tool, artefact = str(attempt.tool), launch.spec.artefact
     key = coverage(tool, attempt.arguments)
     record = gate.covered.get(key)
-    if record is None or record.decided_by is None:
+    if record is None or record.decided_by is None or role_of(record.decided_by) not in deciders:
         return False
     if artefact is None or artefact.terms != record.artefact:
         return False  # another server has come to stand in its place

@@ -13,8 +13,16 @@ from pml.core.digest import digest
 from pml.core.errors import AlreadyClaimed, NotApproved, PmlError
 from pml.core.ports import PausedCall, Workflow
 from pml.core.rules import VerdictKind
-from pml.service.answers import answer_in_run, untold_denial, was_denied, withdraw
-from pml.service.approvals import Question, ask, wait
+from pml.service.answers import (
+    answer_in_run,
+    ask_within,
+    is_answer,
+    is_narrowed,
+    untold_denial,
+    was_denied,
+    withdraw,
+)
+from pml.service.approvals import Question, wait
 from pml.service.gate import Asking, Attempt, Gate, Inner, Paused, deciders
 from pml.service.policy import Judged, Policy, kept_rule
 from pml.service.trusting import answer_trust_questions, apply_trust, trust_question
@@ -36,29 +44,22 @@ async def settle(
     asking: Asking,
     settled: Approval | None,
 ) -> Approval:
-    """Return the question, allowed. `settled` is an answer that came with the call.
+    """Return the question, allowed by one of its deciders. `settled` is an answer that came with the call.
 
     Raises: NotApproved, AlreadyClaimed, Paused, TooManyPending, and what `asking` raises.
     """
     if attempt.inner is not None:
         question = of_run(question, attempt.inner)
         settled = await answer_in_run(gate.desk, question) if attempt.inner.resumed else None
-    if settled is not None and _is_of(settled, question) and not _is_carried_out(settled):
+    if settled is not None and is_answer(settled, question) and not _is_carried_out(settled):
         return _allowed(settled)
     denial = None
     if attempt.inner is None:
         denial = await untold_denial(gate.desk, question, workflow_id=lambda it: _workflow_id(it, attempt))
     if denial is not None:
         return _allowed(denial)
-    asked = asyncio.create_task(ask(gate.desk, question, because))
-    try:
-        record = await asyncio.shield(asked)  # interrupted half-way, nobody would know what was stored
-        if record.status is State.PENDING:
-            record = await asking.put(record)
-    except asyncio.CancelledError:
-        with contextlib.suppress(PmlError):
-            await withdraw(gate.desk, await asked)
-        raise
+    while is_narrowed(record := await _ask(gate, question, because, asking)):
+        pass  # the same was asked meanwhile, of fewer: this call waits for that
     if record.status is State.PENDING:
         if record.subject is Subject.TOOL_CALL and attempt.inner is None:
             gate.paused[question.digest] = record.id
@@ -66,6 +67,18 @@ async def settle(
     if record.subject is Subject.TOOL_CALL and record.status in _USED:
         raise AlreadyClaimed(f"approval `{record.id}` was used by the same call, made twice")
     return _allowed(record)
+
+
+async def _ask(gate: Gate, question: Question, because: MatchedRule | None, asking: Asking) -> Approval:
+    """Return the question as whoever is asked leaves it; taken back if the call is interrupted."""
+    asked = asyncio.create_task(ask_within(gate.desk, question, because))
+    try:
+        record = await asyncio.shield(asked)  # interrupted half-way, nobody would know what was stored
+        return await asking.put(record) if record.status is State.PENDING else record
+    except asyncio.CancelledError:
+        with contextlib.suppress(PmlError):
+            await withdraw(gate.desk, await asked)
+        raise
 
 
 def of_run(question: Question, inner: Inner) -> Question:
@@ -80,12 +93,10 @@ def of_run(question: Question, inner: Inner) -> Question:
 def answers(settled: Approval | None, question: Question) -> bool:
     """Tell whether `settled` is what somebody said to this very question, and was not used before."""
     return (
-        settled is not None and settled.status in (State.ALLOWED, State.DENIED) and _is_of(settled, question)
+        settled is not None
+        and settled.status in (State.ALLOWED, State.DENIED)
+        and is_answer(settled, question)
     )
-
-
-def _is_of(settled: Approval, question: Question) -> bool:
-    return (settled.subject, settled.digest) == (question.subject, question.digest)
 
 
 def _is_carried_out(settled: Approval) -> bool:

@@ -4,6 +4,8 @@ import contextlib
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from pml.core.approvals import Approval, Channel, Decider, DeciderKind, Role, Scope, State, Subject
 from pml.core.digest import digest
 from pml.core.errors import AlreadyClaimed, Conflict, Invalid, NotFound
@@ -11,9 +13,10 @@ from pml.core.names import parse_tool
 from pml.core.ports import PausedCall, Workflow
 from pml.core.rules import Effect
 from pml.core.values import Json, JsonObject
+from pml.service.answers import NARROWED
 from pml.service.approvals import Decision, cancel, decide, expire, get
 from pml.service.coderuns import give_up
-from pml.service.gate import Attempt, Gate, Paused
+from pml.service.gate import Attempt, Gate, Paused, client_may_answer
 from pml.service.policy import current_policy
 from pml.service.settling import SETTLED, refusal
 
@@ -68,13 +71,15 @@ async def resume(
         record = await expire(gate.desk, record)
     if not said.approved:
         await _abort(gate, workflow, record, said, client)
-    if record.status is State.PENDING and Role.MODEL in record.deciders and gate.client_answers:
+    if not client_may_answer(gate):  # nor is its model told that it may
+        record = replace(record, deciders=record.deciders - {Role.MODEL})
+    if record.status is State.PENDING and Role.MODEL in record.deciders:
         if said.always:
             await _refuse_hiding_asks(gate, record.tool_name)
         record = await _approve(gate, record, said, client)
     if record.status is State.PENDING:
         raise Paused(record, workflow)
-    is_settled = record.status is State.CANCELLED and record.reason == SETTLED
+    is_settled = record.status is State.CANCELLED and record.reason in (SETTLED, NARROWED)
     if not is_settled and record.status in (State.EXPIRED, State.CANCELLED):
         raise WorkflowGone
     if workflow.run_id is None:
