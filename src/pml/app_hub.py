@@ -155,7 +155,7 @@ class _Gateways:
         place = Place(
             home=self._place.home, workspace=Path(session.workspace), user_home=self._place.user_home
         )
-        relay = Relay(connection, session.workspace)
+        relay = Relay(connection, session.workspace, is_shared=True)
         fleet = open_fleet(desk, place, relay, owner=OwnerId(session.id))
         stack.push_async_callback(fleet.close)
         loader = open_loader(

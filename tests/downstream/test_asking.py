@@ -22,7 +22,6 @@ OTHER: JsonObject = {"path": "a", "text": "c"}
 NOBODY: list[Json] = [
     {"action": "cancel"},
     {"action": "accept"},
-    {"action": "accept", "content": None},
     {"action": "accept", "content": {}},
     {"action": "accept", "content": {"remember": "forever"}},
     {"action": "accept", "content": {"remember": ""}},
@@ -30,7 +29,12 @@ NOBODY: list[Json] = [
     {"action": "accept", "content": {"remember": ["once"]}},
     {"action": "accept", "content": {"remember": {"once": 1}}},
     {"action": "accept", "content": {"Remember": "once"}},
+]
+ODD: list[JsonObject] = [
+    {"action": "accept", "content": None},
+    {"action": "accept", "content": [{"remember": "once"}]},
     {"action": "ACCEPT", "content": {"remember": "once"}},
+    {"action": True, "content": {"remember": "once"}},
     {"content": {"remember": "once"}},
     {},
 ]
@@ -121,6 +125,19 @@ async def test_an_answer_that_nobody_gave_decides_nothing(party: Party, version:
 
     assert text_of(result).startswith("Approval required to call files:write\n")
     assert "You cannot approve it." in text_of(result)
+    assert (party.servers.calls, await states(party)) == ([], [State.PENDING])
+
+
+@promise("form:nobody-decides-nothing")
+@pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25"])
+@pytest.mark.parametrize("answer", ODD)
+async def test_an_answer_without_the_shape_of_one_decides_nothing(
+    party: Party, version: str, answer: Json
+) -> None:
+    party.rules(ask=["files:write"])
+    result = await answered(party, answer, version=version)
+
+    assert result["approval_required"] is True
     assert (party.servers.calls, await states(party)) == ([], [State.PENDING])
 
 
@@ -256,16 +273,39 @@ async def test_an_answer_without_its_state_is_no_answer(party: Party) -> None:
     assert party.servers.calls == []
 
 
-async def test_a_state_without_an_answer_decides_nothing(party: Party) -> None:
+@promise("form:unanswered-is-asked-again")
+async def test_a_state_without_an_answer_brings_the_question_again(party: Party) -> None:
     party.rules(ask=["files:write"])
     await party.connect(MODERN, FORMS)
-    for responses in (None, {}, {"approval": None}, {"other": accept()}, "accept", [accept()]):
-        form = await party.call("files__write", ARGUMENTS)
-        result = await party.call(
+    form = await party.call("files__write", ARGUMENTS)
+    odd: list[JsonObject] = [{"approval": answer} for answer in (*ODD, None, "accept", 7, [accept()])]
+    for responses in (None, {}, {"other": accept()}, *odd):
+        again = await party.call(
             "files__write", ARGUMENTS, inputResponses=responses, requestState=form["requestState"]
         )
-        assert result["approval_required"] is True
+        assert again["inputRequests"] == form["inputRequests"]
+        assert again["requestState"] != form["requestState"]
+        form = again
     assert (party.servers.calls, await states(party)) == ([], [State.PENDING])
+    await party.decide(allow=True)
+
+    assert json.loads(text_of(await retry(party, form, {}))) == ARGUMENTS
+    assert len(party.servers.calls) == 1
+
+
+@pytest.mark.parametrize("responses", ["accept", [accept()], 7, True])
+async def test_answers_that_are_no_object_are_refused_and_spend_no_state(
+    party: Party, responses: Json
+) -> None:
+    party.rules(ask=["files:write"])
+    await party.connect(MODERN, FORMS)
+    form = await party.call("files__write", ARGUMENTS)
+    error = await party.call_error(
+        "files__write", ARGUMENTS, inputResponses=responses, requestState=form["requestState"]
+    )
+
+    assert error == {"code": -32602, "message": "`inputResponses` must be an object"}
+    assert json.loads(text_of(await retry(party, form, accept()))) == ARGUMENTS
 
 
 @pytest.mark.parametrize("answer", [accept(), {"action": "decline"}, {"action": "cancel"}])
@@ -348,7 +388,7 @@ async def test_a_modern_client_without_forms_gets_the_approval_result(party: Par
 async def test_forms_that_nobody_came_back_from_are_forgotten(
     party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pml.downstream.toolcalls._SHOWN", 1)
+    monkeypatch.setattr("pml.downstream.rounds._SHOWN", 1)
     party.rules(ask=["files:write"])
     await party.connect(MODERN, FORMS)
     first = await party.call("files__write", ARGUMENTS)

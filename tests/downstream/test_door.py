@@ -89,12 +89,12 @@ async def test_a_ping_needs_no_handshake(party: Party) -> None:
     assert await party.answer(party.start("ping")) == {"jsonrpc": "2.0", "id": 1, "result": {}}
 
 
-async def test_a_modern_ping_has_what_every_modern_result_has(party: Party) -> None:
+@pytest.mark.parametrize("method", ["ping", "initialize"])
+async def test_a_modern_request_for_what_only_handshakes_have_is_no_method(party: Party, method: str) -> None:
     party.be_modern()
-    result = (await party.answer(party.start("ping")))["result"]
-
-    assert result["resultType"] == "complete"
-    assert PREFIX + "serverInfo" in result["_meta"]
+    params: JsonObject = {"protocolVersion": MODERN, "capabilities": {}}
+    assert (await party.error(method, params))["code"] == -32601
+    assert party.opened == []
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pml.core.errors import ServerRefused
 from pml.core.identity import TokenId, TokenRole
 from pml.core.values import MAX_BYTES, JsonObject
 from pml.downstream import http, http_rules, http_visits, streams
@@ -220,6 +221,13 @@ async def test_errors_have_the_status_that_belongs_to_them(web: Web) -> None:
     wrong = await web.ask(request("tools/call", {"name": READ, "arguments": 3})).done()
     assert (wrong.status, (await wrong.error())["code"]) == (400, -32602)
 
+    async def lacking(method: str, params: JsonObject, on_progress: Any) -> bytes:
+        raise ServerRefused("refused", error=b'{"code":-32021,"message":"needs sampling"}')
+
+    answering(web, lacking)
+    refused = await web.ask(call(READ, {"path": "a"}, 7)).done()
+    assert (refused.status, (await refused.error())["code"]) == (400, -32021)
+
 
 async def test_a_modern_notification_is_taken_and_a_get_is_not(web: Web) -> None:
     taken = await web.post(notification("notifications/x"), mcp_protocol_version=MODERN).done()
@@ -425,6 +433,29 @@ async def test_a_servers_form_reaches_the_client_whose_call_it_works_on(web: Web
     assert json.loads(text_of(await knock.result())) == answer
 
 
+@promise("server:asks-whom-it-serves")
+async def test_one_clients_want_of_forms_takes_none_from_the_others_of_its_token(web: Web) -> None:
+    answers: list[JsonObject] = []
+
+    async def ask(method: str, params: JsonObject, on_progress: Any) -> bytes:
+        answers.append(await web.relays[0].elicit("files", {"message": "Which?", "requestedSchema": {}}))
+        return text_result("done")
+
+    answering(web, ask)
+    without = await web.shake_hands(LATEST)
+    assert text_of(await without.post(READING).result()) == "done"
+    assert (web.relays[0].can_elicit, answers) == (True, [{"action": "cancel"}])
+    client = await web.shake_hands(LATEST, FORMS)
+    knock = client.post(READING)
+    form = (await knock.has(1))[0]
+    await without.post(request("tools/list", id=9)).done()
+    assert web.relays[0].can_elicit
+    answer: JsonObject = {"action": "accept", "content": {}}
+    await client.post({"jsonrpc": "2.0", "id": form["id"], "result": answer}).done()
+    assert text_of(await knock.result()) == "done"
+    assert answers[1:] == [answer]
+
+
 async def test_what_belongs_to_no_request_goes_to_the_stream_that_was_opened_for_it(web: Web) -> None:
     client = await web.shake_hands()
     await client.post(request("tools/list")).done()
@@ -604,13 +635,14 @@ async def test_progress_is_dropped_for_a_client_that_does_not_read_and_the_answe
     web: Web, no_moment: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "CONGESTED_BYTES", 1000)
-    release = asyncio.Event()
+    release, told = asyncio.Event(), asyncio.Event()
 
     async def chatter(method: str, params: JsonObject, on_progress: Any) -> bytes:
         await release.wait()
         for count in range(1000):
             on_progress({"progressToken": 1, "progress": count + 1})
             await asyncio.sleep(0)
+        told.set()
         return text_result("done")
 
     answering(web, chatter)
@@ -618,7 +650,7 @@ async def test_progress_is_dropped_for_a_client_that_does_not_read_and_the_answe
     await knock.until(lambda: knock.status == 200)
     knock.takes = False
     release.set()
-    await asyncio.sleep(0.1)
+    await told.wait()
     knock.read_on()
     assert text_of(await knock.result()) == "done"
     assert 1 < len(knock.messages) < 100

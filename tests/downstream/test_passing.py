@@ -162,7 +162,7 @@ async def test_a_deny_on_another_method_does_not_hold(library: Party) -> None:
     assert [method for _, method, _ in library.servers.sent] == ["prompts/get"]
 
 
-@pytest.mark.parametrize(("version", "capabilities"), [("2025-11-25", {}), (MODERN, {}), (MODERN, FORMS)])
+@pytest.mark.parametrize(("version", "capabilities"), [("2025-11-25", {}), (MODERN, {})])
 async def test_what_a_rule_asks_about_is_decided_elsewhere_and_asked_for_again(
     library: Party, version: str, capabilities: JsonObject
 ) -> None:
@@ -191,6 +191,63 @@ async def test_a_legacy_form_is_shown_for_a_resource_too(library: Party) -> None
     library.reply(form, {"action": "accept", "content": {"remember": "once"}})
 
     assert (await library.result_of(id, "resources/read"))["contents"]
+
+
+@pytest.mark.parametrize(
+    ("method", "params"), [("resources/read", {"uri": "memo://b"}), ("prompts/get", GET)]
+)
+async def test_a_modern_form_is_shown_for_what_is_no_tool_and_its_answer_repeats_the_request(
+    library: Party, method: str, params: JsonObject
+) -> None:
+    library.rules(ask=[f"memo:{method}"])
+    await library.connect(MODERN, FORMS)
+    form = await library.result(method, params)
+    assert form["inputRequests"]["approval"]["params"]["message"].startswith(f"Call memo:{method}?\n")
+    assert library.servers.sent == []
+    answer: JsonObject = {"action": "accept", "content": {"remember": "once"}}
+    back: JsonObject = {"inputResponses": {"approval": answer}, "requestState": form["requestState"]}
+    crossed = await library.error("resources/read", {"uri": "docs://x", **back})
+    assert crossed["message"] == "`requestState` does not belong to this call"
+    result = await library.result(method, {**params, **back})
+
+    assert result["resultType"] == "complete"
+    assert [sent for _, sent, _ in library.servers.sent] == [method]
+
+
+@pytest.mark.parametrize(
+    ("method", "params"), [("resources/read", {"uri": "memo://b"}), ("prompts/get", GET)]
+)
+async def test_a_server_may_ask_the_user_for_what_is_no_tool(
+    library: Party, method: str, params: JsonObject
+) -> None:
+    answers: list[JsonObject] = []
+    form: JsonObject = {"message": "Which?", "requestedSchema": {"type": "object", "properties": {}}}
+
+    async def ask(method: str, params: JsonObject, on_progress: Any) -> bytes:
+        answers.append(await library.relay.elicit("memo", form))
+        return b'{"contents":[],"messages":[],"ttlMs":9,"cacheScope":"public"}'
+
+    library.servers.named["memo"].answer = ask
+    await library.connect(MODERN, FORMS)
+    asked = await library.result(method, params)
+    assert asked["inputRequests"]["server"]["params"]["message"] == "Server memo asks:\n  Which?"
+    answer: JsonObject = {"action": "accept", "content": {"a": 1}}
+    result = await library.result(
+        method, {**params, "inputResponses": {"server": answer}, "requestState": asked["requestState"]}
+    )
+
+    assert (result["resultType"], answers) == ("complete", [answer])
+    if method == "resources/read":
+        assert (result["ttlMs"], result["cacheScope"]) == (0, "private")
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", MODERN])
+async def test_a_modern_client_is_told_not_to_keep_what_it_reads(library: Party, version: str) -> None:
+    await library.connect(version)
+    result = await library.result("resources/read", {"uri": "memo://b"})
+    hints = {key: result[key] for key in ("ttlMs", "cacheScope") if key in result}
+
+    assert hints == ({"ttlMs": 0, "cacheScope": "private"} if version == MODERN else {})
 
 
 async def test_errors_of_servers_pass_and_failures_are_told(library: Party) -> None:

@@ -156,13 +156,52 @@ async def test_a_server_may_ask_again_and_progress_goes_to_the_round_of_now(part
     assert tokens == ["two", "three"]
 
 
-@pytest.mark.parametrize("answer", [None, "x", [], 7])
-async def test_an_answer_that_is_none_is_a_cancel(party: Party, answer: Json) -> None:
+@promise("form:unanswered-is-asked-again")
+@pytest.mark.parametrize(
+    "answer", [None, "x", [], 7, {}, {"action": "yes"}, {"action": "accept", "content": 1}]
+)
+async def test_a_servers_question_that_was_not_answered_is_asked_again(party: Party, answer: Json) -> None:
     server = curious(party)
     await party.connect(MODERN, FORMS)
-    await go_on(party, await party.call("files__read", {"path": "a"}), answer)
+    asked = await party.call("files__read", {"path": "a"})
+    again = await go_on(party, asked, answer)
 
-    assert server.answers == [{"action": "cancel"}]
+    assert (again["inputRequests"], server.answers) == (asked["inputRequests"], [])
+    assert text_of(await go_on(party, again, ANSWER)) == "done"
+    assert server.answers == [ANSWER]
+
+
+@promise("server:forms-make-room")
+async def test_questions_that_no_client_comes_back_to_make_room_for_newer_ones(party: Party) -> None:
+    server = curious(party)
+    await party.connect(MODERN, FORMS)
+    asked = [await party.call("files__read", {"path": str(number)}) for number in range(relay.OPEN + 2)]
+    await party.until(lambda: len(server.answers) == 2)
+    assert server.answers == [{"action": "cancel"}] * 2
+    for number in (0, relay.OPEN + 1):
+        back = await party.call(
+            "files__read",
+            {"path": str(number)},
+            inputResponses={"server": ANSWER},
+            requestState=asked[number]["requestState"],
+        )
+        assert text_of(back) == "done"
+    assert server.answers == [{"action": "cancel"}, {"action": "cancel"}, ANSWER]
+
+
+@promise("server:asks-whom-it-serves")
+async def test_a_request_without_forms_takes_none_from_another(party: Party) -> None:
+    server = curious(party)
+    await party.connect(MODERN, FORMS)
+    asked = await party.call("files__read", {"path": "a"})
+    party.be_modern({})
+    await party.result("tools/list")
+    assert party.relay.can_elicit
+    assert text_of(await party.call("files__read", {"path": "b"})) == "done"
+    party.be_modern(FORMS)
+
+    assert text_of(await go_on(party, asked, ANSWER)) == "done"
+    assert server.answers == [{"action": "cancel"}, ANSWER]
 
 
 @promise("form:bound-and-single-use")
@@ -217,7 +256,7 @@ async def test_the_answer_to_a_server_decides_no_approval(party: Party) -> None:
         inputResponses={"server": accept},
         requestState=form["requestState"],
     )
-    assert crossed["approval_required"] is True
+    assert crossed["inputRequests"] == form["inputRequests"]
     error = await party.call_error(
         "files__write",
         arguments,
@@ -266,7 +305,7 @@ async def test_a_question_that_nobody_comes_back_to_is_cancelled_in_time(
     party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "PARKED_S", 0.01)
-    monkeypatch.setattr("pml.downstream.toolcalls.PARKED_S", 0.0)
+    monkeypatch.setattr("pml.downstream.rounds.PARKED_S", 0.0)
     server = curious(party)
     await party.connect(MODERN, FORMS)
     asked = await party.call("files__read", {"path": "a"})

@@ -246,7 +246,7 @@ class Web(Behind):
         assert who.session_id is not None
         self.opened.append((who, era))
         session = await self.office.session(who.session_id)
-        relay = Relay(connection, session.workspace)
+        relay = Relay(connection, session.workspace, is_shared=True)
         self.relays.append(relay)
         self.servers.on_changed = relay.changed
         gate = Gate(desk=self.office.desk, session=session, servers=self.servers, client_answers=who.forms)

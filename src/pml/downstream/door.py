@@ -6,7 +6,7 @@ is touched, no process started, and nothing heavy imported.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from pml.core.errors import PmlError
 from pml.downstream.connection import INTERNAL_ERROR, Exchange, Origin, RpcError
@@ -14,6 +14,7 @@ from pml.downstream.eras import (
     BATCHING,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
+    MODERN,
     Era,
     discovered,
     initialized,
@@ -22,6 +23,8 @@ from pml.downstream.eras import (
     stamp,
 )
 from pml.downstream.messages import Notification
+
+_LEGACY_ONLY: Final = frozenset({"initialize", "ping"})
 
 
 class Answering(Protocol):
@@ -47,12 +50,15 @@ class Door:
     async def answer(self, exchange: Exchange) -> bytes:
         """Return the result of the request. Raises: RpcError."""
         request = exchange.request
+        declared = modern_era(request.params)
+        if declared is not None and request.method in _LEGACY_ONLY:
+            raise RpcError(METHOD_NOT_FOUND, f"`{request.method}` is no method of {MODERN}")
         if request.method == "initialize":
             exchange.origin.era = legacy_era(request.params)
             return initialized(exchange.origin.era)
-        era = modern_era(request.params) or exchange.origin.era
         if request.method == "ping":
-            return b"{}" if era is None else stamp(b"{}", era)
+            return b"{}"
+        era = declared or exchange.origin.era
         if request.method == "server/discover":
             if era is None or not era.is_modern:
                 raise RpcError(METHOD_NOT_FOUND, "`server/discover` needs the protocol version in `_meta`")

@@ -24,6 +24,7 @@ NO_ENUM_TITLES: Final = frozenset({"2025-06-18"})  # its forms know `enum`, not 
 INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
+MISSING_CAPABILITY: Final = -32021  # of the client, which a server told of
 UNSUPPORTED_VERSION: Final = -32022
 
 _PREFIX: Final = "io.modelcontextprotocol/"
@@ -35,6 +36,7 @@ SUBSCRIPTION: Final = _PREFIX + "subscriptionId"
 _INFO: Final[JsonObject] = {"name": "pml", "version": __version__}
 SERVER_META: Final[JsonObject] = {_PREFIX + "serverInfo": _INFO}
 _STAMP: Final = b'{"resultType":"complete","_meta":' + msgspec.json.encode(SERVER_META)
+_UNCACHED: Final[JsonObject] = {"ttlMs": 0, "cacheScope": "private"}
 _WITH_FORMS: Final = frozenset({"2025-06-18", "2025-11-25", MODERN})
 _WITH_LINKS: Final = frozenset({"2025-11-25", MODERN})
 _DEFAULT_CLIENT: Final = "unnamed client"
@@ -137,10 +139,16 @@ def discovered() -> bytes:
             "supportedVersions": [MODERN],
             "capabilities": CAPABILITIES,
             "instructions": INSTRUCTIONS,
-            "ttlMs": 0,
-            "cacheScope": "private",
+            **_UNCACHED,
         }
     )
+
+
+def uncached(result: bytes, era: Era) -> bytes:
+    """Return the result of what clients may keep, saying that they should not: PML judges it each time."""
+    if not era.is_modern:
+        return result
+    return msgspec.json.encode({**_members(result), **_UNCACHED})
 
 
 def stamp(result: bytes, era: Era) -> bytes:

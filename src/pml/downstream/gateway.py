@@ -12,17 +12,11 @@ from pml.core.values import JsonObject
 from pml.downstream.asking import Asker, HubUrl, no_hub
 from pml.downstream.catalog import Catalog
 from pml.downstream.connection import Connection, Exchange, RpcError
-from pml.downstream.eras import INVALID_PARAMS, METHOD_NOT_FOUND, Era, stamp
+from pml.downstream.eras import INVALID_PARAMS, METHOD_NOT_FOUND, Era, stamp, uncached
 from pml.downstream.messages import Notification
-from pml.downstream.passing import (
-    complete,
-    get_prompt,
-    list_prompts,
-    list_resources,
-    list_templates,
-    read_resource,
-)
+from pml.downstream.passing import Passing, list_prompts, list_resources, list_templates
 from pml.downstream.relay import LEVELS, Relay
+from pml.downstream.rounds import Rounds
 from pml.downstream.supervision import Launching, Supervision
 from pml.downstream.toolcalls import ToolCalls
 from pml.service.discovery import prespawn
@@ -53,7 +47,10 @@ class Gateway:
         if supervision is not None:
             self._catalog.own = supervision.offered
         self._hub_url = hub_url
-        self._calls = ToolCalls(gate, connection, self._catalog, relay, self.spawn, supervision, hub_url)
+        self._rounds = Rounds(gate.desk, relay, self.spawn)
+        self._calls = ToolCalls(
+            gate, connection, self._catalog, self._rounds, self.spawn, supervision, hub_url
+        )
         self._listed: list[JsonObject] | None = None
         relay.on_changed = self._catalog.forget
         self.spawn(self._begin())
@@ -96,7 +93,7 @@ class Gateway:
             case "logging/setLevel" if not era.is_modern:
                 return self._set_level(exchange.request.params)
             case _:
-                return stamp(await self._passed(exchange, era), era)
+                return await self._passed(exchange, era)
 
     def noticed(self, notification: Notification) -> None:
         """Learn what the client tells without being asked."""
@@ -105,19 +102,19 @@ class Gateway:
 
     async def _passed(self, exchange: Exchange, era: Era) -> bytes:
         asker = Asker(self._gate, self._connection, exchange, era, self.spawn, self._hub_url)
+        passing = Passing(self._gate, self._catalog, self._rounds, exchange, asker)
         match exchange.request.method:
             case "resources/read":
-                return await read_resource(self._gate, self._catalog, exchange, asker)
+                return await passing.read_resource()
             case "prompts/get":
-                return await get_prompt(self._gate, self._catalog, exchange, asker)
+                return await passing.get_prompt()
             case "completion/complete":
-                return await complete(self._gate, self._catalog, exchange, asker)
+                return await passing.complete()
             case method:
                 raise RpcError(METHOD_NOT_FOUND, f"no method `{method[:80]}`")
 
     def _list(self, result: JsonObject, era: Era) -> bytes:
-        fresh = {"ttlMs": 0, "cacheScope": "private"} if era.is_modern else {}
-        return stamp(msgspec.json.encode({**result, **fresh}), era)
+        return stamp(uncached(msgspec.json.encode(result), era), era)
 
     def _set_level(self, params: JsonObject) -> bytes:
         level = params.get("level")

@@ -19,6 +19,7 @@ from pml.downstream.eras import (
     INVALID_REQUEST,
     LEGACY,
     METHOD_NOT_FOUND,
+    MISSING_CAPABILITY,
     MODERN,
     UNSUPPORTED_VERSION,
     declared_version,
@@ -39,6 +40,7 @@ STATUS_OF_ERROR: Final[Mapping[int, int]] = {
     INVALID_REQUEST: 400,
     INVALID_PARAMS: 400,
     HEADER_MISMATCH: 400,
+    MISSING_CAPABILITY: 400,
     UNSUPPORTED_VERSION: 400,
     METHOD_NOT_FOUND: 404,
 }

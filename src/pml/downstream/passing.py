@@ -5,7 +5,7 @@ counts. The lists name what is kept of every server that may be started.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from pml.core.errors import PmlError, ServerRefused
@@ -17,13 +17,15 @@ from pml.core.wire import headline
 from pml.downstream.asking import Asker, FormNeeded
 from pml.downstream.catalog import Catalog
 from pml.downstream.connection import SERVER_ERROR, Exchange, RpcError
-from pml.downstream.eras import INVALID_PARAMS, Era
+from pml.downstream.eras import INVALID_PARAMS, Era, stamp, uncached
 from pml.downstream.relay import server_error
 from pml.downstream.results import refusal_result
+from pml.downstream.rounds import Rounds, read_round
 from pml.service.calls import call_tool
 from pml.service.gate import Attempt, Gate, Paused
 
 _NOT_FOUND: Final = -32002  # until 2025-11-25; then it is a parameter like another
+_ASKABLE: Final = frozenset({"resources/read", "prompts/get"})  # may be answered with a question
 _PLACEHOLDER: Final = re.compile(r"\{[^}]*\}")
 
 
@@ -53,57 +55,84 @@ async def list_prompts(catalog: Catalog) -> JsonObject:
     }
 
 
-async def read_resource(gate: Gate, catalog: Catalog, exchange: Exchange, asker: Asker) -> bytes:
-    """Serve `resources/read`. Raises: RpcError."""
-    uri = exchange.request.params.get("uri")
-    server = _server_of_uri(uri, await catalog.manifests(), asker.era)
-    return await _pass(gate, server, "resources/read", {"uri": uri}, exchange, asker)
+class Passing:
+    """One request for something that is no tool; what its user is asked, a modern client brings back."""
 
+    def __init__(
+        self, gate: Gate, catalog: Catalog, rounds: Rounds, exchange: Exchange, asker: Asker
+    ) -> None:
+        self._gate = gate
+        self._catalog = catalog
+        self._rounds = rounds
+        self._exchange = exchange
+        self._asker = asker
 
-async def get_prompt(gate: Gate, catalog: Catalog, exchange: Exchange, asker: Asker) -> bytes:
-    """Serve `prompts/get`. Raises: RpcError."""
-    params = exchange.request.params
-    server, name = _server_of_prompt(params.get("name"), await catalog.manifests())
-    given = params.get("arguments")
-    arguments: JsonObject = {"name": name} if given is None else {"name": name, "arguments": given}
-    return await _pass(gate, server, "prompts/get", arguments, exchange, asker)
+    async def read_resource(self) -> bytes:
+        """Serve `resources/read`. Raises: RpcError."""
+        uri = self._exchange.request.params.get("uri")
+        server = _server_of_uri(uri, await self._catalog.manifests(), self._asker.era)
+        return await self._pass(server, "resources/read", {"uri": uri})
 
+    async def get_prompt(self) -> bytes:
+        """Serve `prompts/get`. Raises: RpcError."""
+        params = self._exchange.request.params
+        server, name = _server_of_prompt(params.get("name"), await self._catalog.manifests())
+        given = params.get("arguments")
+        arguments: JsonObject = {"name": name} if given is None else {"name": name, "arguments": given}
+        return await self._pass(server, "prompts/get", arguments)
 
-async def complete(gate: Gate, catalog: Catalog, exchange: Exchange, asker: Asker) -> bytes:
-    """Serve `completion/complete` for a prompt or a resource template. Raises: RpcError."""
-    params = {key: value for key, value in exchange.request.params.items() if key != "_meta"}
-    ref = params.get("ref")
-    if not isinstance(ref, Mapping):
-        raise RpcError(INVALID_PARAMS, "`completion/complete` needs `ref`")
-    manifests = await catalog.manifests()
-    if ref.get("type") == "ref/prompt":
-        server, name = _server_of_prompt(ref.get("name"), manifests)
-        params["ref"] = {**ref, "name": name}
-    else:
-        server = _server_of_uri(ref.get("uri"), manifests, asker.era)
-    return await _pass(gate, server, "completion/complete", params, exchange, asker)
+    async def complete(self) -> bytes:
+        """Serve `completion/complete` for a prompt or a resource template. Raises: RpcError."""
+        params = {key: value for key, value in self._exchange.request.params.items() if key != "_meta"}
+        ref = params.get("ref")
+        if not isinstance(ref, Mapping):
+            raise RpcError(INVALID_PARAMS, "`completion/complete` needs `ref`")
+        manifests = await self._catalog.manifests()
+        if ref.get("type") == "ref/prompt":
+            server, name = _server_of_prompt(ref.get("name"), manifests)
+            params["ref"] = {**ref, "name": name}
+        else:
+            server = _server_of_uri(ref.get("uri"), manifests, self._asker.era)
+        return await self._pass(server, "completion/complete", params)
 
+    async def _pass(self, server: str, method: str, params: JsonObject) -> bytes:
+        try:
+            return await self._answer(server, method, params)
+        except (Paused, FormNeeded) as exc:
+            short = exc.record.id[:8]
+            raise RpcError(
+                SERVER_ERROR,
+                f"{headline(exc.record)}: `pml approvals allow {short}` in a terminal, then ask for it again",
+            ) from exc
+        except ServerRefused as exc:
+            raise server_error(exc) from exc
+        except PmlError as exc:
+            refused = refusal_result(exc)
+            if refused is None:
+                raise
+            raise RpcError(SERVER_ERROR, exc.message, data=refused["structuredContent"]) from exc
 
-async def _pass(
-    gate: Gate, server: str, method: str, params: JsonObject, exchange: Exchange, asker: Asker
-) -> bytes:
-    tool = ToolName(namespace=server, action=method)
-    attempt = Attempt(tool=tool, arguments=params, offered=True, method=method)
-    try:
-        return await call_tool(gate, attempt, asker, on_progress=exchange.listener)
-    except (Paused, FormNeeded) as exc:
-        short = exc.record.id[:8]
-        raise RpcError(
-            SERVER_ERROR,
-            f"{headline(exc.record)}: `pml approvals allow {short}` in a terminal, then ask for it again",
-        ) from exc
-    except ServerRefused as exc:
-        raise server_error(exc) from exc
-    except PmlError as exc:
-        refused = refusal_result(exc)
-        if refused is None:
-            raise
-        raise RpcError(SERVER_ERROR, exc.message, data=refused["structuredContent"]) from exc
+    async def _answer(self, server: str, method: str, params: JsonObject) -> bytes:
+        """Return the server's answer, or what the client is to ask its user first."""
+        tool = ToolName(namespace=server, action=method)
+        attempt = Attempt(tool=tool, arguments=params, offered=True, method=method)
+        if method not in _ASKABLE:
+            result = await call_tool(self._gate, attempt, self._asker, on_progress=self._exchange.listener)
+            return stamp(result, self._asker.era)
+        round = read_round(self._exchange.request.params, request={"method": str(tool), "params": params})
+        returned = await self._rounds.returned(round, self._exchange, self._asker)
+        if isinstance(returned, bytes):
+            return returned
+        settled = None if returned is None else returned.approval
+
+        async def run(heard: Callable[[JsonObject], None] | None) -> bytes:
+            result = await call_tool(self._gate, attempt, self._asker, settled=settled, on_progress=heard)
+            return uncached(result, self._asker.era) if method == "resources/read" else result
+
+        try:
+            return await self._rounds.work(server, round, self._exchange, self._asker, run)
+        except FormNeeded as exc:
+            return self._rounds.form(exc, attempt, round, self._asker)
 
 
 def _prompt_name(server: str, prompt: JsonObject) -> str:

@@ -16,11 +16,12 @@ from pml.core.errors import ServerRefused
 from pml.core.text import visible
 from pml.core.values import Json, JsonObject
 from pml.downstream.connection import SERVER_ERROR, Connection, ConnectionGone, Exchange, RpcError
-from pml.downstream.eras import SUBSCRIPTION, Era
+from pml.downstream.eras import MISSING_CAPABILITY, SUBSCRIPTION, Era
 
 T = TypeVar("T")
 ROOTS_S: Final = 5.0  # roots come from the client's memory; one that takes longer does not answer at all
 PARKED_S: Final = 300.0  # as long as an approval is waited for
+OPEN: Final = 8  # questions of one server that wait for modern clients; beyond 16 it may not ask at all
 SETTLE_S: Final = 0.1  # changes that come together are announced together
 CANCELLED: Final[JsonObject] = {"action": "cancel"}
 LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
@@ -37,14 +38,20 @@ class Work:
 
     def __init__(self, server: str | None, exchange: Exchange) -> None:
         self.server = server
+        self.asking: str | None = None  # the server whose question is open
         self.exchange = exchange  # the round of now
         self.question: JsonObject | None = None
         self.asked = asyncio.Event()
         self._answer: asyncio.Future[JsonObject] | None = None
 
-    async def ask(self, params: JsonObject) -> JsonObject:
-        """Hand the question to whoever answers the client, and return what came back."""
-        self.question = params
+    @property
+    def is_open(self) -> bool:
+        """Whether a question of a server waits for its answer."""
+        return self._answer is not None and not self._answer.done()
+
+    async def ask(self, server: str, params: JsonObject) -> JsonObject:
+        """Hand the server's question to whoever answers the client, and return what came back."""
+        self.asking, self.question = server, params
         self._answer = asyncio.get_running_loop().create_future()
         self.asked.set()
         try:
@@ -53,20 +60,21 @@ class Work:
         except TimeoutError:
             return CANCELLED
         finally:
-            self._answer = None
+            self.asking = self._answer = None
 
     def progress(self, params: JsonObject) -> None:
         self.exchange.forward_progress(params)
 
-    def answer(self, answer: Json) -> None:
+    def answer(self, answer: JsonObject) -> None:
         if self._answer is not None and not self._answer.done():
-            self._answer.set_result(answer if isinstance(answer, Mapping) else CANCELLED)
+            self._answer.set_result(answer)
 
 
 class Relay:
     """Serves the port `Client` to the servers."""
 
-    def __init__(self, connection: Connection, workspace: str) -> None:
+    def __init__(self, connection: Connection, workspace: str, *, is_shared: bool = False) -> None:
+        """`is_shared`: several clients come through the connection, which a server is started once for."""
         self.level = "info"
         self.working: list[Work] = []
         self.serving: dict[Exchange, str | None] = {}  # the calls of legacy clients, and the server of each
@@ -75,21 +83,21 @@ class Relay:
         self._workspace = workspace
         self._met: Era | None = None
         self._legacy: Era | None = None
-        self._has_form = False
+        self._has_form = is_shared
         self._has_roots = False
         self._roots: JsonObject | None = None
         self._subscriptions: dict[Exchange, JsonObject] = {}
         self._changes: set[str] = set()
 
     def meet(self, era: Era) -> None:
-        """Learn what the client of this request can do."""
+        """Learn what the client of this request can do; what a server was told of another stays so."""
         if era is self._met:
             return
         self._met = era
         if not era.is_modern:
             self._legacy = era
-        self._has_form = era.has_form
-        self._has_roots = era.has_roots
+        self._has_form |= era.has_form
+        self._has_roots |= era.has_roots
 
     @property
     def can_elicit(self) -> bool:
@@ -105,13 +113,21 @@ class Relay:
         free = [(work.server, work) for work in self.working if not work.asked.is_set()]
         work = _serves(free, server)
         if work is not None:
-            return await work.ask(asked)
-        if self._legacy is None or not self._legacy.has_form:
+            self._make_room(server)
+            return await work.ask(server, asked)
+        serving = _serves([(name, call) for call, name in reversed(self.serving.items())], server)
+        era = self._legacy if serving is None else serving.origin.era
+        if era is None or not era.has_form:
             return CANCELLED
         with suppress(RpcError, ConnectionGone):
-            serving = _serves([(name, call) for call, name in reversed(self.serving.items())], server)
             return await self._connection.request("elicitation/create", asked, serving)
         return CANCELLED
+
+    def _make_room(self, server: str) -> None:
+        """Cancel the server's oldest question if it has many open that no client came back to."""
+        asking = [work for work in self.working if work.asking == server]
+        if len(asking) >= OPEN:
+            asking[0].answer(CANCELLED)
 
     async def roots(self) -> JsonObject:
         """Return the client's roots, or the workspace where it tells none."""
@@ -178,7 +194,8 @@ def server_error(refused: ServerRefused) -> RpcError:
     code = msgspec.json.decode(refused.error, type=dict[str, Any]).get("code")
     if code == _URL_FORM:
         return RpcError(SERVER_ERROR, f"{refused.message}; PML does not open a server's links")
-    return RpcError(0, refused.message, raw=refused.error)
+    is_lack = code == MISSING_CAPABILITY  # has a status of its own over HTTP
+    return RpcError(code if is_lack else 0, refused.message, raw=refused.error)
 
 
 def _serves(calls: Sequence[tuple[str | None, T]], server: str) -> T | None:

@@ -4,15 +4,13 @@ Nothing is decided here; a repeated call brings its answer along (a form's, or `
 pipeline goes on from what is stored.
 """
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
-from pml.core.approvals import Approval, ApprovalId, State
-from pml.core.digest import digest
+from pml.core.approvals import Approval
 from pml.core.errors import Invalid, NotFound, PmlError, ServerRefused
 from pml.core.memory import EXECUTE, OWN_NAMESPACE, SUPERVISING
 from pml.core.names import ToolName, parse_tool
@@ -20,14 +18,12 @@ from pml.core.values import Json, JsonObject
 from pml.downstream.asking import Asker, FormNeeded, HubUrl, Spawn, no_hub
 from pml.downstream.catalog import Catalog
 from pml.downstream.connection import SERVER_ERROR, Connection, Exchange, RpcError
-from pml.downstream.eras import INVALID_PARAMS, SERVER_META, Era, stamp
-from pml.downstream.forms import is_too_fast
+from pml.downstream.eras import INVALID_PARAMS, Era, stamp
 from pml.downstream.offering import CONTINUE, discovery
-from pml.downstream.relay import CANCELLED, PARKED_S, Relay, Work, server_error
+from pml.downstream.relay import server_error
 from pml.downstream.results import approval_result, refusal_result
-from pml.downstream.seals import Seals
+from pml.downstream.rounds import Round, Rounds, Settled, read_round
 from pml.downstream.supervision import LAUNCH, Supervision, refused
-from pml.service.approvals import get
 from pml.service.executing import is_server, run_or_call
 from pml.service.gate import Attempt, Gate, Paused
 from pml.service.launches import admit_launch
@@ -41,9 +37,6 @@ DISCOVER = ToolName(namespace="pml", action="discover")
 RUN: Final = parse_tool(EXECUTE)
 OWN: Final[Mapping[str, ToolName]] = {"call": CALL, "discover": DISCOVER, "execute": RUN}
 _WIRE: Final = {str(tool): wire for wire, tool in OWN.items()}
-_SHOWN: Final = 1000  # forms that a client never comes back from are forgotten, the oldest first
-
-T = TypeVar("T")
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,26 +45,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     arguments: JsonObject
     said: Continuation | None
-    state: Json
-    responses: Json
-
-    @property
-    def digest(self) -> str:
-        """What a sealed state is bound to."""
-        continued = None if self.said is None else self.said.workflow_id
-        return digest({"name": self.name, "arguments": self.arguments, CONTINUE: continued})
-
-    def response(self, key: str) -> Json:
-        return self.responses.get(key) if isinstance(self.responses, Mapping) else None
-
-
-class _Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """A question that a modern client shows, or opens as the page `link`, and the call that waits for it."""
-
-    approval_id: ApprovalId
-    attempt: Attempt
-    link: str | None
-    again: bool  # it was answered too fast once
+    round: Round
 
 
 class ToolCalls:
@@ -80,7 +54,7 @@ class ToolCalls:
         gate: Gate,
         connection: Connection,
         catalog: Catalog,
-        relay: Relay,
+        rounds: Rounds,
         spawn: Spawn,
         supervision: Supervision | None,
         hub_url: HubUrl = no_hub,
@@ -88,13 +62,10 @@ class ToolCalls:
         self._gate = gate
         self._connection = connection
         self._catalog = catalog
-        self._relay = relay
+        self._rounds = rounds
         self._spawn = spawn
         self._supervision = supervision
-        self._seals = Seals()
         self._hub_url = hub_url
-        self._shown: dict[str, _Shown] = {}
-        self._parked: dict[str, tuple[Work, asyncio.Task[bytes]]] = {}
 
     async def answer(self, exchange: Exchange, era: Era) -> bytes:
         """Return the result of one `tools/call`, as its era has it. Raises: RpcError."""
@@ -123,15 +94,12 @@ class ToolCalls:
         return stamp(msgspec.json.encode({**result, "isError": is_error}), era)
 
     async def _answer(self, exchange: Exchange, era: Era, asked: Asked, asker: Asker) -> bytes:
-        sealed = None if asked.state is None else self._seals.open(asked.state, call=asked.digest)
-        if sealed is not None and sealed.kind == "work":
-            return await self._go_on(sealed.ref, exchange, asked, era)
         settled: Approval | None = None
-        if sealed is not None:
-            shown = _collect(self._shown, sealed.ref)
-            if (needed := await self._needed_again(shown, asked, sealed.age_s)) is not None:
-                return self._form(needed, shown.attempt, asked, era)
-            attempt, settled = shown.attempt, await self._take_form(shown, asked, asker, sealed.age_s)
+        returned = await self._rounds.returned(asked.round, exchange, asker)
+        if isinstance(returned, bytes):
+            return returned
+        if isinstance(returned, Settled):
+            attempt, settled = returned.attempt, returned.approval
         elif asked.said is not None:
             given = await self._given(asked)
             said = asked.said if given is not None else replace(asked.said, arguments=_inner(asked.arguments))
@@ -147,35 +115,22 @@ class ToolCalls:
                     return stamp(msgspec.json.encode(answer), era)
                 if attempt.tool == CALL:
                     attempt = await self._called(await admit_own(self._gate, attempt, asker, settled))
-            if era.is_modern and era.has_form:
-                return await self._work(exchange, era, asked, asker, attempt, settled)
-            self._relay.serving[exchange] = self._server(attempt)
-            try:
-                result = await run_or_call(
-                    self._gate, attempt, asker, settled=settled, on_progress=exchange.listener
-                )
-            finally:
-                del self._relay.serving[exchange]
-            return stamp(result, era)
+            call = attempt
+            return await self._rounds.work(
+                self._server(call),
+                asked.round,
+                exchange,
+                asker,
+                lambda heard: run_or_call(self._gate, call, asker, settled=settled, on_progress=heard),
+            )
         except FormNeeded as exc:
             attempt = attempt if exc.run_id is None else msgspec.structs.replace(attempt, run_id=exc.run_id)
-            return self._form(exc, attempt, asked, era)
+            return self._rounds.form(exc, attempt, asked.round, asker)
 
     def _server(self, attempt: Attempt) -> str | None:
         """Return the server that works on the call, None where that is for code to say."""
         name = attempt.tool.namespace
         return name if is_server(self._gate, name) and attempt.run_id is None else None
-
-    def _form(self, needed: FormNeeded, attempt: Attempt, asked: Asked, era: Era) -> bytes:
-        """Return the form; the call goes on from here, whatever was settled on the way to it."""
-        ref = self._gate.desk.ids.new()
-        self._shown[ref] = _Shown(
-            approval_id=needed.record.id, attempt=attempt, link=needed.link, again=needed.again
-        )
-        if len(self._shown) > _SHOWN:
-            del self._shown[next(iter(self._shown))]
-        state = self._seals.seal("form", ref, call=asked.digest)
-        return _input_required("approval", needed.params(era), state)
 
     async def _attempt(self, asked: Asked) -> Attempt:
         """Return the call that is meant. Raises: NotFound."""
@@ -222,22 +177,6 @@ class ToolCalls:
         inner = await self._catalog.resolve(name, _inner(asked.arguments))
         return {**given, str(inner.tool): inner.arguments}
 
-    async def _take_form(self, shown: "_Shown", asked: Asked, asker: Asker, age_s: float) -> Approval | None:
-        """Return the question that the form answered; None, and not asked again, if nobody did."""
-        record = await get(self._gate.desk, shown.approval_id)
-        now = await asker.take(record, asked.response("approval"), link=shown.link, age_s=age_s)
-        if now.status is State.PENDING:
-            asker.unanswered = shown.approval_id
-            return None
-        return now
-
-    async def _needed_again(self, shown: "_Shown", asked: Asked, age_s: float) -> FormNeeded | None:
-        """Return the form once more if it was accepted faster than anybody reads; None if it is done with."""
-        if shown.again or shown.link is not None or not is_too_fast(asked.response("approval"), age_s):
-            return None
-        record = await get(self._gate.desk, shown.approval_id)
-        return FormNeeded(record, link=None, again=True) if record.status is State.PENDING else None
-
     async def _discover(self, attempt: Attempt, asker: Asker, settled: Approval | None) -> JsonObject:
         query, names = attempt.arguments.get("query", ""), attempt.arguments.get("tools", [])
         if not isinstance(query, str) or not isinstance(names, list | tuple):
@@ -268,51 +207,6 @@ class ToolCalls:
             return await self._supervision.launch(arguments, consent)
         return await self._supervision.answer(attempt, exchange)
 
-    async def _work(
-        self,
-        exchange: Exchange,
-        era: Era,
-        asked: Asked,
-        asker: Asker,
-        attempt: Attempt,
-        settled: Approval | None,
-    ) -> bytes:
-        """Run the call so that it can outlive this round: its server may have a question for the client."""
-        work = Work(self._server(attempt), exchange)
-        running = self._spawn(
-            run_or_call(self._gate, attempt, asker, settled=settled, on_progress=work.progress)
-        )
-        self._relay.working.append(work)
-        running.add_done_callback(lambda _: self._relay.working.remove(work))
-        return await self._until_asked(work, running, asked, era)
-
-    async def _go_on(self, ref: str, exchange: Exchange, asked: Asked, era: Era) -> bytes:
-        work, running = _collect(self._parked, ref)
-        work.exchange = exchange
-        work.asked.clear()
-        work.answer(asked.response("server"))
-        return await self._until_asked(work, running, asked, era)
-
-    async def _until_asked(self, work: Work, running: "asyncio.Task[bytes]", asked: Asked, era: Era) -> bytes:
-        """Return the result, or the server's question, whichever comes first."""
-        question = asyncio.ensure_future(work.asked.wait())
-        try:
-            await asyncio.wait({running, question}, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            running.cancel()
-            raise
-        finally:
-            question.cancel()
-        if running.done():
-            work.answer(CANCELLED)  # a question that came too late to be shown
-            return stamp(running.result(), era)
-        ref = self._gate.desk.ids.new()
-        self._parked[ref] = work, running  # also when it ends before the client is back: it wants the result
-        asyncio.get_running_loop().call_later(PARKED_S, self._parked.pop, ref, None)
-        return _input_required(
-            "server", work.question or {}, self._seals.seal("work", ref, call=asked.digest)
-        )
-
 
 def read_call(params: JsonObject) -> Asked:
     """Return what the params of `tools/call` say. Raises: RpcError."""
@@ -325,13 +219,9 @@ def read_call(params: JsonObject) -> Asked:
     if isinstance(inner, Mapping):
         inner, inner_said = _without_continuation(inner)
         arguments, said = {**arguments, "arguments": inner}, said or inner_said
-    return Asked(
-        name=name,
-        arguments=arguments,
-        said=said,
-        state=params.get("requestState"),
-        responses=params.get("inputResponses"),
-    )
+    continued = None if said is None else said.workflow_id
+    request: JsonObject = {"name": name, "arguments": arguments, CONTINUE: continued}
+    return Asked(name=name, arguments=arguments, said=said, round=read_round(params, request=request))
 
 
 def _inner(arguments: JsonObject) -> JsonObject:
@@ -361,21 +251,3 @@ def _continuation(said: Json) -> Continuation:
     if message is not None and not isinstance(message, str):
         raise RpcError(INVALID_PARAMS, expected)
     return Continuation(workflow_id=workflow_id, approved=approved, always=always, message=message)
-
-
-def _collect(rounds: dict[str, T], ref: str) -> T:
-    """Return what the state of a round refers to, once. Raises: RpcError."""
-    if ref not in rounds:
-        raise RpcError(INVALID_PARAMS, "`requestState` refers to a call that has ended")
-    return rounds.pop(ref)
-
-
-def _input_required(key: str, params: JsonObject, state: str) -> bytes:
-    return msgspec.json.encode(
-        {
-            "resultType": "input_required",
-            "inputRequests": {key: {"method": "elicitation/create", "params": params}},
-            "requestState": state,
-            "_meta": SERVER_META,
-        }
-    )

@@ -1,0 +1,197 @@
+"""The rounds of one modern request: it is answered with a question, and repeated with the answer.
+
+The question is PML's own (an approval, shown as a form or opened as a page), or that of the server which
+works on the call meanwhile. What is asked, and what comes of an answer, is decided elsewhere.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from pml.core.approvals import Approval, ApprovalId, State
+from pml.core.digest import digest
+from pml.core.values import Json, JsonObject
+from pml.downstream.asking import Asker, FormNeeded, Spawn
+from pml.downstream.connection import Exchange, RpcError
+from pml.downstream.eras import INVALID_PARAMS, SERVER_META, stamp
+from pml.downstream.forms import is_too_fast
+from pml.downstream.relay import CANCELLED, PARKED_S, Relay, Work
+from pml.downstream.seals import Seals
+from pml.service.approvals import get
+from pml.service.desk import Desk
+from pml.service.gate import Attempt
+
+_SHOWN: Final = 1000  # forms that a client never comes back from are forgotten, the oldest first
+_ACTIONS: Final = frozenset({"accept", "decline", "cancel"})
+_APPROVAL, _SERVER = "approval", "server"  # whose question it is
+
+T = TypeVar("T")
+
+
+class Round(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request says of the round before it, and what it asks for itself: `request`."""
+
+    request: JsonObject
+    state: Json
+    responses: JsonObject
+
+    @property
+    def call(self) -> str:
+        """What a sealed state is bound to."""
+        return digest(self.request)
+
+    def answer(self, key: str) -> JsonObject | None:
+        """Return the answer to a question; None if there is none, or it has not the shape of one."""
+        given = self.responses.get(key)
+        if not isinstance(given, Mapping) or given.get("action") not in _ACTIONS:
+            return None
+        return given if isinstance(given.get("content", {}), Mapping) else None
+
+
+class _Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """A question that a client shows, or opens as the page `link`, and the call that waits for it."""
+
+    approval_id: ApprovalId
+    attempt: Attempt
+    link: str | None
+    again: bool  # it was answered too fast once
+
+
+class Settled(msgspec.Struct, frozen=True, kw_only=True):
+    """The call that waited for a form, and its question; None where nobody answered it."""
+
+    attempt: Attempt
+    approval: Approval | None
+
+
+def read_round(params: JsonObject, *, request: JsonObject) -> Round:
+    """Return what the params of `request` say of the round before. Raises: RpcError."""
+    responses = params.get("inputResponses")
+    if not isinstance(responses, Mapping | None):
+        raise RpcError(INVALID_PARAMS, "`inputResponses` must be an object")
+    return Round(request=request, state=params.get("requestState"), responses=responses or {})
+
+
+class Rounds:
+    def __init__(self, desk: Desk, relay: Relay, spawn: Spawn) -> None:
+        self._desk = desk
+        self._relay = relay
+        self._spawn = spawn
+        self._seals = Seals()
+        self._shown: dict[str, _Shown] = {}
+        self._parked: dict[str, tuple[Work, asyncio.Task[bytes]]] = {}
+
+    async def returned(self, round: Round, exchange: Exchange, asker: Asker) -> bytes | Settled | None:
+        """Return what comes of the round before, if there was one: an answer, or a call to go on with.
+
+        A question that was not answered, not even with a cancel, is put once more. Raises: RpcError.
+        """
+        if round.state is None:
+            return None
+        sealed = self._seals.open(round.state, call=round.call)
+        if sealed.kind == _SERVER:
+            return await self._go_on(sealed.ref, round, exchange, asker)
+        shown = _collect(self._shown, sealed.ref)
+        answer = round.answer(_APPROVAL)
+        record = await get(self._desk, shown.approval_id)
+        is_hasty = shown.link is None and not shown.again and is_too_fast(answer, sealed.age_s)
+        if (answer is None or is_hasty) and record.status is State.PENDING:
+            needed = FormNeeded(record, link=shown.link, again=shown.again or is_hasty)
+            return self.form(needed, shown.attempt, round, asker)
+        now = await asker.take(record, answer, link=shown.link, age_s=sealed.age_s)
+        if now.status is State.PENDING:
+            asker.unanswered = shown.approval_id
+            return Settled(attempt=shown.attempt, approval=None)
+        return Settled(attempt=shown.attempt, approval=now)
+
+    def form(self, needed: FormNeeded, attempt: Attempt, round: Round, asker: Asker) -> bytes:
+        """Return the form; the call goes on from here, whatever was settled on the way to it."""
+        ref = self._desk.ids.new()
+        self._shown[ref] = _Shown(
+            approval_id=needed.record.id, attempt=attempt, link=needed.link, again=needed.again
+        )
+        if len(self._shown) > _SHOWN:
+            del self._shown[next(iter(self._shown))]
+        state = self._seals.seal(_APPROVAL, ref, call=round.call)
+        return _input_required(_APPROVAL, needed.params(asker.era), state)
+
+    async def work(
+        self,
+        server: str | None,
+        round: Round,
+        exchange: Exchange,
+        asker: Asker,
+        run: "Callable[[Callable[[JsonObject], None] | None], Coroutine[Any, Any, bytes]]",
+    ) -> bytes:
+        """Run the call, telling `run` where progress goes; a server's question may end the round.
+
+        Raises: what `run` raises.
+        """
+        if not (asker.era.is_modern and asker.era.has_form):
+            return stamp(await self._serving(server, exchange, run(exchange.listener)), asker.era)
+        work = Work(server, exchange)
+        running = self._spawn(run(work.progress))
+        self._relay.working.append(work)
+        running.add_done_callback(lambda _: self._relay.working.remove(work))
+        return await self._until_asked(work, running, round, asker)
+
+    async def _serving(self, server: str | None, exchange: Exchange, running: Awaitable[bytes]) -> bytes:
+        self._relay.serving[exchange] = server
+        try:
+            return await running
+        finally:
+            del self._relay.serving[exchange]
+
+    async def _go_on(self, ref: str, round: Round, exchange: Exchange, asker: Asker) -> bytes:
+        work, running = _collect(self._parked, ref)
+        work.exchange = exchange
+        answer = round.answer(_SERVER)
+        if answer is None and not running.done() and work.is_open:
+            return self._asked(work, running, round)
+        work.asked.clear()
+        work.answer(answer or CANCELLED)
+        return await self._until_asked(work, running, round, asker)
+
+    async def _until_asked(
+        self, work: Work, running: "asyncio.Task[bytes]", round: Round, asker: Asker
+    ) -> bytes:
+        """Return the result, or the server's question, whichever comes first."""
+        question = asyncio.ensure_future(work.asked.wait())
+        try:
+            await asyncio.wait({running, question}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            running.cancel()
+            raise
+        finally:
+            question.cancel()
+        if running.done():
+            work.answer(CANCELLED)  # a question that came too late to be shown
+            return stamp(running.result(), asker.era)
+        return self._asked(work, running, round)
+
+    def _asked(self, work: Work, running: "asyncio.Task[bytes]", round: Round) -> bytes:
+        ref = self._desk.ids.new()
+        self._parked[ref] = work, running  # also when it ends before the client is back: it wants the result
+        asyncio.get_running_loop().call_later(PARKED_S, self._parked.pop, ref, None)
+        state = self._seals.seal(_SERVER, ref, call=round.call)
+        return _input_required(_SERVER, work.question or {}, state)
+
+
+def _collect(rounds: dict[str, T], ref: str) -> T:
+    """Return what the state of a round refers to, once. Raises: RpcError."""
+    if ref not in rounds:
+        raise RpcError(INVALID_PARAMS, "`requestState` refers to a call that has ended")
+    return rounds.pop(ref)
+
+
+def _input_required(key: str, params: JsonObject, state: str) -> bytes:
+    return msgspec.json.encode(
+        {
+            "resultType": "input_required",
+            "inputRequests": {key: {"method": "elicitation/create", "params": params}},
+            "requestState": state,
+            "_meta": SERVER_META,
+        }
+    )
