@@ -36,7 +36,7 @@ def test_rules_are_listed_in_the_order_they_are_tried_with_where_they_stand(
 
 
 def test_without_rules_it_is_said_who_asks(pml: Pml, user: Path) -> None:
-    assert pml("rules", "list").out == "no rules, so a person is asked\n"
+    assert pml("rules", "list").out == "no rules, so PML asks\n"
     write(user, {"approval": {"unlisted": "if_client_cannot"}})
     said = "so the client asks, and PML only where the client cannot"
     assert pml("rules", "list").out == f"no rules, {said}\n"
@@ -114,6 +114,7 @@ def test_a_verdict_is_explained_with_its_rule_and_all_that_matched(pml: Pml, loc
         "needs_trust": False,
         "asking_is_off": False,
         "unlisted": "every_call",
+        "runs_unasked": None,
         "broken": [],
         "warnings": [],
     }
@@ -154,7 +155,7 @@ def test_explaining_tells_of_keys_that_are_not_known(pml: Pml, workspace: Path) 
         ("a:deny", "deny", "never runs"),
         ("a:allow", "allow", "runs without asking"),
         ("a:ask", "ask", "asks on every call"),
-        ("a:else", "unlisted", "is decided by no rule, so a person is asked\n"),
+        ("a:else", "unlisted", "is decided by no rule, so PML asks\n"),
     ],
 )
 @pytest.mark.usefixtures("local")
@@ -165,6 +166,24 @@ def test_explaining_ends_well_whatever_the_verdict(pml: Pml, tool: str, word: st
     assert ran.code == 0
     assert ran.out.startswith(f"{word}: {tool}")
     assert meaning in ran.out
+
+
+@pytest.mark.parametrize(
+    ("tool", "said"),
+    [
+        ("pml:execute", "the code itself runs without asking, and each call that it makes is judged"),
+        ("pml:discover", "it runs without asking, and the tool that it leads to is judged"),
+        ("pml:session_stop", "it runs without asking, for sessions whose role has it"),
+    ],
+)
+def test_explaining_a_tool_of_pml_itself_says_that_it_runs_unasked_until_a_rule_names_it(
+    pml: Pml, tool: str, said: str
+) -> None:
+    assert pml("rules", "explain", tool).out == f"unlisted: {tool} is decided by no rule, {said}\n"
+    assert pml("rules", "explain", tool, "--json").json["runs_unasked"] == said
+    pml("rules", "ask", tool)
+    assert pml("rules", "explain", tool).out.startswith(f"ask: {tool} asks on every call\n")
+    assert pml("rules", "explain", tool, "--json").json["runs_unasked"] is None
 
 
 def test_an_allow_that_only_lacks_trust_says_so(pml: Pml, workspace: Path) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pml.service.rulings import Explained, Listed
 
 EXAMPLES = """One order: deny, allow, ask. What no rule decides, or only the default ask "*", is unlisted:
-a person is asked.
+PML asks.
 
 examples:
   pml rules list
@@ -131,7 +131,7 @@ def _complain_of_files(policy: "Policy") -> None:
 
 def _who_asks(policy: "Policy") -> str:
     if policy.settings.approval.unlisted is Unlisted.EVERY_CALL:
-        return "so a person is asked"
+        return "so PML asks"
     return "so the client asks, and PML only where the client cannot"
 
 
@@ -165,7 +165,7 @@ _MEANING = {
 def _tell_explained(tool: str, explained: "Explained") -> None:
     judged, policy = explained.judged, explained.policy
     kind = judged.kind if judged.broken or judged.is_launch else judged.verdict.kind
-    then = f", {_who_asks(policy)}" if kind is VerdictKind.UNLISTED else ""
+    then = f", {explained.runs_unasked or _who_asks(policy)}" if kind is VerdictKind.UNLISTED else ""
     say(f"{kind}: {visible(tool)} {_MEANING[kind]}{then}")
     for rule in judged.verdict.matched:
         mark = "→" if rule is judged.verdict.rule else " "

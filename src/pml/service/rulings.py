@@ -12,10 +12,10 @@ from pml.core.approvals import Approval, ApprovalId, Decider, instant
 from pml.core.config import ConfigFile, FileKind
 from pml.core.errors import Invalid
 from pml.core.loading import Found
-from pml.core.memory import LAUNCH_TOOL
+from pml.core.memory import EXECUTE, LAUNCH_TOOL, META_TOOLS, SUPERVISING
 from pml.core.names import colon_of
 from pml.core.rule_names import Doubt
-from pml.core.rules import ORDER, Call, Effect, Rule
+from pml.core.rules import ORDER, Call, Effect, Rule, VerdictKind
 from pml.core.telling import entry_text
 from pml.core.text import quote, visible_json
 from pml.core.values import Json, canonical
@@ -127,6 +127,7 @@ class Explained:
     judged: Judged
     policy: Policy
     near: Sequence[tuple[Rule, str]]
+    runs_unasked: str | None = None  # why it runs although no rule decides
 
     def json(self) -> dict[str, Json]:
         shape = verdict_json(self.judged.verdict) | {
@@ -135,6 +136,7 @@ class Explained:
             "needs_trust": self.judged.needs_trust,
             "asking_is_off": self.judged.asking_is_off,
             "unlisted": self.policy.settings.approval.unlisted,
+            "runs_unasked": self.runs_unasked,
             **_state_json(self.policy),
         }
         if self.judged.broken or self.judged.is_launch:  # what a rule says of the name does not count then
@@ -148,8 +150,20 @@ async def explain(desk: Desk, workspace: str, call: Call) -> Explained:
     refuse_wire_name(call.tool, policy)
     judged = await judge(desk, policy, call, session=None)
     return Explained(
-        judged=judged, policy=policy, near=list(_near_misses(policy, call, judged, desk.clock.now()))
+        judged=judged,
+        policy=policy,
+        near=list(_near_misses(policy, call, judged, desk.clock.now())),
+        runs_unasked=_why_unasked(call.tool) if judged.kind is VerdictKind.UNLISTED else None,
     )
+
+
+def _why_unasked(tool: str) -> str | None:
+    """Return why one of PML's own tools runs though no rule names it; as `own_tools.admit_own` does."""
+    if tool == EXECUTE:
+        return "the code itself runs without asking, and each call that it makes is judged"
+    if tool in META_TOOLS:
+        return "it runs without asking, and the tool that it leads to is judged"
+    return "it runs without asking, for sessions whose role has it" if tool in SUPERVISING else None
 
 
 @dataclass(frozen=True, kw_only=True)

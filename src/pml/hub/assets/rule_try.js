@@ -10,7 +10,7 @@ const VERDICTS = {
   deny: ["bad", "never runs, and no approval lifts that"],
   allow: ["good", "runs without asking"],
   ask: ["warn", "asks on every call"],
-  unlisted: ["", "is decided by no rule, so a person is asked"],
+  unlisted: ["", "is decided by no rule, so PML asks"],
 };
 const LEFT_TO_CLIENT = "is decided by no rule, so the client asks, and PML only where the client cannot";
 
@@ -48,7 +48,7 @@ export function tryPanel(workspace) {
           ? h(
             "div",
             { class: "notice bad", role: "alert" },
-            "The arguments are no JSON: ",
+            "The arguments are not JSON: ",
             shownText(error.message),
           )
           : problemNote(error),
@@ -86,7 +86,8 @@ export function tryPanel(workspace) {
 function verdict(tool, told) {
   const [kind, usual] = VERDICTS[told.verdict] ?? ["", ""];
   const isLeft = told.verdict === "unlisted" && told.unlisted === "if_client_cannot";
-  const means = isLeft ? LEFT_TO_CLIENT : usual;
+  const unasked = told.runs_unasked && `is decided by no rule, ${told.runs_unasked}`;
+  const means = unasked || (isLeft ? LEFT_TO_CLIENT : usual);
   return h(
     "div",
     { class: "verdict", dataset: { verdict: told.verdict } },
