@@ -11,7 +11,9 @@ CODE_NAMES = (
     "query queries cypher graphql source sources stdin snippet snippets macro macros formula formulas "
     "cOmMaNd QUERY shell_command shell-command shellCommand sqlQuery SQLQuery sql2 query1 "
     "SQLquery runSQLnow RUNsql myJSsnippet _sqltext sqltext rawsql execsql shellcmd runshell scripttext "
-    "postscript commandtext runcommand codeblock sourcecode cOmMaNdText script_path c-m-d country_code"
+    "postscript commandtext runcommand codeblock sourcecode cOmMaNdText script_path c-m-d "
+    "code promo_code countrycode source_code source_text source_path code_country country_code_script "
+    "country_source source_timezone_query"
 ).split()
 
 
@@ -26,6 +28,8 @@ def test_a_name_with_a_word_for_commands_or_code_tells_of_code(name: str) -> Non
     [
         *"path title url id text body input payload template decoder encoded commander description".split(),
         *"resource subscription conscripted executive jsonl 0".split(),
+        *"source_timezone sourceTimeZone source_language country_code countryCode ISO-country-code".split(),
+        *"status_code zipCode source_country_code".split(),
         "",
     ],
 )

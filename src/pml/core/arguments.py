@@ -12,8 +12,8 @@ from pml.core.text import quote
 from pml.core.values import Json, JsonObject
 
 # Arguments that are run. One word in a name is enough (`shell_command`, `sqlQuery`): taking a harmless
-# argument (`country_code`, the `query` of a search) for a command costs a question, missing a command costs
-# more. Left out are words that mostly stand for data or for a thing's name: `payload`, `template`, `input`.
+# argument (`code` for a voucher's) for a command costs a question, missing a command costs more.
+# Left out are words that mostly stand for data or for a thing's name: `payload`, `template`, `input`.
 CODE_WORDS: Final = frozenset(
     "argv bash cmd cmdline cmds code command commandline commands cypher eval exec expression expressions "
     "formula formulas function graphql javascript js macro macros powershell program python queries query "
@@ -24,6 +24,22 @@ LOCATION_WORDS: Final = frozenset(
     "cwd dir directories directory dirs file files folder folders host hosts path paths source uri uris "
     "url urls".split()
 )
+# `source` before one of these, and `code` after one, is part of a name for data: `source_timezone`
+_SOURCE_OF: Final = frozenset(
+    "account branch city country currency date format id ids lang language locale time timezone tz unit units "
+    "zone".split()
+)
+_CODE_OF: Final = frozenset(
+    "airline airport area color colour country currency dial error exit iata language locale postal region "
+    "state status zip".split()
+)
+# what a person types into a search box: a line of words, without what statements and commands are made of
+_SEARCH_TEXT: Final = re.compile(r"[^\W_][\w ,.:?!'\"/#@+-]{0,399}")
+_BEGINS_STATEMENT: Final = frozenset(
+    "alter begin call copy create declare delete describe drop exec execute explain grant insert match merge "
+    "pragma replace select set show truncate update use with".split()
+)
+_PATH_TEXT: Final = re.compile(r"[\w ,.:@/\\~+#-]{1,4096}")
 
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")  # `SQLQuery`: sql, query
 _WORD_AFTER_CAPITALS: Final = re.compile(r"[A-Z]{2,}|[A-Z]?[a-z]+")  # `SQLquery`: sql, query
@@ -112,6 +128,19 @@ def same(left: Json, right: Json) -> bool:
 
 def names_code(name: str) -> bool:
     """Say whether an argument of this name may hold a command or code."""
+    words = _words(name)
+    rest = [word for at, word in enumerate(words) if not _is_of_data(words, at)]
+    return _has_code_word(name if len(rest) == len(words) else "_".join(rest))
+
+
+def _is_of_data(words: Sequence[str], at: int) -> bool:
+    """Say whether the word is half of a name for data: `source` of a time zone, `code` of a country."""
+    if words[at] == "source":
+        return words[at + 1 : at + 2] != [] and words[at + 1] in _SOURCE_OF
+    return words[at] == "code" and at > 0 and words[at - 1] in _CODE_OF
+
+
+def _has_code_word(name: str) -> bool:
     letters = _NOT_LETTER.sub("", name.lower())
     words = {letters, *_words(name), *map(str.lower, _WORD_AFTER_CAPITALS.findall(name))}
     return not CODE_WORDS.isdisjoint(words) or _CODE_AT_END.match(letters) is not None
@@ -120,6 +149,34 @@ def names_code(name: str) -> bool:
 def names_location(name: str) -> bool:
     """Say whether an argument of this name is where something is (`script_path`), not the thing itself."""
     return not LOCATION_WORDS.isdisjoint(_words(name)[-1:])
+
+
+def without_searches_and_paths(action: str, arguments: JsonObject) -> JsonObject:
+    """Return the arguments without those that a name of code has, and that are plainly something else.
+
+    That is the `query` of a tool that searches, if it is a line of words, and the `source` of one that copies
+    or moves, if it and its `destination` are paths. What could be a statement, a command or code stays.
+    """
+    words = _words(action)
+    is_search = "search" in words and CODE_WORDS.isdisjoint(words)
+    is_move = _is_path(arguments.get("destination"))
+    return {
+        name: value
+        for name, value in arguments.items()
+        if not (name == "query" and is_search and _is_search_text(value))
+        and not (name == "source" and is_move and _is_path(value))
+    }
+
+
+def _is_search_text(value: Json) -> bool:
+    if not isinstance(value, str) or _SEARCH_TEXT.fullmatch(value) is None:
+        return False
+    words = value.lower().split()
+    return words[0] not in _BEGINS_STATEMENT and not {"select", "union"} & {*words}
+
+
+def _is_path(value: Json) -> bool:
+    return isinstance(value, str) and _PATH_TEXT.fullmatch(value) is not None
 
 
 def holds_code(arguments: JsonObject) -> bool:

@@ -14,7 +14,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from pml.core.arguments import holds_code
+from pml.core.arguments import holds_code, without_searches_and_paths
 from pml.core.globs import Glob, GlobIndex, bare_action, covers
 from pml.core.links import Disk
 from pml.core.matchers import (
@@ -265,8 +265,13 @@ def reach_of(effect: Effect) -> Reach:
 
 
 def runs_code(tool: str, arguments: JsonObject) -> bool:
-    """Say whether the call runs commands or code, so that only its exact arguments may be remembered."""
-    return tool in ("Bash", "pml:execute") or holds_code(arguments)
+    """Say whether the call runs commands or code, so that only its exact arguments may be remembered.
+
+    What is in doubt does. A call that does not is called plain.
+    """
+    if tool in ("Bash", "pml:execute"):
+        return True
+    return holds_code(without_searches_and_paths(bare_action(tool), arguments))
 
 
 def without_words(tool: str, arguments: JsonObject) -> JsonObject:
