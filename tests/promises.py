@@ -175,6 +175,7 @@ PROMISES: Final[dict[str, str]] = {
     "load:nothing-unproven": "A server without proof is refused, or asked about as such, of a person.",
     "load:rules-cover-only-the-confined": "Rules, models, parents install the catalog's or the confined.",
     "load:rules-cover-only-the-proven": "A rule covers only an install with integrity and the first lock.",
+    "load:says-what-follows": "The question to install says whether the call itself is then asked about.",
     "load:weaker-containment-asks": "A server that would be contained less than was shown is asked about.",
     "lock:every-package-hashed": "A lock with a package that has no strong hash is refused, naming it.",
     "login:link-token-does-nothing-else": "The token of a login link logs in, and is refused elsewhere.",

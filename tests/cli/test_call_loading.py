@@ -51,13 +51,13 @@ def test_a_person_is_shown_what_would_be_installed_and_is_not_asked_for_the_same
         for fact in (
             "Approval required to install greeter@1.0",
             "package   uvx greeter-server==1.0",
-            f"proof     {registry.integrity}",
+            f"hash      {registry.integrity}",
             "workspace: none",
-            "closure   1 package,",
+            "packages  1 package,",
             "from      ",
             'call      greeter:greet {"name": "Ada"}',
             'would add "greeter:greet" to',
-            "c  continue  install exactly this",
+            "c  continue  install exactly this; allows every greeter:greet until the session ends",
             "b  abort ",
         ):
             assert fact in card, fact

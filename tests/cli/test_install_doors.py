@@ -70,6 +70,30 @@ def test_a_rule_installs_nothing_that_reaches_anything_and_the_models_word_does_
     assert registry.leftovers == ["greeter"]
 
 
+@promise("load:says-what-follows")
+@doors
+def test_an_install_for_a_tool_that_a_rule_asks_about_promises_no_more_than_the_install(
+    registry: Registry, door: str
+) -> None:
+    file = registry.home / "config.json"
+    settings = json.loads(file.read_text())
+    file.write_text(json.dumps({**settings, "permissions": {"ask": ["greeter:greet"]}}))
+    registry.offer(lock=registry.locked())
+    with entering(door) as agent:
+        asked = agent.call(TOOL, ADA)
+        then = 'the call itself is asked about: your rule "ask greeter:greet" says so'
+        assert f"\n  then: {then} (" in text_of(asked)
+        assert "\n  why: greeter:greet's server is not installed yet\n" in text_of(asked)
+        assert "until the session ends" not in text_of(asked)
+
+        allow(asked["approval_context"]["approval_id"])
+        again = agent.go_on(asked["approval_context"]["workflow_id"])
+        assert text_of(again).startswith("Approval required to call greeter:greet\n")
+        allow(again["approval_context"]["approval_id"])
+        assert text_of(agent.go_on(again["approval_context"]["workflow_id"])) == "hello Ada"
+        assert text_of(agent.call(TOOL, ADA)).startswith("Approval required to call greeter:greet\n")
+
+
 @promise("load:rules-cover-only-the-confined")
 @doors
 @pytest.mark.parametrize("permissions", [None, {"workspace": "none"}], ids=["nothing said", "none said"])

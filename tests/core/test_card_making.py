@@ -61,7 +61,7 @@ def test_a_card_has_all_that_is_known_of_the_question() -> None:
         title="Call github:create_issue",
         sentence="Call create_issue of github",
         blocks=(Arguments(title="arguments", lines=("{", '  "title": "it is broken"', "}")),),
-        why="no rule names this tool",
+        why="no rule covers github:create_issue",
         rule=None,
         session=record.session_id,
         session_name="shop",
@@ -71,7 +71,7 @@ def test_a_card_has_all_that_is_known_of_the_question() -> None:
         expires_at=NOW + timedelta(seconds=300),
         input={"title": "it is broken"},
         schema={"type": "object"},
-        remember="every call of github:create_issue in this session, whatever its arguments",
+        remember="every github:create_issue until the session ends",
         always=Always(entry="github:create_issue", text="github:create_issue", file=PATH),
         always_exactly=Always(
             entry={
@@ -88,16 +88,13 @@ def test_a_card_has_all_that_is_known_of_the_question() -> None:
 
 def test_what_runs_code_is_remembered_only_as_it_is() -> None:
     card = made(bash("ls"))
-    assert card.remember == (
-        "calls of Bash in this session with exactly these arguments,"
-        " in whatever folder, however it is described"
-    )
+    assert card.remember == "this exact command, in any folder, until the session ends"
     served = made(make_approval(tool_name="db:query", tool_input={"sql": "SELECT 1"}))
-    assert served.remember == "calls of db:query in this session with exactly these arguments"
+    assert served.remember == "exactly this db:query, until the session ends"
     assert card.always_exactly is None
     assert card.always is not None
     assert card.always.entry == {"tool": "Bash", "args": {"command": {"is": "ls"}}, "exact": True}
-    assert card.always.note == "which also allows an action named Bash of every server with these arguments"
+    assert card.always.note == "also allows a tool called Bash of any server with these arguments"
 
 
 def test_an_entry_in_a_file_that_is_not_trusted_says_when_it_counts() -> None:

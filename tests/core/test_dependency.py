@@ -147,13 +147,13 @@ def test_an_install_is_told_with_all_that_a_person_weighs_the_weightiest_first()
             "contained by bubblewrap (network: api.example.com (only Deno holds it to that); "
             "workspace: read; run: git)",
         ),
-        ("proof", INTEGRITY),
-        ("closure", "2 packages, each checked against its hash, 3.0 MiB"),
+        ("hash", INTEGRITY),
+        ("packages", "2 packages, each checked against its hash, 3.0 MiB"),
         ("scripts", "never run; zod carry some"),
         ("released", "2026-01-02"),
         ("needs", "API_KEY, REGION"),
-        ("from", "catalog"),
-        ("lock", of.lock.digest),
+        ("from", "PML's catalog"),
+        ("lock file", of.lock.digest),
         ("arguments", '["--root", "${workspace}"]'),
         ("sets", '{"MODE": "all"}'),
         ("call", 'memory:add {"text": "hello"}'),
@@ -167,8 +167,8 @@ def test_what_the_registry_does_not_tell_is_said_to_be_unknown() -> None:
         tell_install(asked(replace(of, lock=replace(of.lock, packages=(root,), size=None, released_at=None))))
     )
 
-    assert told["closure"] == "1 package, each checked against its hash, size not known before the download"
-    assert (told["released"], told["scripts"], told["needs"]) == ("unknown", "none", "no variables")
+    assert told["packages"] == "1 package, each checked against its hash, size not known before the download"
+    assert (told["released"], told["scripts"], told["needs"]) == ("unknown", "none", "no settings")
 
 
 @pytest.mark.parametrize(
@@ -177,12 +177,12 @@ def test_what_the_registry_does_not_tell_is_said_to_be_unknown() -> None:
 def test_sizes_are_told_as_people_read_them(size: int, said: str) -> None:
     of = plan()
 
-    assert said in dict(tell_install(asked(replace(of, lock=replace(of.lock, size=size)))))["closure"]
+    assert said in dict(tell_install(asked(replace(of, lock=replace(of.lock, size=size)))))["packages"]
 
 
 @promise("load:nothing-unproven")
 def test_an_install_without_integrity_is_told_with_that_word() -> None:
-    assert dict(tell_install(asked(plan(integrity=None))))["proof"].startswith("UNVERIFIED")
+    assert dict(tell_install(asked(plan(integrity=None))))["hash"].startswith("UNVERIFIED")
     assert "UNVERIFIED" not in str(tell_install(asked(plan())))
 
 
@@ -225,7 +225,7 @@ def test_hosts_that_nothing_holds_a_server_to_are_told_as_an_open_network() -> N
 def test_what_a_registry_claims_is_told_as_its_word() -> None:
     told = dict(tell_install(asked(plan(), source="https://registry.example")))
 
-    assert told["closure"].endswith(" (says the registry)")
+    assert told["packages"].endswith(" (says the registry)")
     assert told["released"].endswith(" (says the registry)")
 
 
@@ -353,7 +353,7 @@ def test_why_an_install_is_asked_for_names_the_tool_that_needs_it() -> None:
         subject=Subject.DEPENDENCY_INSTALL, tool_name="memory:add", tool_input=asked(plan())
     )
 
-    assert why_asked(record) == "the server of memory:add is not installed"
+    assert why_asked(record) == "memory:add's server is not installed yet"
 
 
 @promise("show:nothing-hidden")

@@ -107,24 +107,29 @@ def test_a_changed_tool_is_told_by_its_difference() -> None:
 @pytest.mark.parametrize(
     ("subject", "rule", "words"),
     [
-        (Subject.TOOL_CALL, None, "no rule names this tool"),
-        (Subject.TOOL_CALL, RULE, 'ask "github:*" (/home/ana/.pml/config.json:3)'),
+        (Subject.TOOL_CALL, None, "no rule covers github:create_issue"),
+        (Subject.TOOL_CALL, RULE, 'your rule "ask github:*" says so (/home/ana/.pml/config.json, line 3)'),
+        (
+            Subject.TOOL_CALL,
+            replace(RULE, entry='{"tool":"Bash"}', file="/repo/.pml.json"),
+            'your rule "ask {"tool": "Bash"}" says so (.pml.json, line 3)',
+        ),
         (
             Subject.TOOL_CALL,
             replace(RULE, verdict="unlisted", entry='"*"'),
-            'no rule names this tool, only "*" (/home/ana/.pml/config.json:3)',
+            'only your catch-all "ask *" matches github:create_issue',
         ),
         (
             Subject.TOOL_CALL,
             replace(RULE, verdict="broken", entry="expected a comma"),
             "/home/ana/.pml/config.json:3 is broken: expected a comma\n"
-            "until it is mended its denies are unknown: look closely",
+            "until it is fixed its denies are unknown: look closely",
         ),
         (Subject.WORKSPACE_TRUST, None, "what was called needs the servers that this file defines"),
         (
             Subject.WORKSPACE_TRUST,
             replace(RULE, verdict="allow"),
-            'it would allow a call that waits, by "github:*" (/home/ana/.pml/config.json:3)',
+            'it would allow a call that waits, by "allow github:*" (/home/ana/.pml/config.json, line 3)',
         ),
         (
             Subject.TOOL_CHANGED,
@@ -141,7 +146,7 @@ def test_why_pml_asks_is_told_in_words(subject: Subject, rule: MatchedRule | Non
 def test_a_rule_cannot_forge_a_line() -> None:
     rule = replace(RULE, entry='"a\nb"', file="/x\ny")
 
-    assert why_asked(replace(make_approval(), rule=rule)) == 'ask "a\\nb" (/x\\ny:3)'
+    assert why_asked(replace(make_approval(), rule=rule)) == 'your rule "ask "a\\nb"" says so (/x\\ny, line 3)'
 
 
 @pytest.mark.parametrize(

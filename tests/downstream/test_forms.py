@@ -45,7 +45,7 @@ def test_a_form_says_what_is_asked_and_why() -> None:
     assert message(asking({"title": "it is broken", "labels": ["a", 1]})).split("\n") == [
         "Call github:create_issue?",
         'input: {"title": "it is broken", "labels": ["a", 1]}',
-        'why: ask "github:*" (/repo/.pml.json:4)',
+        'why: your rule "ask github:*" says so (.pml.json, line 4)',
     ]
 
 
@@ -54,7 +54,7 @@ def test_long_arguments_are_laid_out_in_lines() -> None:
     lines = message(asking({"title": "it is broken", "body": long})).split("\n")
 
     assert lines[1:3] == ["input: {", '    "title": "it is broken",']
-    assert lines[-2:] == ["  }", 'why: ask "github:*" (/repo/.pml.json:4)']
+    assert lines[-2:] == ["  }", 'why: your rule "ask github:*" says so (.pml.json, line 4)']
 
 
 @promise("show:nothing-hidden")
@@ -198,21 +198,63 @@ def test_a_form_to_install_a_server_says_what_is_installed_and_what_the_answer_c
         "Install memory@1.2.3?",
         "package: npx @acme/memory@1.2.3",
         "runs: NOT CONTAINED: it can do what you can; it says it needs network: none; workspace: write",
-        "proof: sha512-A",
-        "closure: 40 packages, each checked against its hash, size not known before the download",
+        "hash: sha512-A",
+        "packages: 40 packages, each checked against its hash, size not known before the download",
         "scripts: none",
         "released: unknown",
-        "needs: no variables",
-        "from: catalog",
-        "lock: sha256:1",
+        "needs: no settings",
+        "from: PML's catalog",
+        "lock file: sha256:1",
         'call: memory:add {"text": "a\\nproof: sha512-B"}',
-        "allows: every call of memory:add in this session, whatever its arguments",
-        "why: the server of memory:add is not installed",
+        "then: allows every memory:add until the session ends",
+        "why: memory:add's server is not installed yet",
     ]
     assert titles(record) == {
         "once": "Install exactly this; allow the tool this session",
         "always": 'Always: adds "memory:add" to .pml.json',
     }
+
+
+@promise("load:says-what-follows")
+@pytest.mark.parametrize(
+    ("rule", "once", "then"),
+    [
+        (None, "Install exactly this; allow the tool this session", "allows every memory:add until"),
+        (
+            MatchedRule(verdict="unlisted", entry='"*"', file="/repo/.pml.json", line=7),
+            "Install exactly this; allow the tool this session",
+            "allows every memory:add until the session ends",
+        ),
+        (
+            MatchedRule(verdict="ask", entry='"memory:*"', file="/repo/.pml.json", line=4),
+            "Install exactly this; the call is asked about next",
+            'the call itself is asked about: your rule "ask memory:*" says so (.pml.json, line 4)',
+        ),
+        (
+            MatchedRule(verdict="allow", entry='"memory:*"', file="/repo/.pml.json", line=4),
+            "Install exactly this",
+            'the call runs, since your rule "allow memory:*" says so (.pml.json, line 4)',
+        ),
+        (
+            MatchedRule(verdict="reserved", entry="it names PML"),
+            "Install exactly this; the call is asked about next",
+            "the call itself is asked about: it names PML",
+        ),
+    ],
+)
+def test_a_form_to_install_says_what_becomes_of_the_call(
+    rule: MatchedRule | None, once: str, then: str
+) -> None:
+    record = msgspec.structs.replace(
+        make_approval(subject=Subject.DEPENDENCY_INSTALL, tool_name="memory:add", tool_input=INSTALL),
+        rule=rule,
+    )
+    told = message(record)
+
+    assert titles(record)["once"] == once
+    assert f"\nthen: {then}" in told
+    assert told.endswith("\nwhy: memory:add's server is not installed yet")
+    assert ("allows every" in told) is record.covers_call
 
 
 @promise("always:only-what-was-shown")

@@ -334,7 +334,10 @@ async def test_an_undecided_workflow_answers_the_same_again_and_is_not_used(part
     for _ in range(3):
         result = (await party.continue_("files__write", workflow_id))["result"]
         assert result["approval_context"]["workflow_id"] == workflow_id
+        lines = text_of(result).split("\n")
+        assert lines[:2] == ["Approval required to call files:write", "It is still undecided."]
         assert "You cannot approve it." in text_of(result)
+        assert result["structuredContent"]["description"] == text_of(result)
     assert party.servers.calls == []
 
     await party.decide(allow=True)

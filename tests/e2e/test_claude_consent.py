@@ -98,7 +98,7 @@ def test_where_the_user_lets_the_model_confirm_it_asks_first_and_the_record_says
         return go_on(conversation)
 
     asked, echoed = run_script(newcomer, PLAIN, confirm)
-    assert "Its model may confirm it" in description(asked)
+    assert "You may confirm it" in description(asked)
     assert before == [[], [("pending", None)]]
     assert "hello" in echoed
     assert (ran(newcomer.notes), decided(newcomer)) == (["echo"], [("completed", "model")])

@@ -20,6 +20,7 @@ from pml.core.approvals import Approval, Scope, State, Subject, told
 from pml.core.errors import AlreadyDecided
 from pml.core.memory import always_entry
 from pml.core.rules import runs_code
+from pml.core.telling import after_install
 from pml.core.text import visible, visible_json
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def _choices(record: Approval, session: "Session") -> Sequence[Choice]:
     entry = visible_json(always_entry(record.tool_name, record.call_input), indent=None)
     always = Choice(key="a", word="always", means=f"and add {entry} to .pml.json", scope=Scope.ALWAYS)
     if record.subject is Subject.DEPENDENCY_INSTALL:
-        means = f"install exactly this, and allow {what} in this session"
+        means = f"install exactly this; {after_install(record)}"
         return [Choice(key="c", word="continue", means=means, scope=Scope.ONCE), always, abort]
     session_means = f"and allow {what} in this session ({visible(session.id)})"
     return [

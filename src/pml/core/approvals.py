@@ -159,6 +159,11 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
         return self.rule is not None and self.rule.foreign
 
     @property
+    def covers_call(self) -> bool:
+        """Whether allowing an install also allows the call that needed it: one that no rule decides."""
+        return self.rule is None or self.rule.verdict == "unlisted"
+
+    @property
     def run_input(self) -> JsonObject:
         """The arguments that would run: the edited ones where a decider edited them."""
         return self.tool_input if self.updated_input is None else self.updated_input

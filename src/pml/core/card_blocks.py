@@ -128,7 +128,7 @@ def _is_alarming(record: Approval, name: str, value: str) -> bool:
     match record.subject, name:
         case Subject.DEPENDENCY_INSTALL, "moved" | "weaker":
             return True
-        case Subject.DEPENDENCY_INSTALL, "proof":
+        case Subject.DEPENDENCY_INSTALL, "hash":
             return value.startswith("UNVERIFIED")
         case Subject.DEPENDENCY_INSTALL, "runs":
             return value.startswith(NOT_CONTAINED)

@@ -49,7 +49,9 @@ def sentence_of(asked: Asked) -> tuple[str, bool]:
         case Subject.TOOL_CHANGED:
             return f"Go on with {record.tool_name} although its server now describes it otherwise", False
         case Subject.DEPENDENCY_INSTALL:
-            return f"Install {dependency_title(record.tool_input)}, then call {record.tool_name}", False
+            is_asked = not record.covers_call and record.rule is not None and record.rule.verdict != "allow"
+            then = "ask about" if is_asked else "call"
+            return f"Install {dependency_title(record.tool_input)}, then {then} {record.tool_name}", False
         case Subject.INTEGRITY_CHANGED:
             since = "its install" if is_installed(record.tool_input) else "they were trusted"
             return f"Run {server_name(record.tool_input)} with files that changed since {since}", False

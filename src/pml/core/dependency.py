@@ -98,8 +98,8 @@ def why_install(asked: JsonObject, tool: str) -> str:
     """Return why PML asks to install the server of `tool`."""
     in_use = _facts(asked).get("in_use")
     if in_use is None:
-        return f"the server of {visible(tool)} is not installed"
-    return f"the server of {visible(tool)} is in use as {visible(str(in_use))}, approved on other terms"
+        return f"{visible(tool)}'s server is not installed yet"
+    return f"{visible(tool)}'s server is in use as {visible(str(in_use))}, approved on other terms"
 
 
 def dependency_title(asked: JsonObject) -> str:
@@ -136,18 +136,18 @@ def tell_install(asked: JsonObject, *, at: datetime | None = None) -> list[tuple
     integrity, moved, before = (facts.get(key) for key in ("integrity", "accepted_lock", "contained_before"))
     told: list[tuple[str, str | None]] = [
         ("package", visible(str(facts.get("install")))),
-        ("proof", "UNVERIFIED: no integrity is given" if integrity is None else None),
+        ("hash", "UNVERIFIED: no integrity is given" if integrity is None else None),
         ("moved", None if moved is None else f"another lock was accepted before: {visible(str(moved))}"),
         ("runs", _containment(facts)),
         ("weaker", None if before is None else f"so far it ran contained by {_CONTAINED.get(str(before))}"),
-        ("proof", None if integrity is None else visible(str(integrity))),
-        ("closure", _closure(facts) + told_by),
+        ("hash", None if integrity is None else visible(str(integrity))),
+        ("packages", _packages(facts) + told_by),
         ("scripts", _scripts(facts)),
         ("released", _age(facts.get("released_at"), at) + told_by),
         ("youngest", _youngest(facts, at)),
-        ("needs", ", ".join(map(visible, _texts(facts.get("env_required")))) or "no variables"),
-        ("from", visible(str(facts.get("source")))),
-        ("lock", visible(str(facts.get("lock")))),
+        ("needs", ", ".join(map(visible, _texts(facts.get("env_required")))) or "no settings"),
+        ("from", _source(facts)),
+        ("lock file", visible(str(facts.get("lock")))),
     ]
     for key, word in (("tool", "starts"), ("args", "arguments"), ("env", "sets")):
         told.append((word, visible_json(facts[key], indent=None) if facts.get(key) else None))
@@ -198,7 +198,11 @@ def _call(asked: JsonObject) -> str:
     return f"{visible(str(tool))} {visible_json(call_arguments(asked), indent=None)}"
 
 
-def _closure(facts: JsonObject) -> str:
+def _source(facts: JsonObject) -> str:
+    return "PML's catalog" if facts.get("source") == "catalog" else visible(str(facts.get("source")))
+
+
+def _packages(facts: JsonObject) -> str:
     size, count = facts.get("size"), facts.get("packages")
     told = bytes_text(size) if isinstance(size, int) else "size not known before the download"
     packages = f"{visible(str(count))} package{'' if count == 1 else 's'}"

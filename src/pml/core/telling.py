@@ -7,14 +7,15 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from pml.core.approvals import Approval, Channel, Decider, DeciderKind, Subject
+from pml.core.approvals import Approval, Channel, Decider, DeciderKind, MatchedRule, Subject
 from pml.core.config import Unlisted
 from pml.core.dependency import tell_changed, tell_install, tell_variables, why_install
+from pml.core.errors import Invalid
 from pml.core.launch import launch_facts
 from pml.core.memory import LAUNCH_TOOL
 from pml.core.rules import runs_code
 from pml.core.text import has_hidden, visible, visible_json
-from pml.core.values import Json, JsonObject, loads_object
+from pml.core.values import Json, JsonObject, loads, loads_object
 
 _WHY: Final[Mapping[Subject, str]] = {
     Subject.TOOL_CHANGED: "the server describes this tool in other words than when it was first used",
@@ -60,16 +61,17 @@ def always_note(entry: Json) -> str | None:
     if ":" in tool:
         return None
     with_what = " with these arguments" if is_exact else ""
-    return f"which also allows an action named {visible(tool)} of every server{with_what}"
+    return f"also allows a tool called {visible(tool)} of any server{with_what}"
 
 
 def session_memory(tool: str, arguments: JsonObject) -> str:
     """Return what an allow that is remembered for the session covers."""
     if not runs_code(tool, arguments):
-        return f"every call of {visible(tool)} in this session, whatever its arguments"
-    folder = "" if ":" in tool else ", in whatever folder"  # where a server works does not depend on the call
-    besides = ", however it is described" if tool == "Bash" else ""
-    return f"calls of {visible(tool)} in this session with exactly these arguments{folder}{besides}"
+        return f"every {visible(tool)} until the session ends"
+    if tool == "Bash":
+        return "this exact command, in any folder, until the session ends"
+    folder = "" if ":" in tool else ", in any folder"  # where a server works does not depend on the call
+    return f"exactly this {visible(tool)}{folder}, until the session ends"
 
 
 def asked_facts(record: Approval) -> list[tuple[str, str]]:
@@ -81,8 +83,7 @@ def asked_facts(record: Approval) -> list[tuple[str, str]]:
         case Subject.TOOL_CHANGED:
             return [("changes", "\n".join(_texts(asked.get("diff"))))]
         case Subject.DEPENDENCY_INSTALL:
-            memory = session_memory(record.tool_name, record.call_input)
-            return [*tell_install(asked, at=record.created_at), ("allows", memory)]
+            return [*tell_install(asked, at=record.created_at), ("then", after_install(record))]
         case Subject.API_KEY_REQUIRED:
             return tell_variables(asked)
         case Subject.INTEGRITY_CHANGED:
@@ -172,27 +173,67 @@ def why_asked(record: Approval) -> str:
     """Return why PML asks: the rule that says so, or what is missing."""
     if record.subject in _WHY:
         return _WHY[record.subject]
-    rule = record.rule
-    if rule is None and record.subject is Subject.WORKSPACE_TRUST:
-        return "what was called needs the servers that this file defines"
-    if record.subject is Subject.DEPENDENCY_INSTALL and (rule is None or rule.verdict == "unlisted"):
-        return why_install(record.tool_input, record.tool_name)
-    if rule is None:
-        return "no rule names this tool"
-    where = f"{visible(rule.file)}:{rule.line}" if rule.file else ""
-    entry = visible(rule.entry)
     if record.subject is Subject.WORKSPACE_TRUST:
-        return f"it would allow a call that waits, by {entry} ({where})"
+        return _why_trust(record.rule)
+    if record.subject is Subject.DEPENDENCY_INSTALL:
+        missing = why_install(record.tool_input, record.tool_name)
+        is_left = record.rule is not None and record.rule.verdict == "broken"
+        return f"{missing}; {_why_by(record)}" if is_left else missing
+    return _why_by(record)
+
+
+def _why_trust(rule: MatchedRule | None) -> str:
+    if rule is None:
+        return "what was called needs the servers that this file defines"
+    return f"it would allow a call that waits, by {_rule_text(rule)}{_place(rule)}"
+
+
+def _why_by(record: Approval) -> str:
+    """Return what makes the call ask."""
+    rule, tool = record.rule, visible(record.tool_name)
+    if rule is None:
+        return f"no rule covers {tool}"
     match rule.verdict:
         case "reserved" | "unknown" | "foreign" | "launch" | "link":
-            return entry
+            return visible(rule.entry)
         case verdict if verdict == NEEDS:
             return "no rule allows this capability and all that its code calls"
         case "broken":
-            return f"{where} is broken: {entry}\nuntil it is mended its denies are unknown: look closely"
-        case "allow" if record.subject is Subject.DEPENDENCY_INSTALL:
-            return f"allow {entry} ({where}) covers the tool, not this install"
+            where = f"{visible(rule.file or '')}:{rule.line}"
+            return (
+                f"{where} is broken: {visible(rule.entry)}\n"
+                "until it is fixed its denies are unknown: look closely"
+            )
         case "unlisted":
-            return f"no rule names this tool, only {entry} ({where})"
-        case verdict:
-            return f"{verdict} {entry} ({where})"
+            return f'only your catch-all "ask {_entry_of(rule)}" matches {tool}'
+        case _:
+            return f"your rule {_rule_text(rule)} says so{_place(rule)}"
+
+
+def _rule_text(rule: MatchedRule) -> str:
+    """Return the rule as a person wrote it."""
+    return f'"{rule.verdict} {_entry_of(rule)}"'
+
+
+def _place(rule: MatchedRule) -> str:
+    """Return where the rule stands; the workspace's file by its name alone."""
+    file = visible(rule.file or "")
+    name = ".pml.json" if file.endswith("/.pml.json") else file
+    return f" ({name}, line {rule.line})" if file else ""
+
+
+def _entry_of(rule: MatchedRule) -> str:
+    try:
+        return entry_text(loads(rule.entry))
+    except Invalid:
+        return visible(rule.entry)
+
+
+def after_install(record: Approval) -> str:
+    """Return what becomes of the call that needs the install, once it is allowed."""
+    rule = record.rule
+    if record.covers_call:
+        return f"allows {session_memory(record.tool_name, record.call_input)}"
+    if rule is not None and rule.verdict == "allow":
+        return f"the call runs, since your rule {_rule_text(rule)} says so{_place(rule)}"
+    return f"the call itself is asked about: {_why_by(record)}"

@@ -101,7 +101,7 @@ def _scopes(record: Approval) -> Mapping[str, str]:
     same = " exactly this call" if runs_code(record.tool_name, record.call_input) else ""
     if record.subject is Subject.DEPENDENCY_INSTALL:
         return {
-            Scope.ONCE: f"Install exactly this; allow{same or ' the tool'} this session",
+            Scope.ONCE: _install_once(record, same or " the tool"),
             Scope.ALWAYS: f"Always: adds {visible_json(entry, indent=None)} to .pml.json",
         }
     return {
@@ -109,6 +109,13 @@ def _scopes(record: Approval) -> Mapping[str, str]:
         Scope.SESSION: f"Allow{same or ' this tool'} for this session",
         Scope.ALWAYS: f"Always: adds {visible_json(entry, indent=None)} to .pml.json",
     }
+
+
+def _install_once(record: Approval, what: str) -> str:
+    if record.covers_call:
+        return f"Install exactly this; allow{what} this session"
+    is_allowed = record.rule is not None and record.rule.verdict == "allow"
+    return "Install exactly this" if is_allowed else "Install exactly this; the call is asked about next"
 
 
 def _remember_field(record: Approval, era: Era) -> JsonObject:

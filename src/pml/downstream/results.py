@@ -36,13 +36,18 @@ _AGAIN: Final = frozenset(
 
 
 def approval_result(
-    record: Approval, workflow: Workflow, *, now: datetime, no_form: str | None = None
+    record: Approval,
+    workflow: Workflow,
+    *,
+    now: datetime,
+    no_form: str | None = None,
+    still: bool = False,
 ) -> JsonObject:
-    """Return the result that says: nothing has run, this is asked, so it goes on.
+    """Return the result that says: nothing has run, this is asked, and how to continue.
 
-    `no_form` is why the client's own form was not asked.
+    `no_form` is why the client's own form was not asked; `still`: it was continued, and nobody has decided.
     """
-    text = _approval_text(record, workflow, now, no_form)
+    text = _approval_text(record, workflow, now, no_form, still=still)
     is_own = workflow.call is None or workflow.run_id is not None
     tool = record.tool_name if is_own or workflow.call is None else workflow.call.tool
     context: dict[str, Json] = {
@@ -76,11 +81,13 @@ def approval_result(
     }
 
 
-def _approval_text(record: Approval, workflow: Workflow, now: datetime, no_form: str | None) -> str:
+def _approval_text(
+    record: Approval, workflow: Workflow, now: datetime, no_form: str | None, *, still: bool
+) -> str:
     minutes = max(0, ceil((record.expires_at - now).total_seconds() / 60))
     short = record.id[:SHORT_ID]
     ran = "Nothing has run." if workflow.run_id is None else "This call has not run."
-    lines = [headline(record), ""]
+    lines = [headline(record), *(["It is still undecided."] if still else []), ""]
     for name, value in [*asked_facts(record), ("why", why_asked(record))]:
         first, *rest = value.split("\n")
         lines += [f"  {name}: {first}", *(f"    {line}" for line in rest)]
@@ -109,7 +116,7 @@ def _with_only(record: Approval, workflow: Workflow) -> list[str]:
     give_up = f'{{"continue_workflow": {{"workflow_id": "{workflow.id}", "approved": false}}}}'
     if Role.MODEL in record.deciders:
         lines = [
-            "Its model may confirm it (`approval.model_may_approve`): if the user agrees, call the same "
+            "You may confirm it (`approval.model_may_approve`), but only if the user agrees: call the same "
             "tool again with only this argument:",
             f"  {go_on}",
             'Add "always": true only if the user wants it never asked again. Do not approve it by yourself.',
@@ -118,7 +125,7 @@ def _with_only(record: Approval, workflow: Workflow) -> list[str]:
         lines = [
             "You cannot approve it. Ask the user to decide, then call the same tool with only this argument:",
             f"  {go_on}",
-            "It runs if it was allowed, tells you if it was denied, and says so if it is still undecided.",
+            "Then it runs if it was allowed; if it was denied or is still undecided, you are told.",
         ]
     return [*lines, f"To give it up: {give_up}"]
 
@@ -156,8 +163,8 @@ def refusal_result(error: PmlError) -> JsonObject | None:
 
 _ADVICE: Final[Mapping[str, str]] = {
     "TOOL_DENIED": "Nothing has run. Do not retry, and do not look for another way to do the same.",
-    "dependency_refused": "Nothing has run. Do not retry; ask the user how to go on.",
-    "user_denied": "Nothing has run. Do not retry; ask the user how to go on.",
+    "dependency_refused": "Nothing has run. Do not retry; ask the user how to continue.",
+    "user_denied": "Nothing has run. Do not retry; ask the user how to continue.",
     "approval_expired": "Nobody decided, and nothing has run. It can be asked again.",
     "run_unknown": "It may have run. Do not repeat it; let the user look.",
 }

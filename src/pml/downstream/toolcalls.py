@@ -76,7 +76,8 @@ class ToolCalls:
         except Paused as exc:
             now = self._gate.desk.clock.now()
             no_form = asker.why_no_form(exc.record)
-            paused = approval_result(exc.record, exc.workflow, now=now, no_form=no_form)
+            still = asked.said is not None and asked.said.workflow_id == exc.workflow.id
+            paused = approval_result(exc.record, exc.workflow, now=now, no_form=no_form, still=still)
             return await self._told(paused, asked, era)
         except (WorkflowGone, WorkflowAborted) as exc:
             raise RpcError(SERVER_ERROR, exc.message) from exc
