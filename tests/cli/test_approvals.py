@@ -223,7 +223,7 @@ def test_a_call_that_a_rule_denies_is_refused_at_once(pml: Pml, user: Path) -> N
 
     assert ran.code == DENIED
     assert ran.json["error"]["code"] == "forbidden"
-    assert '`github:create_issue` is denied by user config: deny "github:*"' in ran.json["error"]["message"]
+    assert '`github:create_issue` is denied by your own file: deny "github:*"' in ran.json["error"]["message"]
     assert pml("approvals", "list", "--all", "--json").json == {"approvals": []}
 
 

@@ -261,7 +261,7 @@ def test_a_server_of_which_a_deny_leaves_nothing_is_not_installed(shop: Shop, pm
     shop.configure(permissions={"deny": [rule]})
     ran = pml("deps", "install", "greeter", "--yes")
     assert ran.code == DENIED
-    assert "is denied by user config" in ran.err
+    assert "is denied by your own file" in ran.err
     assert installed(pml) == shop.index.asked == []
 
 
@@ -288,7 +288,7 @@ def test_a_deny_written_while_the_question_was_open_is_kept(shop: Shop, pml: Pml
         terminal.type("y\n")
         code, _ = terminal.end()
     assert code == DENIED
-    assert "is denied by user config" in terminal.screen
+    assert "is denied by your own file" in terminal.screen
     assert installed(pml) == shop.trees == []
 
 

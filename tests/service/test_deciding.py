@@ -240,7 +240,7 @@ async def test_arguments_edited_into_what_a_rule_denies_decide_nothing(office: O
     office.write_rules(deny=[{"tool": TOOL, "args": {"title": "secret"}}])
     record = await office.ask()
 
-    with pytest.raises(ToolDenied, match="denied by user config"):
+    with pytest.raises(ToolDenied, match="is denied by"):
         await office.allow(record, updated_input={"title": "secret"})
 
     assert await office.stored(record) == record

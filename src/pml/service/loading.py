@@ -399,7 +399,7 @@ def check_name(gate: Gate, loader: Loader, policy: Policy, dependency: McpDepend
     """Refuse what comes along under a name that means another server, or that rules deny as a whole."""
     name = dependency.name
     if is_denied_whole(policy, name, now=gate.desk.clock.now()):
-        raise ToolDenied(f"server `{name}` is denied by user config", tool=f"{name}:*")
+        raise ToolDenied(f"a rule denies every tool of server `{name}`", tool=f"{name}:*")
     is_others = any(not same for same in _compared_with_bundled(loader, dependency))
     if is_others or name in policy.settings.servers:
         raise Unavailable(

@@ -253,13 +253,19 @@ def refuse_denied(judged: Judged, tool: str) -> None:
     if judged.not_given:
         raise ToolDenied(f"tool `{tool}` may not be used: {_NOT_GIVEN}", tool=tool, rule=_NOT_GIVEN)
     if judged.kind is VerdictKind.DENY:
-        rule = None if judged.verdict.rule is None else rule_text(judged.verdict.rule)
+        matched = judged.verdict.rule
+        rule = None if matched is None else rule_text(matched)
+        whose = "" if matched is None or matched.source is None else f" by {_whose(matched.source.file)}"
         raise ToolDenied(
-            f"tool `{tool}` is denied by user config" + ("" if rule is None else f": {rule}"),
+            f"tool `{tool}` is denied{whose}" + ("" if rule is None else f": {rule}"),
             tool=tool,
             rule=rule,
             hint="no approval lifts a deny; `pml rules explain` shows the rule",
         )
+
+
+def _whose(file: str) -> str:
+    return "the workspace's file" if file.endswith(".pml.json") else "your own file"
 
 
 def is_denied_whole(policy: Policy, namespace: str, *, now: datetime) -> bool:
