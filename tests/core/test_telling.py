@@ -146,7 +146,9 @@ def test_why_pml_asks_is_told_in_words(subject: Subject, rule: MatchedRule | Non
 def test_a_rule_cannot_forge_a_line() -> None:
     rule = replace(RULE, entry='"a\nb"', file="/x\ny")
 
-    assert why_asked(replace(make_approval(), rule=rule)) == 'your rule "ask "a\\nb"" says so (/x\\ny, line 3)'
+    assert (
+        why_asked(replace(make_approval(), rule=rule)) == 'your rule "ask "a\\nb"" says so (/x\\ny, line 3)'
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The documents say what is so: links lead somewhere, and the glossary speaks as the code does."""
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -87,3 +88,14 @@ def test_the_glossary_names_every_scope() -> None:
 def test_the_glossary_explains_no_word_twice() -> None:
     words = re.findall(r"^\*\*([^*]+)\*\*:", GLOSSARY, re.MULTILINE)
     assert sorted(words) == sorted(set(words))
+
+
+def test_readme_names_tools_that_the_catalog_has() -> None:
+    offered = {
+        f"{name.stem}:{tool['name']}"
+        for name in (ROOT / "src/pml/registry/bundled").glob("*.json")
+        for tool in json.loads(name.read_text(encoding="utf-8"))["tools"]
+    }
+    servers = {tool.partition(":")[0] for tool in offered}
+    named = re.findall(r"\b([a-z][\w-]*):([a-z]\w+)(?![\w*:])", (ROOT / "README.md").read_text("utf-8"))
+    assert {f"{server}:{action}" for server, action in named if server in servers} - offered == set()

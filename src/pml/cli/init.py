@@ -35,10 +35,12 @@ examples:
 
 NEXT_STEPS = """
 next:
+  connect         claude mcp add pml -- "$(command -v pml)" stdio     (other clients: the same command)
+  show tools      "expose": ["time:*"] in that file, for servers of PML's catalog (`pml catalog list`)
   add servers     under `mcpServers` in that file, as in any MCP client; then `pml trust`
   add rules       pml rules allow 'github:get_*'
                   pml rules deny 'github:delete_*'
-  answer          pml approvals list"""
+  answer          pml approvals list     or     pml inbox"""
 
 
 WHO_CONFIRMS = """

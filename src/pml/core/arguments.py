@@ -26,8 +26,8 @@ LOCATION_WORDS: Final = frozenset(
 )
 # `source` before one of these, and `code` after one, is part of a name for data: `source_timezone`
 _SOURCE_OF: Final = frozenset(
-    "account branch city country currency date format id ids lang language locale time timezone tz unit units "
-    "zone".split()
+    "account branch city country currency date format id ids lang language locale time timezone tz unit "
+    "units zone".split()
 )
 _CODE_OF: Final = frozenset(
     "airline airport area color colour country currency dial error exit iata language locale postal region "
