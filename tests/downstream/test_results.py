@@ -325,7 +325,8 @@ NO_MORE = "Nothing has run. Do not retry, and do not look for another way to do 
             "user_denied",
             "Tool execution denied by user: later",
             False,
-            "Tool execution denied by user: later\nNothing has run. Do not retry; ask the user how to continue.",
+            "Tool execution denied by user: later\n"
+            "Nothing has run. Do not retry; ask the user how to continue.",
         ),
         (
             NotApproved("Approval timed out", outcome="expired", hint="ask again"),
