@@ -169,6 +169,7 @@ PROMISES: Final[dict[str, str]] = {
     "launch:own-tools-asked-once": "A tool of the gateway is asked about once, by the gateway itself.",
     "launch:settings-do-not-bypass": "No settings, hooks or options switch permission off.",
     "load:asked-before-installed": "What no rule covers is installed only after somebody consented.",
+    "load:asks-nothing-needless": "What another call has installed, accepted or begun so is not asked about.",
     "load:changed-never-starts": "A server whose files changed starts only when a person accepted them.",
     "load:deny-beats-consent": "What a denied call waits for is not carried out.",
     "load:exactly-what-was-approved": "Consent is to one lock, variables and reach; if it moves, PML asks.",

@@ -132,7 +132,10 @@ async def test_a_program_in_the_workspace_that_changed_is_a_persons_to_start(doo
     servers.change("files")
     assert await door.read("notes.txt") == ASKED
     (record,) = await door.behind.pending()
+    assert await door.read("other.txt") == ASKED
     assert (record.subject, record.deciders) == (Subject.INTEGRITY_CHANGED, {Role.PERSON})
     assert record.tool_input["files"] == [str(script)]
-    await door.behind.decide(allow=True)
+    await door.behind.office.allow(record)
     assert await door.read("notes.txt") == RAN
+    assert await door.behind.pending() == []  # the other call has no question left that is settled
+    assert await door.read("other.txt") == RAN

@@ -1,10 +1,12 @@
 """Installs that several calls need at once, or whose caller gave up: done once, and found by the next."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from pml.core.approvals import Approval, ApprovalId, OwnerId, State, Subject
+from pml.core.errors import ServerFailed, Unavailable
 from pml.core.values import JsonObject
 from pml.service import approvals, loading
 from pml.service.carrying import stop_installs
@@ -12,9 +14,12 @@ from pml.service.desk import Desk
 from pml.service.gate import Paused
 from pml.service.settling import SETTLED
 from tests.fakes import FakeAsking
+from tests.promises import promise
 from tests.service.gatehouses import interrupt
 from tests.service.offices import BOUND_S, until_idle
 from tests.service.warehouses import ARGUMENTS, OTHER_ARGUMENTS, OTHER_TOOL, RAN, TOOL, Warehouse
+
+Answer = Callable[[Approval], Awaitable[Approval]]
 
 # At the same time
 
@@ -82,6 +87,94 @@ async def test_a_rule_lets_two_calls_at_once_install_it_once(warehouse: Warehous
     assert (warehouse.installs, len(warehouse.servers.ran)) == (["memory@1.2.3"], 2)
 
 
+# While it is under way
+
+
+async def _begin(house: Warehouse, *answers: Answer, tool: str = TOOL) -> asyncio.Task[bytes]:
+    """Return a call whose server is being installed."""
+    house.installer.may_finish.clear()
+    first = asyncio.create_task(house.call(tool, asking=FakeAsking(*answers), offered=False))
+    async with asyncio.timeout(BOUND_S):
+        await house.installer.begun.wait()
+    return first
+
+
+@promise("load:asks-nothing-needless")
+@pytest.mark.parametrize(
+    ("by", "elsewhere"),
+    [("a person", False), ("a person", True), ("a rule", False)],
+    ids=["approved", "approved in another process", "covered by a rule"],
+)
+async def test_a_call_during_an_install_waits_for_it_and_is_judged_by_itself(
+    warehouse: Warehouse, by: str, elsewhere: bool
+) -> None:
+    warehouse.configure(allow=[TOOL] if by == "a rule" else [])
+    first = await _begin(warehouse, warehouse.allowing())
+    house = await warehouse.restart() if elsewhere else warehouse
+    second = asyncio.create_task(house.call(OTHER_TOOL, {}, asking=FakeAsking(), offered=False))
+    await until_idle(second)
+    before = await warehouse.questions()
+    warehouse.installer.may_finish.set()
+    async with asyncio.timeout(BOUND_S):
+        await first
+        with pytest.raises(Paused) as paused:
+            await second
+
+    assert len(before) == (0 if by == "a rule" else 1)
+    assert (paused.value.record.subject, paused.value.record.tool_name) == (Subject.TOOL_CALL, OTHER_TOOL)
+    assert len(await warehouse.questions()) == len(before) + 1
+    assert (warehouse.installs, warehouse.servers.ran) == (["memory@1.2.3"], [RAN])
+
+
+async def test_a_call_that_waited_for_an_install_that_failed_asks_for_itself(warehouse: Warehouse) -> None:
+    first = await _begin(warehouse, warehouse.allowing())
+    second = asyncio.create_task(warehouse.call(OTHER_TOOL, {}, asking=FakeAsking(), offered=False))
+    await until_idle(second)
+    warehouse.installer.error = Unavailable("no network")
+    warehouse.installer.may_finish.set()
+    async with asyncio.timeout(BOUND_S):
+        with pytest.raises(ServerFailed):
+            await first
+        with pytest.raises(Paused) as paused:
+            await second
+
+    assert paused.value.record.subject is Subject.DEPENDENCY_INSTALL
+    assert warehouse.installs == []
+
+
+async def test_a_call_that_waits_for_an_install_can_be_given_up_and_the_install_goes_on(
+    warehouse: Warehouse,
+) -> None:
+    first = await _begin(warehouse, warehouse.allowing())
+    second = asyncio.create_task(warehouse.call(OTHER_TOOL, {}, asking=FakeAsking(), offered=False))
+    await until_idle(second)
+    await interrupt(second)
+    warehouse.installer.may_finish.set()
+    async with asyncio.timeout(BOUND_S):
+        await first
+
+    assert (warehouse.installs, warehouse.servers.ran) == (["memory@1.2.3"], [RAN])
+
+
+@promise("load:asks-nothing-needless")
+async def test_a_question_about_an_install_is_withdrawn_as_soon_as_another_call_has_it_installed(
+    warehouse: Warehouse,
+) -> None:
+    asking = FakeAsking(warehouse.waiting())
+    second = asyncio.create_task(warehouse.call(OTHER_TOOL, {}, asking=asking, offered=False))
+    await until_idle(second)
+    first = await _begin(warehouse, warehouse.allowing())
+
+    settled = await warehouse.office.stored(asking.asked[0])
+    assert (settled.status, settled.reason) == (State.CANCELLED, SETTLED)
+    warehouse.installer.may_finish.set()
+    async with asyncio.timeout(BOUND_S):
+        await first
+        with pytest.raises(Paused) as paused:
+            await second
+    assert paused.value.record.subject is Subject.TOOL_CALL
+
+
 # Given up
 
 
@@ -118,7 +211,7 @@ async def test_stopping_ends_what_is_being_installed_and_says_that_it_was_interr
         await stop_installs(warehouse.loader)
 
     assert (warehouse.installer.interrupted, warehouse.installs) == (1, [])
-    assert warehouse.loader.installing == set()
+    assert warehouse.loader.installing == {}
     record = await warehouse.office.stored(asking.asked[0])
     assert (record.status, record.reason) == (State.FAILED, "interrupted")
 

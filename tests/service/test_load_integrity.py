@@ -235,6 +235,25 @@ async def test_a_call_with_other_arguments_is_not_left_with_a_question_that_is_s
     assert (tampered.installer.accepted_trees, len(tampered.servers.ran)) == ([("memory", "tree 2")], 2)
 
 
+@promise("load:asks-nothing-needless")
+async def test_files_that_are_accepted_just_as_another_call_finds_them_changed_are_not_asked_about_again(
+    tampered: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, ask = tampered.office.desk.store.approvals, tampered.office.desk.store.approvals.ask
+
+    async def accepted_meanwhile(new: Approval, *, max_pending: int) -> Approval:
+        await tampered.installer.accept("memory", tree="tree 2")
+        return await ask(new, max_pending=max_pending)
+
+    monkeypatch.setattr(store, "ask", accepted_meanwhile)
+    tampered.configure(allow=["memory:*"])
+    asking = FakeAsking()
+    await tampered.call(TOOL, asking=asking)
+
+    assert (asking.asked, tampered.servers.ran) == ([], [RAN])
+    assert await tampered.states() == [State.CANCELLED]
+
+
 async def test_a_server_that_runs_is_not_asked_about(warehouse: Warehouse) -> None:
     warehouse.place(MEMORY)
     await warehouse.call(TOOL)

@@ -9,6 +9,7 @@ PmlError
 │   ├── TooManyPending  the session has asked enough
 │   ├── TooLargeToAsk  the arguments are more than anybody reads
 │   ├── NotApproved     a question about the call was denied, expired or cancelled
+│   │   └── AlreadySettled  or withdrawn, since another call had it settled
 │   └── IntegrityFailed an artefact is not the one that was named; nothing of it is kept
 ├── NotFound            no such thing, or no longer
 │   └── ApprovalExpired the time to decide or to collect is over
@@ -103,6 +104,10 @@ class NotApproved(Forbidden):
     def __init__(self, message: str, *, outcome: str, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.outcome = outcome
+
+
+class AlreadySettled(NotApproved):
+    """A question was withdrawn because it is settled for another call; whoever asked it looks again."""
 
 
 class IntegrityFailed(Forbidden):

@@ -5,21 +5,41 @@ import contextlib
 from collections.abc import AsyncGenerator, Coroutine
 from typing import Any, Final
 
-from pml.core.approvals import Approval, Subject
+from pml.core.approvals import Approval, State, Subject
 from pml.core.errors import Conflict, NotFound, PmlError
-from pml.service.approvals import all_pending, cancel, finish
+from pml.core.ports import ApprovalQuery
+from pml.service.approvals import all_pending, cancel, finish, wait
 from pml.service.gate import Gate, Loader
 from pml.service.settling import SETTLED
 
 INSTALL_S: Final = 900.0  # for another call, or process, that carries the same out
+_UNDER_WAY: Final = frozenset({State.EXECUTING})
+_ALL: Final = 1000
 
 
-async def in_background(loader: Loader, work: Coroutine[Any, Any, None]) -> None:
-    """Do the work to its end also if the call is given up: the next one finds it done."""
+async def in_background(loader: Loader, artefact: str, work: Coroutine[Any, Any, None]) -> None:
+    """Do the work to its end also if the call is given up: the next one finds it done, or under way."""
     task = asyncio.create_task(work)
-    loader.installing.add(task)
-    task.add_done_callback(loader.installing.discard)
+    loader.installing[task] = artefact
+    task.add_done_callback(loader.installing.pop)
     await asyncio.shield(task)
+
+
+async def was_under_way(gate: Gate, loader: Loader, subject: Subject, artefact: str) -> bool:
+    """Wait for the same that is being carried out for another call; tell whether there was any.
+
+    Whoever waited looks again: it may be done, or have failed.
+    """
+    here = [task for task, carried_out in loader.installing.items() if carried_out == artefact]
+    if here:
+        await asyncio.wait(here, timeout=INSTALL_S)
+        return True
+    query = ApprovalQuery(states=_UNDER_WAY, limit=_ALL)
+    found = await gate.desk.store.approvals.page(query)
+    elsewhere = [each for each in found if (each.subject, each.artefact) == (subject, artefact)]
+    for record in elsewhere:
+        await wait(gate.desk, record.id, timeout_s=INSTALL_S, during=_UNDER_WAY)
+    return bool(elsewhere)
 
 
 async def stop_installs(loader: Loader) -> None:

@@ -58,13 +58,16 @@ Target = Launch | Coded | Remote
 
 @dataclass(frozen=True, kw_only=True)
 class Loader:
-    """What finds, installs and proves servers that no file configures; `installing` is what goes on now."""
+    """What finds, installs and proves servers that no file configures.
+
+    `installing` is what goes on now, and the digest of what is installed or accepted so.
+    """
 
     sources: Sources
     installer: Installer
     variables: Variables
     containment: Callable[[Permissions], Containment]  # what will hold a server that may reach this much
-    installing: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    installing: dict[asyncio.Task[None], str] = field(default_factory=dict[asyncio.Task[None], str])
 
 
 @dataclass(frozen=True, kw_only=True)

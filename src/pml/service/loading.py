@@ -19,13 +19,13 @@ from pml.core.dependency import install_facts, rule_could_cover
 from pml.core.digest import digest
 from pml.core.errors import (
     AlreadyClaimed,
+    AlreadySettled,
     Changed,
     ConfigInvalid,
     Conflict,
     EnvMissing,
     IntegrityFailed,
     Invalid,
-    NotApproved,
     ToolDenied,
     Unavailable,
 )
@@ -34,7 +34,7 @@ from pml.core.manifests import launch_digest
 from pml.core.rules import VerdictKind, runs_code
 from pml.core.values import JsonObject
 from pml.service.approvals import Question, claim, finish, wait
-from pml.service.carrying import INSTALL_S, finishing, in_background, withdraw_same
+from pml.service.carrying import INSTALL_S, finishing, in_background, was_under_way, withdraw_same
 from pml.service.gate import Asking, Attempt, Gate, Launch, Loaded, Loader, deciders, matter_of
 from pml.service.policy import (
     Judged,
@@ -80,8 +80,8 @@ async def load_server(
         if dependency.name != attempt.tool.namespace:
             check_name(gate, loader, policy, dependency, tool=str(attempt.tool))
     for dependency in needed:
-        installed = in_use(loader, dependency)
-        if installed is None or _is_held_less(loader, installed):
+        installed = _ready(loader, dependency)
+        if installed is None:
             await step.install(found, dependency)
             return None
         if await step.ask_for_variables(installed):
@@ -123,9 +123,13 @@ def in_use(loader: Loader, dependency: McpDependency) -> Installed | None:
     return installed if is_it else None
 
 
-def _is_held_less(loader: Loader, installed: Installed) -> bool:
-    """Tell whether less would hold the server now than what was consented to."""
-    return loader.containment(installed.dependency.permissions).is_weaker_than(installed.containment)
+def _ready(loader: Loader, dependency: McpDependency) -> Installed | None:
+    """Return the server as installed, unless less would hold it now than what was consented to."""
+    installed = in_use(loader, dependency)
+    if installed is None:
+        return None
+    held = loader.containment(installed.dependency.permissions)
+    return None if held.is_weaker_than(installed.containment) else installed
 
 
 def loaded_launch(gate: Gate, policy: Policy, attempt: Attempt) -> Launch | None:
@@ -256,9 +260,11 @@ class _Step:
             )
         if await current_policy(self._gate.desk, self._gate.session.workspace) is not self._policy:
             return  # resolving took time, and the rules are others now
+        if await was_under_way(self._gate, loader, Subject.DEPENDENCY_INSTALL, plan.terms):
+            return
         could = self._rule_could_cover(plan)
         if could and self._is_allowed(dependency):
-            await in_background(loader, self._carry_out(plan, None))
+            await in_background(loader, plan.terms, self._carry_out(plan, None))
             return
         if self._judged.needs_trust and await self._is_trusted_now():
             return
@@ -315,16 +321,24 @@ class _Step:
             deciders=deciders(gate, self._policy.settings, self._asking, matter, self._tool),
         )
         because = marked_foreign(matched_rule(self._judged), self._policy, self._attempt)
+
+        async def is_installed() -> bool:
+            return _ready(self._loader, plan.dependency) is not None
+
         try:
             record = await settle(
-                gate, question, because, attempt=attempt, asking=self._asking, settled=self._settled
+                gate,
+                question,
+                because,
+                attempt=attempt,
+                asking=self._asking,
+                settled=self._settled,
+                is_moot=is_installed,
             )
-        except NotApproved as exc:
-            if exc.outcome == State.CANCELLED and in_use(self._loader, plan.dependency) is not None:
-                return  # another call had it installed meanwhile
-            raise
+        except AlreadySettled:
+            return
         with contextlib.suppress(AlreadyClaimed):
-            await in_background(self._loader, self._carry_out(plan, record))
+            await in_background(self._loader, plan.terms, self._carry_out(plan, record))
             return
         await wait(gate.desk, record.id, timeout_s=INSTALL_S, during=CARRIED_OUT)
 
@@ -337,6 +351,7 @@ class _Step:
         if record is not None:
             record = await claim(gate.desk, record.id, artefact=plan.terms)
         async with finishing(gate, record):
+            await withdraw_same(gate, Subject.DEPENDENCY_INSTALL, plan.terms)
             with _unsound_is_unavailable():
                 await self._loader.installer.install(plan, told=self._told)
             by = " (allowed by a rule)" if record is None else ""

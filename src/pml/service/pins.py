@@ -3,7 +3,7 @@
 import contextlib
 
 from pml.core.approvals import Approval, Subject
-from pml.core.errors import AlreadyClaimed
+from pml.core.errors import AlreadyClaimed, AlreadySettled
 from pml.core.manifests import Manifest, definition_diff, definition_of
 from pml.core.ports import Pin
 from pml.service.approvals import Question, claim, finish, wait
@@ -36,9 +36,17 @@ async def pin_or_ask(
     if pin is None:
         await gate.desk.store.pins.put(_pin(gate, launch, manifest, action), by=None)
     elif pin.digest != now:
+
+        async def is_accepted() -> bool:
+            known = await gate.desk.store.pins.get(*key)
+            return known is not None and known.digest == now
+
         question = await _question(gate, launch, manifest, pin, judged, attempt, asking)
-        record = await settle(gate, question, None, attempt=attempt, asking=asking, settled=settled)
-        await _accept(gate, launch, manifest, record, action)
+        with contextlib.suppress(AlreadySettled):
+            record = await settle(
+                gate, question, None, attempt=attempt, asking=asking, settled=settled, is_moot=is_accepted
+            )
+            await _accept(gate, launch, manifest, record, action)
         return True
     gate.pinned[key] = now
     return False

@@ -44,6 +44,12 @@ async def prove_programs(desk: Desk, workspace: str, spec: ServerSpec) -> None:
         raise ProgramChanged(spec.name, files=tuple(changed), programs=now, was=pin.digest, now=digest(now))
 
 
+async def are_accepted(desk: Desk, workspace: str, spec: ServerSpec, changed: ProgramChanged) -> bool:
+    """Tell whether the changed programs are the pinned ones by now."""
+    pin = await desk.store.pins.get(spec.name, launch_digest(spec), _PROGRAMS + workspace)
+    return pin is not None and pin.digest == changed.tree
+
+
 async def accept_programs(
     desk: Desk, workspace: str, spec: ServerSpec, changed: ProgramChanged, *, by: Decider | None
 ) -> None:

@@ -2,14 +2,14 @@
 
 import contextlib
 
-from pml.core.approvals import Approval, State, Subject, call_facts
+from pml.core.approvals import Approval, Subject, call_facts
 from pml.core.audit import dependency_accepted
 from pml.core.deciders import PERSON_ONLY
-from pml.core.errors import AlreadyClaimed, ArtefactChanged, NotApproved, ProgramChanged
-from pml.service.approvals import Question, claim, finish, wait
-from pml.service.carrying import INSTALL_S, finishing, in_background, withdraw_same
+from pml.core.errors import AlreadyClaimed, AlreadySettled, ArtefactChanged, ProgramChanged
+from pml.service.approvals import Question, claim, wait
+from pml.service.carrying import INSTALL_S, finishing, in_background, was_under_way, withdraw_same
 from pml.service.gate import Asking, Attempt, Gate, Launch, Loader
-from pml.service.programs import accept_programs
+from pml.service.programs import accept_programs, are_accepted
 from pml.service.settling import CARRIED_OUT, CARRY_S, settle
 
 
@@ -25,37 +25,39 @@ async def start_proven(
         return
     except ArtefactChanged as exc:
         changed, loader = exc, gate.loader
-    if isinstance(changed, ProgramChanged):
-        question = _program_question(gate, launch, changed, attempt)
-        record = await settle(gate, question, None, attempt=attempt, asking=asking, settled=settled)
-        await _accept_program(gate, launch, changed, record)
-        return
-    if loader is None or launch.spec.artefact is None or not changed.tree:
-        raise changed  # where there is nothing left to accept, nobody is asked to
-    name, tool = launch.spec.name, str(attempt.tool)
-    question = Question(
-        session=gate.session,
-        tool=tool,
-        arguments={
-            "server": f"{name}@{launch.spec.artefact.version}",
-            "files": changed.files,
-            "was": launch.spec.artefact.tree,
-            "now": changed.tree,
-            **call_facts(tool, attempt.arguments),
-        },
-        subject=Subject.INTEGRITY_CHANGED,
-        artefact=changed.tree,
-        deciders=PERSON_ONLY,
-    )
-    try:
-        record = await settle(gate, question, None, attempt=attempt, asking=asking, settled=settled)
-    except NotApproved as exc:
+    with contextlib.suppress(AlreadySettled):  # a person accepted it meanwhile, for another call
+        if isinstance(changed, ProgramChanged):
+            await _ask_about_program(gate, launch, changed, attempt, asking, settled)
+        elif loader is None or launch.spec.artefact is None or not changed.tree:
+            raise changed  # where there is nothing left to accept, nobody is asked to
+        elif not await was_under_way(gate, loader, Subject.INTEGRITY_CHANGED, changed.tree):
+            await _ask_about_files(gate, loader, launch, changed, attempt, asking, settled)
+
+
+async def _ask_about_files(
+    gate: Gate,
+    loader: Loader,
+    launch: Launch,
+    changed: ArtefactChanged,
+    attempt: Attempt,
+    asking: Asking,
+    settled: Approval | None,
+) -> None:
+    """Take the changed files of an installed server for its own, if a person says so. Raises: NotApproved."""
+    assert launch.spec.artefact is not None
+    name, tree = launch.spec.name, changed.tree
+    server = f"{name}@{launch.spec.artefact.version}"
+    question = _question(gate, changed, attempt, server=server, was=launch.spec.artefact.tree)
+
+    async def is_accepted() -> bool:
         installed = loader.installer.installed(name)
-        if exc.outcome == State.CANCELLED and installed is not None and installed.tree == changed.tree:
-            return  # a person accepted it meanwhile, for another call
-        raise
+        return installed is not None and installed.tree == tree
+
+    record = await settle(
+        gate, question, None, attempt=attempt, asking=asking, settled=settled, is_moot=is_accepted
+    )
     with contextlib.suppress(AlreadyClaimed):
-        await in_background(loader, _accept(gate, loader, name, changed.tree, record))
+        await in_background(loader, tree, _accept(gate, loader, name, tree, record))
     await wait(gate.desk, record.id, timeout_s=INSTALL_S, during=CARRIED_OUT)
 
 
@@ -69,15 +71,46 @@ async def _accept(gate: Gate, loader: Loader, name: str, tree: str, record: Appr
     await withdraw_same(gate, record.subject, tree)
 
 
-def _program_question(gate: Gate, launch: Launch, changed: ProgramChanged, attempt: Attempt) -> Question:
+async def _ask_about_program(
+    gate: Gate,
+    launch: Launch,
+    changed: ProgramChanged,
+    attempt: Attempt,
+    asking: Asking,
+    settled: Approval | None,
+) -> None:
+    """Pin the programs as they were shown, if a person says so. Raises: NotApproved.
+
+    Another call that waited for the same answer may do it instead.
+    """
+    question = _question(gate, changed, attempt, server=launch.spec.name, was=changed.was)
+    workspace, spec = gate.session.workspace, launch.spec
+    record = await settle(
+        gate,
+        question,
+        None,
+        attempt=attempt,
+        asking=asking,
+        settled=settled,
+        is_moot=lambda: are_accepted(gate.desk, workspace, spec, changed),
+    )
+    with contextlib.suppress(AlreadyClaimed):
+        claimed = await claim(gate.desk, record.id, artefact=changed.tree)
+        async with finishing(gate, claimed):
+            await accept_programs(gate.desk, workspace, spec, changed, by=claimed.decided_by)
+        await withdraw_same(gate, record.subject, changed.tree)
+    await wait(gate.desk, record.id, timeout_s=CARRY_S, during=CARRIED_OUT)
+
+
+def _question(gate: Gate, changed: ArtefactChanged, attempt: Attempt, *, server: str, was: str) -> Question:
     tool = str(attempt.tool)
     return Question(
         session=gate.session,
         tool=tool,
         arguments={
-            "server": launch.spec.name,
+            "server": server,
             "files": changed.files,
-            "was": changed.was,
+            "was": was,
             "now": changed.tree,
             **call_facts(tool, attempt.arguments),
         },
@@ -85,13 +118,3 @@ def _program_question(gate: Gate, launch: Launch, changed: ProgramChanged, attem
         artefact=changed.tree,
         deciders=PERSON_ONLY,
     )
-
-
-async def _accept_program(gate: Gate, launch: Launch, changed: ProgramChanged, record: Approval) -> None:
-    """Pin the programs as they were shown; another call that waited for the same answer may do it instead."""
-    with contextlib.suppress(AlreadyClaimed):
-        claimed = await claim(gate.desk, record.id, artefact=changed.tree)
-        workspace = gate.session.workspace
-        await accept_programs(gate.desk, workspace, launch.spec, changed, by=claimed.decided_by)
-        await finish(gate.desk, record.id)
-    await wait(gate.desk, record.id, timeout_s=CARRY_S, during=CARRIED_OUT)

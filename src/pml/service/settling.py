@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import uuid
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
@@ -10,7 +11,7 @@ from pml.core.approvals import Approval, MatchedRule, State, Subject
 from pml.core.deciders import Matter
 from pml.core.dependency import dependency_name
 from pml.core.digest import digest
-from pml.core.errors import AlreadyClaimed, NotApproved, PmlError
+from pml.core.errors import AlreadyClaimed, AlreadySettled, Conflict, NotApproved, PmlError
 from pml.core.ports import PausedCall, Workflow
 from pml.core.rules import VerdictKind
 from pml.service.answers import (
@@ -22,7 +23,7 @@ from pml.service.answers import (
     was_denied,
     withdraw,
 )
-from pml.service.approvals import Question, wait
+from pml.service.approvals import Question, cancel, wait
 from pml.service.gate import Asking, Attempt, Gate, Inner, Paused, deciders
 from pml.service.policy import Judged, Policy, kept_rule
 from pml.service.trusting import answer_trust_questions, apply_trust, trust_question
@@ -32,6 +33,7 @@ CARRY_S: Final = 10.0  # another asker of the same question carries it out; that
 SETTLED: Final = "it was settled for another call meanwhile"  # why a question was withdrawn; its call goes on
 UNKNOWN: Final = "unknown"  # why a call is asked about that may have been made
 _USED: Final = frozenset({State.EXECUTING, State.COMPLETED, State.FAILED})
+IsMoot = Callable[[], Awaitable[bool]]
 _WORKFLOWS: Final = uuid.UUID("6f1d5d0e-6f63-4c0c-9b6e-0f6f1a6d7c55")
 
 
@@ -43,10 +45,12 @@ async def settle(
     attempt: Attempt,
     asking: Asking,
     settled: Approval | None,
+    is_moot: IsMoot | None = None,
 ) -> Approval:
     """Return the question, allowed by one of its deciders. `settled` is an answer that came with the call.
 
-    Raises: NotApproved, AlreadyClaimed, Paused, TooManyPending, and what `asking` raises.
+    `is_moot` tells whether it was settled for another call while this one was about to ask.
+    Raises: NotApproved, AlreadySettled, AlreadyClaimed, Paused, TooManyPending, and what `asking` raises.
     """
     if attempt.inner is not None:
         question = of_run(question, attempt.inner)
@@ -58,7 +62,7 @@ async def settle(
         denial = await untold_denial(gate.desk, question, workflow_id=lambda it: _workflow_id(it, attempt))
     if denial is not None:
         return _allowed(denial)
-    while is_narrowed(record := await _ask(gate, question, because, asking)):
+    while is_narrowed(record := await _ask(gate, question, because, asking, is_moot)):
         pass  # the same was asked meanwhile, of fewer: this call waits for that
     if record.status is State.PENDING:
         if record.subject is Subject.TOOL_CALL and attempt.inner is None:
@@ -69,11 +73,16 @@ async def settle(
     return _allowed(record)
 
 
-async def _ask(gate: Gate, question: Question, because: MatchedRule | None, asking: Asking) -> Approval:
+async def _ask(
+    gate: Gate, question: Question, because: MatchedRule | None, asking: Asking, is_moot: IsMoot | None
+) -> Approval:
     """Return the question as whoever is asked leaves it; taken back if the call is interrupted."""
     asked = asyncio.create_task(ask_within(gate.desk, question, because))
     try:
         record = await asyncio.shield(asked)  # interrupted half-way, nobody would know what was stored
+        if record.status is State.PENDING and is_moot is not None and await is_moot():
+            with contextlib.suppress(Conflict):  # only now can nobody settle it without seeing the question
+                return await cancel(gate.desk, record.id, reason=SETTLED, version=record.version)
         return await asking.put(record) if record.status is State.PENDING else record
     except asyncio.CancelledError:
         with contextlib.suppress(PmlError):
@@ -203,6 +212,8 @@ def refusal(record: Approval) -> NotApproved:
             return NotApproved(f"Tool execution denied by user{said}", outcome=record.status)
         case State.EXPIRED:
             return NotApproved("Approval timed out", outcome=record.status, hint="nobody answered; ask again")
+        case State.CANCELLED if record.reason == SETTLED:
+            return AlreadySettled(f"Approval cancelled: {SETTLED}", outcome=record.status)
         case State.CANCELLED:
             why = "" if record.reason is None else f": {record.reason}"
             return NotApproved(f"Approval cancelled{why}", outcome=record.status)
