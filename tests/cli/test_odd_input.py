@@ -1,6 +1,7 @@
 """Command lines and surroundings that nobody means: a clear word and an exit code, never a traceback."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 from tests.commands import TIMEOUT_S, Pml
 from tests.promises import promise
 
-FAILED, USAGE = 1, 2
+FAILED, USAGE, BLOCKED = 1, 2, 2
 HUGE = "99999999999999999999"
 
 
@@ -82,15 +83,50 @@ def test_a_link_that_leads_nowhere_is_said_to(pml: Pml, workspace: Path) -> None
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, which this system does not have")
-def test_output_that_cannot_be_written_is_told_in_words() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_cannot_be_written_is_told_in_words(unbuffered: str) -> None:
     with open("/dev/full", "w") as full:
         ran = subprocess.run(
-            [sys.executable, "-m", "pml", "version"], stdout=full, stderr=subprocess.PIPE, timeout=TIMEOUT_S
+            [sys.executable, "-m", "pml", "version"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=TIMEOUT_S,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
         )
 
     assert ran.returncode == FAILED
     assert b"No space left on device" in ran.stderr
     assert b"internal error" not in ran.stderr
+
+
+@promise("hook:fails-closed")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, which this system does not have")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_hook_that_cannot_write_what_it_says_blocks(
+    pml_home: Path, workspace: Path, stream: str, unbuffered: str
+) -> None:
+    pml_home.mkdir(mode=0o700)
+    (pml_home / "config.json").write_text('{"permissions": {"allow": ["Read"]}}')
+    asked = {
+        "session_id": "s",
+        "cwd": str(workspace),
+        "hook_event_name": "PreToolUse",
+        "tool_name": "Read",
+        "tool_input": {"file_path": "a"} if stream == "stdout" else None,  # allowed, or no question at all
+        "tool_use_id": "u",
+    }
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "pml", "hook", "--workspace", str(workspace)],
+            input=json.dumps(asked).encode(),
+            timeout=TIMEOUT_S,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            stdout=full if stream == "stdout" else subprocess.PIPE,
+            stderr=full if stream == "stderr" else subprocess.PIPE,
+        )
+
+    assert ran.returncode == BLOCKED
 
 
 def test_a_closed_stdin_is_nobody_at_the_terminal(workspace: Path) -> None:
@@ -117,6 +153,26 @@ def test_doctor_shows_a_path_with_escapes_in_words(pml: Pml, pml_home: Path, tmp
 
     assert "defined twice" in ran.out
     assert "\x1b" not in ran.out
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+def test_a_request_to_stop_after_the_work_ends_the_process_without_a_word() -> None:
+    done = """
+import asyncio, os, signal
+from pml.cli.running import until_done
+
+async def work():
+    return 0
+
+asyncio.run(until_done(work()))
+asyncio.run(until_done(work()))
+os.kill(os.getpid(), signal.SIG{name})
+"""
+    for name in ("TERM", "HUP"):
+        ran = subprocess.run(
+            [sys.executable, "-c", done.replace("{name}", name)], capture_output=True, timeout=TIMEOUT_S
+        )
+        assert (ran.returncode, ran.stderr) == (-getattr(signal, f"SIG{name}"), b"")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")

@@ -4,7 +4,7 @@ once, without what reads every other command line. Ctrl-C ends it without a trac
 
 import sys  # and no more here: what is imported before `entry` is not guarded
 
-_INTERRUPTED = 130  # as in `pml.cli.exits`, which may be what was being imported
+_FAILED, _INTERRUPTED = 1, 130  # as in `pml.cli.exits`, which may be what was being imported
 _BLOCK = 2  # of a hook: any other code can let the tool run
 
 
@@ -30,4 +30,18 @@ def _run(words: list[str]) -> None:
         sys.exit(serve(None))
     from pml.cli.main import main
 
-    sys.exit(main(words))
+    sys.exit(_written(main(words)))
+
+
+def _written(code: int) -> int:
+    """Return the exit code after all is written; what cannot be is dropped, or Python would exit with 120."""
+    import os
+
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            code = code or _FAILED
+    return code

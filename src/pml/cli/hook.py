@@ -6,6 +6,7 @@ doubt ends with exit code 2, which blocks the tool: any other code, or text that
 
 import argparse
 import asyncio
+import contextlib
 import os
 import sys
 from typing import TYPE_CHECKING, Final
@@ -55,7 +56,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _block(reason: str) -> int:
-    complain(f"pml: {visible(reason)}")
+    with contextlib.suppress(OSError):  # blocked, though nobody may learn why
+        complain(f"pml: {visible(reason)}")
     return BLOCK
 
 

@@ -29,14 +29,14 @@ async def until_done(work: Coroutine[Any, Any, int]) -> int:
 
     def stop(number: int, frame: object) -> None:
         nonlocal patient_until
-        if patient_until is None:
+        if patient_until is None and not loop.is_closed():
             patient_until = time.monotonic() + LISTEN_S
             loop.call_soon_threadsafe(clean_up)
-        elif time.monotonic() > patient_until:
+        elif patient_until is None or time.monotonic() > patient_until:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
     signal.signal(signal.SIGTERM, stop)
-    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # else `nohup`
+    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # that is `nohup`
         signal.signal(signal.SIGHUP, stop)
     return await task
