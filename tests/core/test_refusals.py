@@ -6,6 +6,7 @@ from pml.core import errors
 from pml.core.approvals import State
 from pml.core.errors import (
     AlreadyClaimed,
+    AlreadySettled,
     ApprovalExpired,
     ArtefactChanged,
     Changed,
@@ -44,6 +45,7 @@ REFUSALS = [
     (NotApproved("said no", outcome=State.DENIED), "user_denied", "said no"),
     (NotApproved("too late", outcome=State.EXPIRED), "approval_expired", "too late"),
     (NotApproved("gone", outcome=State.CANCELLED), "approval_cancelled", "gone"),
+    (AlreadySettled("settled", outcome=State.CANCELLED), "approval_cancelled", "settled"),
     (NotApproved("who knows", outcome=State.UNKNOWN), "run_unknown", "who knows"),
     (NotApproved("not installed", outcome="dependency_refused"), "dependency_refused", "not installed"),
     (NotApproved("used", outcome=State.COMPLETED), "approval_cancelled", "used"),

@@ -38,9 +38,10 @@ def _written(code: int) -> int:
     import os
 
     for stream in (sys.stdout, sys.stderr):
+        if stream is None or stream.closed:
+            continue
         try:
-            if stream is not None and not stream.closed:
-                stream.flush()
+            stream.flush()
         except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
             code = code or _FAILED
