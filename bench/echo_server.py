@@ -1,6 +1,7 @@
 """The MCP server behind every gateway that is measured: `echo` returns its text, `big` returns 64 KB.
 
-Plain and without a loop, so that the time a call takes is the gateway's. It knows 2025-11-25 only.
+Plain and without a loop, so that the time a call takes is the gateway's. It knows 2025-11-25 only. Started
+with a number it lists as many tools more, each as long as such tools usually are.
 """
 
 import json
@@ -28,6 +29,17 @@ TOOLS: list[dict[str, Any]] = [
         "inputSchema": {"type": "object", "properties": {"text": _STRING}},
     },
 ]
+
+
+def usual_tools(count: int) -> list[dict[str, Any]]:
+    """Return so many tools of usual length, about 240 bytes each."""
+    properties = {"path": _STRING, "query": _STRING, "limit": {"type": "integer", "minimum": 1}}
+    schema = {"type": "object", "properties": properties, "required": ["path", "query"]}
+    said = "Find what the query means in the path"
+    return [
+        {"name": f"find_{number:03}", "description": f"{said}.", "inputSchema": schema}
+        for number in range(count)
+    ]
 
 
 def answer(message: dict[str, Any]) -> bytes:
@@ -71,4 +83,5 @@ def serve() -> None:
 
 
 if __name__ == "__main__":
+    TOOLS.extend(usual_tools(int(sys.argv[1]) if len(sys.argv) > 1 else 0))
     serve()

@@ -849,3 +849,22 @@ async def test_after_a_restart_each_stream_is_taken_up_for_its_own_request(web: 
     for id, got in resumed.items():
         assert f"again-{id}" in text_of(await got.result())
         assert got.messages[-1]["id"] == id
+
+
+# What a client was sent
+
+
+@promise("list:late-tool-reached")
+async def test_clients_of_one_token_are_told_apart_by_what_they_listed(web: Web) -> None:
+    once, twice = await web.shake_hands(), await web.shake_hands()
+    for client in (once, twice):
+        await client.post(request("tools/list")).result()
+    web.serve("late", tool("add"))
+    web.rules(allow=["*"])
+    await twice.post(request("tools/list", id=2)).result()
+
+    through_call = call("call", {"tool": "late:add"}, 3)
+    refused = await twice.post(through_call).result()
+    assert "is listed by its own name" in text_of(refused)
+    assert not (await once.post(through_call).result()).get("isError")
+    assert not (await web.ask(through_call).result()).get("isError")

@@ -14,7 +14,7 @@ from pml.downstream import catalog, gateway
 from pml.downstream.eras import LEGACY, MODERN
 from pml.service import discovery
 from pml.service.policy import current_policy
-from tests.downstream.parties import FORMS, SUBSCRIPTION, Message, Party, code_of, text_of, tool
+from tests.downstream.parties import FORMS, LATEST, SUBSCRIPTION, Message, Party, code_of, text_of, tool
 from tests.promises import promise
 
 CHANGED = "notifications/tools/list_changed"
@@ -97,7 +97,9 @@ async def test_tools_that_would_share_a_wire_name_are_reached_by_call_only(party
     assert [server for server, _, _ in party.servers.sent] == ["a", "a__b"]
 
 
-async def test_a_tool_is_listed_as_its_server_describes_it_with_the_reserved_argument(party: Party) -> None:
+@promise("list:schemas-unchanged")
+@pytest.mark.parametrize("version", [LATEST, MODERN])
+async def test_a_tool_is_listed_as_its_server_describes_it(party: Party, version: str) -> None:
     described = tool(
         "edit",
         required=["path"],
@@ -108,31 +110,27 @@ async def test_a_tool_is_listed_as_its_server_describes_it_with_the_reserved_arg
         icons=[{"src": "data:,"}],
     )
     party.serve("docs", described)
-    (listed,) = [entry for entry in await party.connect() if entry["name"] == "docs__edit"]
+    (listed,) = [entry for entry in await party.connect(version) if entry["name"] == "docs__edit"]
 
-    schema = listed.pop("inputSchema")
     assert listed == {
-        **{key: value for key, value in described.items() if key != "inputSchema"},
+        **described,
         "outputSchema": {
             "type": "object",
             "anyOf": [{"type": "object"}, {"required": ["approval_required"]}, {"required": ["error"]}],
         },
         "name": "docs__edit",
-        "description": "The tool edit.\n\nRequired: path.",
     }
-    assert schema.keys() == {"type", "properties"}
-    assert schema["properties"]["path"] == {"type": "string"}
-    assert schema["properties"]["continue_workflow"]["required"] == ["workflow_id", "approved"]
 
 
 @pytest.mark.parametrize(
     "own",
     [
         {"type": "object", "properties": {"next": {"$ref": "#"}}},
+        {"type": "object", "properties": {"a": {}, "b": {"$ref": "#/properties/a"}}},
         {"type": "object", "$id": "https://example.com/s", "properties": {}},
         True,
     ],
-    ids=["refers to itself", "has an address", "no object"],
+    ids=["refers to itself", "refers to a part of itself", "has an address", "no object"],
 )
 async def test_an_output_schema_that_cannot_be_opened_for_pmls_results_is_left_out(
     party: Party, own: Any
@@ -153,13 +151,25 @@ async def test_shared_definitions_of_an_output_schema_stay_where_references_find
     assert listed["outputSchema"]["anyOf"][0] == own
 
 
-async def test_every_listed_schema_lets_a_call_hold_the_reserved_argument_alone(party: Party) -> None:
+@promise("list:schemas-unchanged")
+async def test_the_reserved_argument_is_advertised_by_call_and_execute_only(party: Party) -> None:
     party.serve("odd", {"name": "bare"}, {"name": "null", "inputSchema": None})
-    for entry in await party.connect():
-        schema = entry["inputSchema"]
-        assert schema["type"] == "object"
-        assert "continue_workflow" in schema["properties"]
-        assert "required" not in schema
+    listed = {entry["name"]: entry["inputSchema"] for entry in await party.connect()}
+
+    said = [name for name, schema in listed.items() if "continue_workflow" in json.dumps(schema)]
+    assert said == ["call", "execute"]
+    assert listed["odd__bare"] == listed["odd__null"] == {"type": "object"}
+    assert listed["files__write"] == party.servers.named["files"].tools[1]["inputSchema"]
+
+
+async def test_a_hundred_tools_cost_little_more_than_their_server_says_of_them(party: Party) -> None:
+    tools = [tool(f"tool_{n:03}", required=["path"]) for n in range(100)]
+    party.serve("many", *tools)
+    party.configure(expose=["many:*"])
+    own, listed = len(json.dumps(tools)), len(json.dumps(await party.connect()))
+
+    names_and_pmls_own = 100 * len("many__") + 4000
+    assert listed <= own + names_and_pmls_own
 
 
 async def test_what_a_schema_requires_is_checked_before_anything_is_sent(party: Party) -> None:
@@ -200,6 +210,7 @@ async def test_a_server_that_is_denied_whole_is_not_started_for_a_list(party: Pa
 async def test_a_server_that_starts_too_slowly_for_the_list_is_announced_later(
     party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(gateway, "LIST_S", 0.0)
     monkeypatch.setattr(catalog, "LEARN_S", 0.01)
     slow = party.serve("slow", tool("a"))
     slow.ready = asyncio.Event()
@@ -341,10 +352,17 @@ async def test_discover_after_a_no_lists_without_what_is_not_trusted_and_does_no
 # Changes
 
 
+async def offer(party: Party, **offers: Any) -> None:
+    """Let the server `files` offer something else, and tell so."""
+    policy = await current_policy(party.office.desk, (await party.office.session()).workspace)
+    party.servers.change("files", **offers)
+    await party.servers.manifest(policy.settings.servers["files"])
+
+
 async def test_a_legacy_client_is_told_once_of_changes_that_come_together(party: Party) -> None:
     await party.connect()
-    await party.told(CHANGED)
-    party.notifications.clear()
+    await party.result("prompts/list")
+    await offer(party, tools=(tool("read"), tool("newcomer")), prompts=({"name": "hello"},))
     for _ in range(5):
         party.relay.changed("files", "tools")
         party.relay.changed("files", "prompts")
@@ -354,16 +372,35 @@ async def test_a_legacy_client_is_told_once_of_changes_that_come_together(party:
     assert len(party.notifications) == 2
 
 
+@pytest.mark.parametrize("version", [LATEST, MODERN])
+async def test_nobody_is_told_of_a_list_that_is_as_they_have_it(
+    party: Party, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "SETTLE_S", 0.0)
+    monkeypatch.setattr(gateway, "WATCH_S", 0.0)
+    await party.connect(version)  # which starts the server, and so learns what it offers
+    if version == MODERN:
+        party.start("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        await party.told("notifications/subscriptions/acknowledged")
+        party.notifications.clear()
+    for kind in ("tools", "prompts", "resources"):
+        party.relay.changed("files", kind)
+    await party.settle()
+    assert party.notifications == []
+
+    await offer(party, tools=(tool("newcomer"),))
+    await party.told(CHANGED)
+    await party.settle()
+    assert len(party.told_now(CHANGED)) == 1  # also where the client does not list again
+
+
 async def test_a_tool_that_a_server_adds_is_in_the_list_that_the_client_is_told_to_read_again(
     party: Party,
 ) -> None:
     await party.connect()
-    await party.told(CHANGED)
-    policy = await current_policy(party.office.desk, (await party.office.session()).workspace)
-    party.servers.change("files", tools=(tool("read"), tool("newcomer")))
-    await party.servers.manifest(policy.settings.servers["files"])
+    await offer(party, tools=(tool("read"), tool("newcomer")))
 
-    await party.told(CHANGED, count=2)
+    await party.told(CHANGED)
     assert "files__newcomer" in names((await party.result("tools/list"))["tools"])
 
 
@@ -392,6 +429,7 @@ async def test_a_modern_client_is_told_what_it_subscribed_to_under_its_subscript
 
     (acknowledged,) = await party.told("notifications/subscriptions/acknowledged")
     assert acknowledged == {"notifications": {"toolsListChanged": True}, "_meta": {SUBSCRIPTION: id}}
+    await offer(party, tools=(tool("newcomer"),))
     for kind in ("tools", "prompts", "resources"):
         party.relay.changed("files", kind)
     assert await party.told(CHANGED) == [{"_meta": {SUBSCRIPTION: id}}]
@@ -418,10 +456,9 @@ async def test_an_edit_of_the_rules_file_is_noticed_and_announced(
 ) -> None:
     monkeypatch.setattr(gateway, "WATCH_S", 0.01)
     await party.connect()
-    await party.told(CHANGED)
     party.configure(expose=["files:read"])
 
-    await party.told(CHANGED, count=2)
+    await party.told(CHANGED)
     listed = (await party.result("tools/list"))["tools"]
     assert names(listed) == ["discover", "call", "execute", "files__read"]
 

@@ -50,6 +50,43 @@ async def test_a_session_is_offered_all_and_a_child_only_what_asks(hub: Hub) -> 
     assert offered[1] == ["discover", "call", "execute", "loopback_permit", "files__read", "files__write"]
 
 
+async def test_a_client_on_stdio_finds_them_and_uses_them_through_call(hub: Hub) -> None:
+    seat = await hub.sit(hub.family.parent, stdio=True)
+
+    listed = [each["name"] for each in (await seat.result("tools/list"))["tools"]]
+    assert listed == ["discover", "call", "execute", "loopback_permit", "files__read", "files__write"]
+    tools = found(await seat.call("discover", {"query": "session"}))["tools"]
+    assert {each["tool"] for each in tools} >= {"pml:session_launch", "pml:session_list"}
+    assert all(each["call"] == "call" for each in tools if each["tool"] != "pml:loopback_permit")
+    for name in ("session_list", "pml:session_list"):
+        assert found(await seat.call("call", {"tool": name})) == found(await seat.call("session_list"))
+    refused = await seat.call("call", {"tool": "loopback_permit", "arguments": BASH})
+    assert "is listed by its own name" in text_of(refused)
+
+
+@promise("launch:a-persons-to-allow")
+async def test_a_launch_through_call_is_a_persons_too(hub: Hub) -> None:
+    seat = await hub.sit(hub.family.parent, stdio=True)
+    asked = await seat.call("call", {"tool": "pml:session_launch", "arguments": {"prompt": "go"}})
+    said: JsonObject = {"workflow_id": asked["approval_context"]["workflow_id"], "approved": True}
+    again = await seat.call("call", {"continue_workflow": said})
+
+    assert asked["approval_context"]["tool"] == "pml:session_launch"
+    assert (again["approval_required"], hub.agents.ran) == (True, {})
+    await seat.decide(allow=True)
+    assert found(await seat.call("call", {"continue_workflow": said}))["state"] == "starting"
+    await hub.agents.until_running()
+
+
+async def test_a_child_finds_none_that_it_may_not_use(hub: Hub) -> None:
+    child = await hub.sit(hub.family.child)
+
+    tools = found(await child.call("discover"))["tools"]
+    assert [each["tool"] for each in tools] == ["files:read", "files:write", "pml:loopback_permit"]
+    refused = await child.call("call", {"tool": "pml:session_launch", "arguments": {"prompt": "x"}})
+    assert "is a child" in text_of(refused)
+
+
 @promise("supervise:own-descendants-only")
 @pytest.mark.parametrize("waits", [False, True])
 @pytest.mark.parametrize("spelling", ["{}_{}", "{}.{}", "pml:{}_{}"])

@@ -12,7 +12,7 @@ from pml.core.approvals import Role, Scope, SessionId, State
 from pml.core.config import FileKind
 from pml.core.ports import ApprovalQuery
 from pml.core.values import Json, JsonObject
-from pml.downstream.eras import MODERN
+from pml.downstream.eras import LEGACY, MODERN
 from pml.service import approvals
 from pml.service.policy import current_policy
 from pml.service.trusting import trust_question
@@ -116,6 +116,46 @@ async def test_call_refuses_a_tool_that_is_listed_itself(party: Party, name: str
 
     assert code_of(result) == "invalid_arguments"
     assert "`files:read` is listed by its own name: call `files__read`" in text_of(result)
+    assert party.servers.calls == []
+
+
+async def learn_late(party: Party) -> None:
+    """Let the server `late` be there after the client's list, which the client does not read again."""
+    late = party.serve("late", tool("add", required=["path"]))
+    policy = await current_policy(party.office.desk, (await party.office.session()).workspace)
+    await party.servers.manifest(policy.settings.servers["late"])
+    assert late.tools
+
+
+@promise("list:late-tool-reached")
+@pytest.mark.parametrize("version", [*LEGACY, MODERN])
+async def test_a_tool_that_came_after_the_list_is_called_through_call(party: Party, version: str) -> None:
+    party.rules(allow=["*"])
+    await party.connect(version)
+    await learn_late(party)
+    party.rules(allow=["*"])
+
+    found = (await party.call("discover", {"query": "late:add"}))["structuredContent"]["tools"]
+    assert (found[0]["call"], found[0]["with"]) == ("call", {"tool": "late:add"})
+    for name in ("late:add", "late__add"):
+        assert not (await party.call("call", {"tool": name, "arguments": {"path": "a"}})).get("isError")
+    assert not (await party.call("late__add", {"path": "a"})).get("isError")
+    assert len(party.servers.calls) == 3
+
+    await party.result("tools/list")  # from now on the client has it by name
+    refused = await party.call("call", {"tool": "late:add", "arguments": {"path": "a"}})
+    assert "is listed by its own name" in text_of(refused)
+    found = (await party.call("discover", {"query": "late:add"}))["structuredContent"]["tools"]
+    assert found[0]["call"] == "late__add"
+
+
+@promise("list:late-tool-reached")
+async def test_what_came_after_the_list_asks_where_listed_tools_are_left_to_the_client(party: Party) -> None:
+    await party.connect()
+    await learn_late(party)
+    result = await party.call("call", {"tool": "late:add", "arguments": {"path": "a"}})
+
+    assert result["approval_required"] is True
     assert party.servers.calls == []
 
 

@@ -25,7 +25,7 @@ def go_on(conversation: Conversation) -> Use:
     """The model takes up what waits, by the id in the last result it was shown."""
     _, _, rest = conversation.results[-1].partition('"workflow_id": "')
     again = {"workflow_id": rest.partition('"')[0], "approved": True}
-    return Use(tool=ASKS.tool, arguments={"continue_workflow": again})
+    return Use(tool="mcp__pml__call", arguments={"continue_workflow": again})
 
 
 def test_a_new_user_is_asked_to_trust_the_file_then_for_what_a_rule_names_and_never_for_what_is_allowed(

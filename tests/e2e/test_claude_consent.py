@@ -60,7 +60,7 @@ def decided(workspace: Workspace) -> list[tuple[str, str | None]]:
 def go_on(conversation: Conversation) -> Use:
     """The model says that it was approved."""
     again = {"workflow_id": json.loads(conversation.results[-1])["workflow_id"], "approved": True}
-    return Use(tool=PLAIN.tool, arguments={"continue_workflow": again})
+    return Use(tool="mcp__pml__call", arguments={"continue_workflow": again})
 
 
 def run_script(workspace: Workspace, *script: Turn) -> list[str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from pml.core.errors import Invalid
@@ -10,12 +11,12 @@ from pml.core.names import Fqdn, ToolName, parse_fqdn, parse_tool, tool_of
 from pml.core.values import JsonObject
 from pml.downstream.asking import Spawn
 from pml.downstream.offering import is_listed, tool_list
-from pml.service.discovery import Tools, known_tools, learn_servers
+from pml.service.discovery import Known, Tools, known_tools, learn_servers
 from pml.service.gate import Attempt, Gate
 from pml.service.policy import Policy, current_policy
 from pml.service.readiness import unknown_tool
 
-LEARN_S: Final = 5.0  # for servers that start for the first time; those that take longer are announced later
+LEARN_S: Final = 3.0  # for servers that start for the first time: some clients end every request after 5 s
 
 
 class Catalog:
@@ -27,7 +28,7 @@ class Catalog:
         self._changes = 0
         self._problems: Mapping[str, str] = {}
         self._learning: asyncio.Task[Mapping[str, str]] | None = None
-        self.own: Callable[[], Sequence[JsonObject]] = tuple  # more tools of PML's own
+        self.own: Callable[[], Sequence[Known]] = tuple  # more tools of PML's own
 
     def forget(self, server: str, kind: str) -> None:
         """Learn that what a server offers has changed."""
@@ -52,24 +53,32 @@ class Catalog:
             return await self.tools()
         return self._tools, self._policy
 
-    async def learn(self) -> tuple[Tools, Policy]:
-        """As `tools`, after starting, for a while, the servers of which nothing is known yet."""
+    async def learn(self, timeout_s: float | None = None) -> tuple[Tools, Policy]:
+        """As `tools`, after starting the servers of which nothing is known yet.
+
+        Those that are not there in time go on starting, and are announced when they are.
+        """
         tools, policy = await self.tools()
         if tools.missing and (self._learning is None or self._learning.done()):
             self._learning = self._spawn(learn_servers(self._gate, policy))
         if tools.missing and self._learning is not None:
-            done, _ = await asyncio.wait({self._learning}, timeout=LEARN_S)
+            done, _ = await asyncio.wait(
+                {self._learning}, timeout=LEARN_S if timeout_s is None else timeout_s
+            )
             if done:
                 self._problems = self._learning.result()
             self._tools = None
         return await self.tools()
 
-    async def listing(self) -> list[JsonObject]:
-        """Return what `tools/list` offers."""
-        return self.current(*await self.learn())
-
     def current(self, tools: Tools, policy: Policy) -> list[JsonObject]:
+        """Return what `tools/list` offers now."""
         return tool_list(tools, self.waiting(policy), self.problems(policy), own=self.own())
+
+    def with_own(self, tools: Tools) -> Tools:
+        """Return the tools, and after them those of PML's own that `discover` finds."""
+        own = self.own()
+        by_wire = {**tools.by_wire, **{known.wire: known for known in own}}
+        return replace(tools, by_wire=by_wire, by_name={**tools.by_name, **{str(it.tool): it for it in own}})
 
     def problems(self, policy: Policy) -> list[str]:
         """Return what a user should know of the configuration."""
@@ -114,12 +123,6 @@ class Catalog:
     def wire(self, tool: ToolName) -> str:
         known = None if self._tools is None else self._tools.by_name.get(str(tool))
         return str(tool) if known is None else known.wire
-
-    async def is_checked(self, name: str) -> bool:
-        """Tell whether clients check results of what they call by `name`: none of PML's own could pass."""
-        tools, _ = await self.tools()
-        known = tools.by_wire.get(name) or tools.by_name.get(name)
-        return known is not None and "outputSchema" in known.shape
 
     async def manifests(self) -> Sequence[Manifest]:
         return (await self.learn())[0].manifests

@@ -1,7 +1,7 @@
 """The gateway behind one client, once it is needed: every MCP method that is more than a handshake."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -14,15 +14,25 @@ from pml.downstream.catalog import Catalog
 from pml.downstream.connection import Connection, Exchange, RpcError
 from pml.downstream.eras import INVALID_PARAMS, METHOD_NOT_FOUND, Era, stamp, uncached
 from pml.downstream.messages import Notification
-from pml.downstream.passing import Passing, list_prompts, list_resources, list_templates
+from pml.downstream.passing import PASSED_LISTS, Passing
 from pml.downstream.relay import LEVELS, Relay
 from pml.downstream.rounds import Rounds
+from pml.downstream.sent import SentLists
 from pml.downstream.supervision import Launching, Supervision
 from pml.downstream.toolcalls import ToolCalls
-from pml.service.discovery import prespawn
+from pml.service.discovery import Tools, prespawn
 from pml.service.gate import Gate
-from pml.service.policy import current_policy
+from pml.service.policy import Policy, current_policy
 
+LIST_S: Final = 0.5  # for servers that start for the first time: some clients give a list up after a second
+SETTLE_S: Final = 0.1  # changes that come together are announced together
+LISTS: Final[Mapping[str, str]] = {
+    "tools/list": "tools",
+    "prompts/list": "prompts",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+}
+ANNOUNCED_AS: Final[Mapping[str, str]] = {"resourceTemplates": "resources"}
 WATCH_S: Final = 2.0  # how soon a client learns that a file was edited or trusted while nobody calls
 
 
@@ -45,14 +55,15 @@ class Gateway:
         self._catalog = Catalog(gate, self.spawn)
         supervision = None if launching is None else Supervision(gate, self._catalog, launching)
         if supervision is not None:
-            self._catalog.own = supervision.offered
+            self._catalog.own = supervision.found
         self._hub_url = hub_url
         self._rounds = Rounds(gate.desk, relay, self.spawn)
+        self._sent = SentLists()
         self._calls = ToolCalls(
-            gate, connection, self._catalog, self._rounds, self.spawn, supervision, hub_url
+            gate, connection, self._catalog, self._rounds, self.spawn, supervision, self._sent, hub_url
         )
-        self._listed: list[JsonObject] | None = None
-        relay.on_changed = self._catalog.forget
+        self._changed: set[str] = set()
+        relay.on_changed = self._note_change
         self.spawn(self._begin())
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
@@ -79,15 +90,8 @@ class Gateway:
         match exchange.request.method:
             case "tools/call":
                 return await self._calls.answer(exchange, era)
-            case "tools/list":
-                self._listed = await self._catalog.listing()
-                return self._list({"tools": self._listed}, era)
-            case "resources/list":
-                return self._list(await list_resources(self._catalog), era)
-            case "resources/templates/list":
-                return self._list(await list_templates(self._catalog), era)
-            case "prompts/list":
-                return self._list(await list_prompts(self._catalog), era)
+            case "tools/list" | "resources/list" | "resources/templates/list" | "prompts/list" as method:
+                return await self._list(LISTS[method], exchange, era)
             case "subscriptions/listen" if era.is_modern:
                 return stamp(msgspec.json.encode(await self._relay.listen(exchange)), era)
             case "logging/setLevel" if not era.is_modern:
@@ -113,8 +117,16 @@ class Gateway:
             case method:
                 raise RpcError(METHOD_NOT_FOUND, f"no method `{method[:80]}`")
 
-    def _list(self, result: JsonObject, era: Era) -> bytes:
-        return stamp(uncached(msgspec.json.encode(result), era), era)
+    async def _list(self, kind: str, exchange: Exchange, era: Era) -> bytes:
+        entries = self._entries(kind, *await self._catalog.learn(LIST_S))
+        self._sent.keep(exchange, era, kind, entries)
+        return stamp(uncached(msgspec.json.encode({kind: entries}), era), era)
+
+    def _entries(self, kind: str, tools: Tools, policy: Policy) -> Sequence[JsonObject]:
+        """Return the list of that kind as it is now."""
+        if kind == "tools":
+            return self._catalog.current(tools, policy)
+        return PASSED_LISTS[kind](tools.manifests)
 
     def _set_level(self, params: JsonObject) -> bytes:
         level = params.get("level")
@@ -130,13 +142,26 @@ class Gateway:
         while True:
             await asyncio.sleep(WATCH_S)
             with suppress(PmlError):
-                await self._announce_changes()
+                await self._announce({"tools"})
 
-    async def _announce_changes(self) -> None:
-        if self._listed is None:
-            return
+    def _note_change(self, server: str, kind: str) -> None:
+        """Learn that what a server offers has changed; changes that come together are announced together."""
+        self._catalog.forget(server, kind)
+        if not self._changed:
+            self.spawn(self._announce_soon())
+        self._changed.add(kind)
+
+    async def _announce_soon(self) -> None:
+        await asyncio.sleep(SETTLE_S)
+        kinds, self._changed = self._changed, set()
+        await self._announce(kinds)
+
+    async def _announce(self, kinds: Collection[str]) -> None:
+        """Announce the kinds of which a client has another list than there is now, or none but listens."""
         tools, policy = await self._catalog.tools()
-        now = self._catalog.current(tools, policy)
-        if now != self._listed:
-            self._listed = now
-            self._relay.announce("tools")
+        for kind in sorted(kinds):
+            lists = [each for each in LISTS.values() if ANNOUNCED_AS.get(each, each) == kind]
+            is_behind = [self._sent.outdate(each, self._entries(each, tools, policy)) for each in lists]
+            is_listening = self._relay.has_listeners and not any(self._sent.has(each) for each in lists)
+            if any(is_behind) or is_listening:
+                self._relay.announce(kind)

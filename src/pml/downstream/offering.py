@@ -1,13 +1,15 @@
 """The tools that a client sees: PML's own and, by their own names, those of its servers.
 
-The order never depends on the connection, and the reserved argument is part of every schema.
+The order never depends on the connection. A server's input schemas pass as they are: the reserved argument is
+advertised by `call` and `execute`, which is where an approval result tells a model to continue.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from pml.core.memory import CONTINUE as CONTINUE
+from pml.core.memory import OWN_NAMESPACE
 from pml.core.signatures import signature
 from pml.core.text import visible
 from pml.core.values import Json, JsonObject, canonical
@@ -15,7 +17,7 @@ from pml.service.discovery import FOUND, Known, Tools, search
 
 _CONTINUE_SCHEMA: Final[JsonObject] = {
     "type": "object",
-    "description": "Only to go on with a call that needed approval, with the id from that result.",
+    "description": "Only to continue a call that needed approval, with the id from its result.",
     "properties": {
         "workflow_id": {"type": "string"},
         "approved": {"type": "boolean", "description": "false gives the call up"},
@@ -24,8 +26,21 @@ _CONTINUE_SCHEMA: Final[JsonObject] = {
     },
     "required": ["workflow_id", "approved"],
 }
+_CONTINUE_BRIEFLY: Final[JsonObject] = {
+    "type": "object",
+    "description": "As in `call`.",
+    "properties": {
+        "workflow_id": {"type": "string"},
+        "approved": {"type": "boolean"},
+        "message": {"type": "string"},
+    },
+    "required": ["workflow_id", "approved"],
+}
 _OWN_RESULTS: Final[tuple[JsonObject, ...]] = ({"required": ["approval_required"]}, {"required": ["error"]})
-_ANCHORED: Final = re.compile(rb'"\$(?:id|anchor|dynamicAnchor|dynamicRef)":|"\$ref":"#"')  # mean their place
+# What means its place in the schema, which widening would move.
+_ANCHORED: Final = re.compile(
+    rb'"\$(?:id|anchor|dynamicAnchor|dynamicRef)":|"\$ref":"#(?!/(?:\$defs|definitions)/)'
+)
 _DISCOVER: Final[JsonObject] = {
     "name": "discover",
     "description": (
@@ -37,7 +52,6 @@ _DISCOVER: Final[JsonObject] = {
         "properties": {
             "query": {"type": "string"},
             "tools": {"type": "array", "items": {"type": "string"}},
-            CONTINUE: _CONTINUE_SCHEMA,
         },
     },
     "annotations": {"title": "Find tools", "readOnlyHint": True, "openWorldHint": False},
@@ -77,7 +91,7 @@ _EXECUTE: Final[JsonObject] = {
             "code": {"type": "string"},
             "language": {"type": "string", "enum": ["typescript", "python"], "default": "typescript"},
             "args": {"type": "object", "description": "what the code finds as `args`"},
-            CONTINUE: _CONTINUE_SCHEMA,
+            CONTINUE: _CONTINUE_BRIEFLY,
         },
     },
     "annotations": {"title": "Run code that calls tools"},
@@ -85,11 +99,12 @@ _EXECUTE: Final[JsonObject] = {
 
 
 def tool_list(
-    tools: Tools, waiting: Sequence[str], problems: Sequence[str], *, own: Sequence[JsonObject] = ()
+    tools: Tools, waiting: Sequence[str], problems: Sequence[str], *, own: Sequence[Known] = ()
 ) -> list[JsonObject]:
     """Return what `tools/list` offers. `waiting` are servers whose file nobody has trusted yet."""
     listed = [_offered(known) for known in tools.by_wire.values() if known.listed]
-    return [_with_notes(_DISCOVER, waiting, problems), _CALL, _EXECUTE, *own, *listed]
+    owned = [known.shape for known in own if known.listed]
+    return [_with_notes(_DISCOVER, waiting, problems), _CALL, _EXECUTE, *owned, *listed]
 
 
 def is_listed(tools: Tools, known: Known) -> bool:
@@ -98,17 +113,23 @@ def is_listed(tools: Tools, known: Known) -> bool:
 
 
 def discovery(
-    tools: Tools, query: str, names: Sequence[str], waiting: Sequence[str], problems: Sequence[str]
+    tools: Tools,
+    query: str,
+    names: Sequence[str],
+    waiting: Sequence[str],
+    problems: Sequence[str],
+    *,
+    sent: Collection[str],
 ) -> JsonObject:
-    """Return what `discover` found."""
+    """Return what `discover` found. `sent` are the names that the client has: others go through `call`."""
     if names:
         wanted = [tools.by_name.get(name) or tools.by_wire.get(name) for name in names]
         found = [known for known in wanted if known is not None]
-        shapes: list[Json] = [{**_brief(tools, known), **_schemas(known)} for known in found]
+        shapes: list[Json] = [{**_brief(tools, known, sent), **_schemas(known)} for known in found]
         missing = [name for name, known in zip(names, wanted, strict=True) if known is None]
         return {"tools": shapes, **({"not_found": missing} if missing else {})}
     found = search(tools, query)
-    result: dict[str, Json] = {"tools": [_brief(tools, known) for known in found[:FOUND]]}
+    result: dict[str, Json] = {"tools": [_brief(tools, known, sent) for known in found[:FOUND]]}
     if len(found) > FOUND:
         result["more"] = len(found) - FOUND
     if tools.missing:
@@ -131,36 +152,23 @@ def _with_notes(tool: JsonObject, waiting: Sequence[str], problems: Sequence[str
 
 
 def _offered(known: Known) -> JsonObject:
-    shape = {key: value for key, value in known.shape.items() if key != "outputSchema"}
+    own = known.shape.get("inputSchema")
+    schema: JsonObject = own if isinstance(own, Mapping) else {"type": "object"}
     output = _wider(known.shape.get("outputSchema"))
-    if output is not None:
-        shape["outputSchema"] = output
-    schema, required = _open_schema(known.shape.get("inputSchema"))
-    description = str(known.shape.get("description") or "")
-    if required:
-        needs = f"Required: {', '.join(required)}."
-        description = f"{description}\n\n{needs}" if description else needs
-    return {**shape, "name": known.wire, "description": description, "inputSchema": schema}
-
-
-def _open_schema(schema: Json) -> tuple[JsonObject, list[str]]:
-    """Return the schema with the reserved argument, and what it requires, which PML checks itself.
-
-    What is required cannot stand in the schema any more: a call may hold the reserved argument alone.
-    """
-    own: JsonObject = schema if isinstance(schema, Mapping) else {"type": "object"}
-    properties, required = own.get("properties"), own.get("required")
-    opened = {key: value for key, value in own.items() if key != "required"}
-    kept: JsonObject = properties if isinstance(properties, Mapping) else {}
-    opened["properties"] = {**kept, CONTINUE: _CONTINUE_SCHEMA}
-    names = [name for name in required if isinstance(name, str)] if isinstance(required, list | tuple) else []
-    return opened, names
+    shape = {key: value for key, value in known.shape.items() if key != "outputSchema"}
+    return {
+        **shape,
+        **({} if output is None else {"outputSchema": output}),
+        "name": known.wire,
+        "description": str(known.shape.get("description") or ""),
+        "inputSchema": schema,
+    }
 
 
 def _wider(schema: Json) -> JsonObject | None:
     """Return the output schema, opened for PML's own results; None if that would change what it says.
 
-    Some clients hold even the structure of an error against it, and the model would never see the question.
+    Clients hold every result against it, even an error's: the model would never see the question.
     """
     if not isinstance(schema, Mapping) or _ANCHORED.search(canonical(schema)):
         return None
@@ -169,13 +177,15 @@ def _wider(schema: Json) -> JsonObject | None:
     return {**shared, "type": "object", "anyOf": [own, *_OWN_RESULTS]}
 
 
-def _brief(tools: Tools, known: Known) -> JsonObject:
+def _brief(tools: Tools, known: Known, sent: Collection[str]) -> JsonObject:
     tool = str(known.tool)
-    listed = is_listed(tools, known)
-    how: JsonObject = {"call": known.wire} if listed else {"call": "call", "with": {"tool": tool}}
+    has_name = is_listed(tools, known) and known.wire in sent
+    how: JsonObject = {"call": known.wire} if has_name else {"call": "call", "with": {"tool": tool}}
     installs: JsonObject = {} if known.installs is None else {"installs_after_approval": known.installs}
     described: JsonObject = {"description": known.shape.get("description", "")}
-    return {"tool": tool, **described, **how, "code": signature(known.tool, _for_code(known)), **installs}
+    is_own = known.tool.namespace == OWN_NAMESPACE  # code calls none of these
+    code: JsonObject = {} if is_own else {"code": signature(known.tool, _for_code(known))}
+    return {"tool": tool, **described, **how, **code, **installs}
 
 
 def _for_code(known: Known) -> JsonObject:

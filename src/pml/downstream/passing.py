@@ -29,30 +29,34 @@ _ASKABLE: Final = frozenset({"resources/read", "prompts/get"})  # may be answere
 _PLACEHOLDER: Final = re.compile(r"\{[^}]*\}")
 
 
-async def list_resources(catalog: Catalog) -> JsonObject:
+def list_resources(manifests: Sequence[Manifest]) -> Sequence[JsonObject]:
     """Return the resources of all servers; where two share an address, the first server's counts."""
-    found: dict[str, Json] = {}
-    for manifest in await catalog.manifests():
+    found: dict[str, JsonObject] = {}
+    for manifest in manifests:
         for resource in manifest.resources:
             found.setdefault(str(resource.get("uri")), resource)
-    return {"resources": [found[uri] for uri in sorted(found)]}
+    return [found[uri] for uri in sorted(found)]
 
 
-async def list_templates(catalog: Catalog) -> JsonObject:
+def list_templates(manifests: Sequence[Manifest]) -> Sequence[JsonObject]:
     """Return the resource templates of all servers."""
-    templates = [template for manifest in await catalog.manifests() for template in manifest.templates]
-    return {"resourceTemplates": templates}
+    return [template for manifest in manifests for template in manifest.templates]
 
 
-async def list_prompts(catalog: Catalog) -> JsonObject:
+def list_prompts(manifests: Sequence[Manifest]) -> Sequence[JsonObject]:
     """Return the prompts of all servers, each under its server's name."""
-    return {
-        "prompts": [
-            {**prompt, "name": _prompt_name(manifest.server, prompt)}
-            for manifest in await catalog.manifests()
-            for prompt in manifest.prompts
-        ]
-    }
+    return [
+        {**prompt, "name": _prompt_name(manifest.server, prompt)}
+        for manifest in manifests
+        for prompt in manifest.prompts
+    ]
+
+
+PASSED_LISTS: Final[Mapping[str, Callable[[Sequence[Manifest]], Sequence[JsonObject]]]] = {
+    "prompts": list_prompts,
+    "resources": list_resources,
+    "resourceTemplates": list_templates,
+}
 
 
 class Passing:

@@ -22,7 +22,6 @@ T = TypeVar("T")
 ROOTS_S: Final = 5.0  # roots come from the client's memory; one that takes longer does not answer at all
 PARKED_S: Final = 300.0  # as long as an approval is waited for
 OPEN: Final = 8  # questions of one server that wait for modern clients; beyond 16 it may not ask at all
-SETTLE_S: Final = 0.1  # changes that come together are announced together
 CANCELLED: Final[JsonObject] = {"action": "cancel"}
 LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 _URL_FORM: Final = -32042  # "elicitation by URL required": its data is a form
@@ -87,7 +86,6 @@ class Relay:
         self._has_roots = False
         self._roots: JsonObject | None = None
         self._subscriptions: dict[Exchange, JsonObject] = {}
-        self._changes: set[str] = set()
 
     def meet(self, era: Era) -> None:
         """Learn what the client of this request can do; what a server was told of another stays so."""
@@ -153,24 +151,22 @@ class Relay:
         self._connection.notify("notifications/message", {**params, "logger": logger})
 
     def changed(self, server: str, kind: str) -> None:
-        """Announce, soon and once, that a list has changed."""
+        """Learn that what a server offers has changed."""
         self.on_changed(server, kind)
-        self.announce(kind)
+
+    @property
+    def has_listeners(self) -> bool:
+        """Whether a modern client listens for changes."""
+        return bool(self._subscriptions)
 
     def announce(self, kind: str) -> None:
-        if not self._changes:
-            asyncio.get_running_loop().call_later(SETTLE_S, self._announce)
-        self._changes.add(kind)
-
-    def _announce(self) -> None:
-        kinds, self._changes = self._changes, set()
-        for kind in sorted(kinds):
-            method = f"notifications/{kind}/list_changed"
-            if self._legacy is not None:
-                self._connection.notify(method, {})
-            for exchange, wanted in self._subscriptions.items():
-                if wanted.get(_FILTERS.get(kind, "")) is True:
-                    exchange.notify(method, {"_meta": {SUBSCRIPTION: exchange.request.id}})
+        """Tell whoever wants to know that a list has changed."""
+        method = f"notifications/{kind}/list_changed"
+        if self._legacy is not None:
+            self._connection.notify(method, {})
+        for exchange, wanted in self._subscriptions.items():
+            if wanted.get(_FILTERS.get(kind, "")) is True:
+                exchange.notify(method, {"_meta": {SUBSCRIPTION: exchange.request.id}})
 
     async def listen(self, exchange: Exchange) -> JsonObject:
         """Serve `subscriptions/listen` until it is cancelled or the client goes."""

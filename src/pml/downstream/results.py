@@ -116,14 +116,14 @@ def _with_only(record: Approval, workflow: Workflow) -> list[str]:
     give_up = f'{{"continue_workflow": {{"workflow_id": "{workflow.id}", "approved": false}}}}'
     if Role.MODEL in record.deciders:
         lines = [
-            "You may confirm it (`approval.model_may_approve`), but only if the user agrees: call the same "
-            "tool again with only this argument:",
+            "You may confirm it (`approval.model_may_approve`), but only if the user agrees: use `call` "
+            "with only this argument:",
             f"  {go_on}",
             'Add "always": true only if the user wants it never asked again. Do not approve it by yourself.',
         ]
     else:
         lines = [
-            "You cannot approve it. Ask the user to decide, then call the same tool with only this argument:",
+            "You cannot approve it. Ask the user to decide, then use `call` with only this argument:",
             f"  {go_on}",
             "Then it runs if it was allowed; if it was denied or is still undecided, you are told.",
         ]

@@ -116,13 +116,14 @@ def _described(schema: JsonObject, description: str) -> JsonObject:
 
 _OF: Final = _described(_TEXT, "only of this session and those beneath it")
 _FOR: Final = _described(_SECONDS, f"how long to wait at most (default {WAIT_S:.0f})")
+PERMIT: Final = _tool(
+    "loopback_permit",
+    "For an agent's client, as its permission tool: blocks until the call is allowed or denied.",
+    {"tool_name": _TEXT, "input": _OBJECT, "tool_use_id": _TEXT, "session_id": _TEXT},
+    ["tool_name", "input"],
+)
 TOOLS: Final[tuple[JsonObject, ...]] = (
-    _tool(
-        "loopback_permit",
-        "For an agent's client, as its permission tool: blocks until the call is allowed or denied.",
-        {"tool_name": _TEXT, "input": _OBJECT, "tool_use_id": _TEXT, "session_id": _TEXT},
-        ["tool_name", "input"],
-    ),
+    PERMIT,
     _tool(
         "loopback_respond",
         "Decide a request of a session that you launched (or that it launched). You decide in your own name: "

@@ -1,7 +1,8 @@
 """The loopback and session tools: by which a client asks permission, and a session supervises others.
 
-What they do is `service`'s; here their arguments are read and their results worded. A child is offered only
-the tool that asks.
+What they do is `service`'s; here their arguments are read and their results worded. The tool that asks is
+listed to every session. The others are listed where a token says that the session launches agents; a client
+on stdio finds them with `discover` and uses them through `call`, and a child does neither.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from pml.core.errors import Invalid, NotFound, PmlError, ToolDenied
 from pml.core.events import request_facts
 from pml.core.identity import TokenRole
 from pml.core.launch import LaunchConsent
+from pml.core.memory import OWN_NAMESPACE
 from pml.core.names import ToolName
 from pml.core.ports import Session
 from pml.core.text import quote
@@ -26,6 +28,7 @@ from pml.downstream.catalog import Catalog
 from pml.downstream.connection import Exchange
 from pml.downstream.supervising_tools import (
     NAMES,
+    PERMIT,
     TOOLS,
     check_names,
     flag_of,
@@ -35,6 +38,7 @@ from pml.downstream.supervising_tools import (
     text_of,
     timeout_of,
 )
+from pml.service.discovery import Known
 from pml.service.gate import Attempt, Gate
 from pml.service.launching import Wish
 from pml.service.loopback import Permit, Request, pending, permit, respond, wait_for_requests
@@ -42,7 +46,7 @@ from pml.service.own_tools import refuse_denied_call
 from pml.service.supervising import Child, Kind, Next, child_of, children_of, next_for
 
 SERVER: Final = "plexus"  # what PML calls itself in the configuration of the agents that it launches
-LAUNCH: Final = ToolName(namespace="pml", action="session_launch")
+LAUNCH: Final = ToolName(namespace=OWN_NAMESPACE, action="session_launch")
 _READ_S: Final = 0.05
 _NEXT: Final = "`session_wait` returns the next thing that needs you: a request, a message, or its end"
 
@@ -74,18 +78,28 @@ class Supervision:
         self._launching = launching
         self._told: set[ApprovalId] = set()  # requests that the session has been given
 
-    def offered(self) -> Sequence[JsonObject]:
-        """Return the tools that this session may use, as `tools/list` has them."""
+    def found(self) -> Sequence[Known]:
+        """Return the tools that this session may use, and which of them it is listed."""
         if not self._launching.is_on:
             return ()
-        is_child = self._gate.session.role is not TokenRole.SESSION
-        return tuple(TOOLS[:1] if is_child else TOOLS)
+        session = self._gate.session
+        may_launch = session.role is TokenRole.SESSION
+        return tuple(
+            Known(
+                tool=ToolName(namespace=OWN_NAMESPACE, action=str(tool["name"])),
+                wire=str(tool["name"]),
+                shape=tool,
+                listed=tool is PERMIT or (may_launch and not self._gate.is_stdio),
+            )
+            for tool in TOOLS
+            if may_launch or tool is PERMIT
+        )
 
     def tool(self, name: str) -> ToolName | None:
         """Return the tool that `name` means, dotted or not; None if it is none of these."""
         action = name.replace(".", "_")
         is_one = action in NAMES and self._launching.is_on  # in this order: a hub is looked for on the disk
-        return ToolName(namespace="pml", action=action) if is_one else None
+        return ToolName(namespace=OWN_NAMESPACE, action=action) if is_one else None
 
     async def check_launch(self, arguments: JsonObject) -> None:
         """Refuse what could not be launched, before anybody is asked. Raises: as `Launcher.check`."""
@@ -183,7 +197,7 @@ class Supervision:
         """Let a tool of this gateway through: the gateway itself asks for it, unless a rule denies it."""
         own = self.tool(wire)
         if own is None and wire in ("call", "discover", "execute"):
-            own = ToolName(namespace="pml", action=wire)
+            own = ToolName(namespace=OWN_NAMESPACE, action=wire)
         attempt = (
             await self._catalog.resolve(wire, input)
             if own is None

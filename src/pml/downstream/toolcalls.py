@@ -4,7 +4,7 @@ Nothing is decided here; a repeated call brings its answer along (a form's, or `
 pipeline goes on from what is stored.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -23,6 +23,7 @@ from pml.downstream.offering import CONTINUE, discovery
 from pml.downstream.relay import server_error
 from pml.downstream.results import approval_result, refusal_result
 from pml.downstream.rounds import Round, Rounds, Settled, read_round
+from pml.downstream.sent import SentLists
 from pml.downstream.supervision import LAUNCH, Supervision, refused
 from pml.service.executing import is_server, run_or_call
 from pml.service.gate import Attempt, Gate, Paused
@@ -32,8 +33,8 @@ from pml.service.policy import current_policy
 from pml.service.settling import settle_trust
 from pml.service.workflows import Continuation, WorkflowAborted, WorkflowGone, resume
 
-CALL = ToolName(namespace="pml", action="call")
-DISCOVER = ToolName(namespace="pml", action="discover")
+CALL = ToolName(namespace=OWN_NAMESPACE, action="call")
+DISCOVER = ToolName(namespace=OWN_NAMESPACE, action="discover")
 RUN: Final = parse_tool(EXECUTE)
 OWN: Final[Mapping[str, ToolName]] = {"call": CALL, "discover": DISCOVER, "execute": RUN}
 _WIRE: Final = {str(tool): wire for wire, tool in OWN.items()}
@@ -57,6 +58,7 @@ class ToolCalls:
         rounds: Rounds,
         spawn: Spawn,
         supervision: Supervision | None,
+        sent: SentLists,
         hub_url: HubUrl = no_hub,
     ) -> None:
         self._gate = gate
@@ -65,6 +67,7 @@ class ToolCalls:
         self._rounds = rounds
         self._spawn = spawn
         self._supervision = supervision
+        self._sent = sent
         self._hub_url = hub_url
 
     async def answer(self, exchange: Exchange, era: Era) -> bytes:
@@ -78,7 +81,7 @@ class ToolCalls:
             no_form = asker.why_no_form(exc.record)
             still = asked.said is not None and asked.said.workflow_id == exc.workflow.id
             paused = approval_result(exc.record, exc.workflow, now=now, no_form=no_form, still=still)
-            return await self._told(paused, asked, era)
+            return stamp(msgspec.json.encode(paused), era)
         except (WorkflowGone, WorkflowAborted) as exc:
             raise RpcError(SERVER_ERROR, exc.message) from exc
         except ServerRefused as exc:
@@ -87,12 +90,7 @@ class ToolCalls:
             refused = refusal_result(exc)
             if refused is None:
                 raise
-            return await self._told(refused, asked, era)
-
-    async def _told(self, result: JsonObject, asked: Asked, era: Era) -> bytes:
-        """Return PML's own result in place of the tool's: an error where clients check the tool's results."""
-        is_error = bool(result["isError"]) or await self._catalog.is_checked(asked.name)
-        return stamp(msgspec.json.encode({**result, "isError": is_error}), era)
+            return stamp(msgspec.json.encode(refused), era)
 
     async def _answer(self, exchange: Exchange, era: Era, asked: Asked, asker: Asker) -> bytes:
         settled: Approval | None = None
@@ -108,14 +106,15 @@ class ToolCalls:
         else:
             attempt = await self._attempt(asked)
         try:
-            if attempt.tool.namespace == OWN_NAMESPACE:
-                if attempt.tool == DISCOVER:
-                    return stamp(msgspec.json.encode(await self._discover(attempt, asker, settled)), era)
-                if str(attempt.tool) in SUPERVISING:
-                    answer = await self._supervise(attempt, exchange, asker, settled)
-                    return stamp(msgspec.json.encode(answer), era)
-                if attempt.tool == CALL:
-                    attempt = await self._called(await admit_own(self._gate, attempt, asker, settled))
+            names = self._sent.names(exchange, era, "tools")
+            if attempt.tool == CALL:
+                attempt = await self._called(await admit_own(self._gate, attempt, asker, settled), names)
+            if attempt.tool == DISCOVER:
+                found = await self._discover(attempt, asker, settled, names)
+                return stamp(msgspec.json.encode(found), era)
+            if str(attempt.tool) in SUPERVISING:
+                answer = await self._supervise(attempt, exchange, asker, settled)
+                return stamp(msgspec.json.encode(answer), era)
             call = attempt
             return await self._rounds.work(
                 self._server(call),
@@ -136,29 +135,35 @@ class ToolCalls:
     async def _attempt(self, asked: Asked) -> Attempt:
         """Return the call that is meant. Raises: NotFound."""
         own = OWN.get(asked.name)
-        if own is None and self._supervision is not None:
-            own = self._supervision.tool(asked.name.removeprefix("pml:"))
         if own is not None:
             return Attempt(tool=own, arguments=asked.arguments, offered=True)
-        return await self._catalog.resolve(asked.name, asked.arguments)
+        return await self._meant(asked.name, asked.arguments)
 
-    async def _called(self, call: Attempt) -> Attempt:
-        """Return what `call` calls. Raises: NotFound, Invalid."""
+    async def _meant(self, name: str, arguments: JsonObject) -> Attempt:
+        """Return the call of a tool that is not `call`, `discover` or `execute`. Raises: NotFound."""
+        own = None if self._supervision is None else self._supervision.tool(name.removeprefix("pml:"))
+        if own is not None:
+            return Attempt(tool=own, arguments=arguments, offered=True)
+        return await self._catalog.resolve(name, arguments)
+
+    async def _called(self, call: Attempt, sent: Collection[str]) -> Attempt:
+        """Return what `call` calls; `sent` are the names that the client has. Raises: NotFound, Invalid."""
         name = call.arguments.get("tool")
         if not isinstance(name, str) or not name:
             raise Invalid("`call` needs `tool`, as `namespace:action`", hint="`discover` lists what there is")
-        attempt = await self._catalog.resolve(name, _inner(call.arguments))
-        if attempt.tool.namespace == CALL.namespace:
+        attempt = await self._meant(name, _inner(call.arguments))
+        is_own = attempt.tool.namespace == OWN_NAMESPACE
+        if is_own and str(attempt.tool) not in SUPERVISING:
             raise NotFound(
                 f"no tool `{attempt.tool}` for `call`", hint="PML's own tools are called themselves"
             )
-        if attempt.offered:
-            wire = self._catalog.wire(attempt.tool)
+        wire = attempt.tool.action if is_own else self._catalog.wire(attempt.tool)
+        if attempt.offered and wire in sent:
             raise Invalid(
                 f"`{attempt.tool}` is listed by its own name: call `{wire}`",
                 hint="so that the client's own rules hold for it",
             )
-        return attempt
+        return msgspec.structs.replace(attempt, offered=False)  # whatever its client asks, it asks of `call`
 
     async def _given(self, asked: Asked) -> Mapping[str, JsonObject] | None:
         """Return the tools whose workflow may be continued, with their arguments; None where any may be.
@@ -175,10 +180,12 @@ class ToolCalls:
         name = asked.arguments.get("tool")
         if not isinstance(name, str):
             return None
-        inner = await self._catalog.resolve(name, _inner(asked.arguments))
+        inner = await self._meant(name, _inner(asked.arguments))
         return {**given, str(inner.tool): inner.arguments}
 
-    async def _discover(self, attempt: Attempt, asker: Asker, settled: Approval | None) -> JsonObject:
+    async def _discover(
+        self, attempt: Attempt, asker: Asker, settled: Approval | None, sent: Collection[str]
+    ) -> JsonObject:
         query, names = attempt.arguments.get("query", ""), attempt.arguments.get("tools", [])
         if not isinstance(query, str) or not isinstance(names, list | tuple):
             raise Invalid("`query` must be a text and `tools` a list of names")
@@ -187,8 +194,9 @@ class ToolCalls:
         if self._catalog.waiting(policy):
             await settle_trust(self._gate, policy, None, attempt=attempt, asking=asker, settled=settled)
         tools, policy = await self._catalog.learn()
+        known = self._catalog.with_own(tools)
         waiting, problems = self._catalog.waiting(policy), self._catalog.problems(policy)
-        found = discovery(tools, query, [str(name) for name in names], waiting, problems)
+        found = discovery(known, query, [str(name) for name in names], waiting, problems, sent=sent)
         text = msgspec.json.format(msgspec.json.encode(found), indent=2).decode()
         return {"content": [{"type": "text", "text": text}], "structuredContent": found}
 
