@@ -484,3 +484,19 @@ async def test_a_server_that_is_denied_whole_is_not_said_to_start(party: Party) 
     await party.connect()
 
     assert "servers_not_ready" not in await discover(party)
+
+
+async def test_no_argument_is_asked_for_in_a_header(party: Party) -> None:
+    region: JsonObject = {"type": "string", "x-mcp-header": "Region", "default": {"x-mcp-header": "kept"}}
+    schema: JsonObject = {
+        "type": "object",
+        "properties": {"region": region, "x-mcp-header": {"type": "string"}},
+        "$defs": {"deep": {"anyOf": [{"items": region}]}},
+    }
+    plain: JsonObject = {"type": "string", "default": {"x-mcp-header": "kept"}}
+    party.serve("odd", {"name": "read", "inputSchema": schema})
+    (given,) = [entry["inputSchema"] for entry in await party.connect() if entry["name"] == "odd__read"]
+
+    assert given["properties"]["region"] == plain
+    assert given["properties"]["x-mcp-header"] == {"type": "string"}
+    assert given["$defs"] == {"deep": {"anyOf": [{"items": plain}]}}

@@ -35,6 +35,7 @@ ORIGIN: Final = re.compile(rb"http://[^/\s\"]+")
 SSE: Final = "text/event-stream"
 END_OF_EVENT: Final = b"\n"
 RESUMED: Final = b'"test_reconnection"'  # the tool in whose call a stream is to end after its first event
+SERVERS, ASKED = "server", "user_name"  # PML's name for a server's question, and the suite's
 HOP_BY_HOP: Final = frozenset({"connection", "content-length", "keep-alive", "transfer-encoding"})
 NAMED_BY: Final[Mapping[str, tuple[str, ...]]] = {
     "tools/call": (),
@@ -76,16 +77,22 @@ class Adapter:
             named = named[key]
         if "name" in named:
             named["name"] = f"{self.server}__{named['name']}"
+        answers = message["params"].get("inputResponses")
+        if isinstance(answers, dict) and ASKED in answers:
+            answers[SERVERS] = answers.pop(ASKED)
         return json.dumps(message).encode()
 
     def homewards(self, body: bytes) -> bytes:
         """Return the hub's message with the names that the suite knows."""
         message: Any = json.loads(body)
         result: dict[str, Any] = message.get("result", {})
+        questions = result.get("inputRequests", {})
+        if SERVERS in questions:
+            questions[ASKED] = questions.pop(SERVERS)
         listed: list[dict[str, str]] = [*result.get("tools", ()), *result.get("prompts", ())]
         for entry in listed:
             entry["name"] = entry["name"].removeprefix(f"{self.server}__")
-        return json.dumps(message).encode() if listed else body
+        return json.dumps(message).encode() if listed or questions else body
 
     async def homewards_lines(self, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
         """Pass events on, each line as soon as it is whole."""
@@ -107,6 +114,8 @@ class Adapter:
         for name in {"host", "origin"} & headers.keys():
             if headers[name] in (authority, f"http://{authority}"):
                 headers[name] = headers[name].replace(authority, httpx2.URL(self.origin).netloc.decode())
+        if "mcp-name" in headers and "://" not in headers["mcp-name"]:
+            headers["mcp-name"] = f"{self.server}__{headers['mcp-name'].strip()}"
         return {**headers, "authorization": f"Bearer {self.token}", "accept-encoding": "identity"}
 
 
@@ -201,12 +210,13 @@ async def _served(app: Starlette) -> AsyncGenerator[str]:
         listener.close()
 
 
-async def run_suite(url: str, *, home: Path) -> dict[str, Scenario]:
-    """Run every scenario there is against `url`; return what was found, by name."""
+async def run_suite(url: str, version: str, *, home: Path) -> dict[str, Scenario]:
+    """Run every scenario of the version against `url`; return what was found, by name."""
     results, log = home / "conformance", home / "conformance.log"
+    wanted = ("--suite", "all", "--spec-version", version)
     with log.open("wb") as out:
         process = await asyncio.create_subprocess_exec(
-            *(NODE, str(SUITE), "server", "--url", url, "--suite", "all", "--output-dir", str(results)),
+            *(NODE, str(SUITE), "server", "--url", url, *wanted, "--output-dir", str(results)),
             stdin=DEVNULL,
             stdout=out,
             stderr=STDOUT,

@@ -1,7 +1,8 @@
 """A stdio server that offers what the scenarios of the MCP conformance suite ask for, under their names.
 
 What the suite only reads is data; what it watches happen (log messages, progress, forms, sampling) is a
-function each. One thread, and no SDK: every session of the suite starts it anew. It knows nothing of PML.
+function each. One thread, and no SDK. It speaks the handshake's protocol, as servers do, sends no hints for
+caches, and knows nothing of PML.
 """
 
 import json
@@ -56,16 +57,25 @@ SCHEMAS: Final[Mapping[str, Fields]] = {
         "properties": {"message": {"type": "string"}},
         "required": ["message"],
     },
+    "test_custom_header": {
+        "type": "object",
+        "properties": {"region": {"type": "string", "x-mcp-header": "Region"}},
+    },
     "json_schema_2020_12_tool": {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",
         "$defs": {
             "address": {
+                "$anchor": "addressDef",
                 "type": "object",
                 "properties": {"street": {"type": "string"}, "city": {"type": "string"}},
             }
         },
         "properties": {"name": {"type": "string"}, "address": {"$ref": "#/$defs/address"}},
+        "allOf": [{"anyOf": [{"required": ["name"]}, {"required": ["address"]}]}],
+        "if": {"properties": {"name": {"const": "x"}}, "required": ["name"]},
+        "then": {"required": ["address"]},
+        "else": {},
         "additionalProperties": False,
     },
 }
@@ -107,11 +117,16 @@ PROMPTS: Final[Mapping[str, tuple[str, ...]]] = {
     "test_prompt_with_arguments": ("arg1", "arg2"),
     "test_prompt_with_embedded_resource": ("resourceUri",),
     "test_prompt_with_image": (),
+    "test_input_required_result_prompt": (),
 }
 
 
 class Refused(Exception):
     """The client answered a request with an error."""
+
+
+class Lacking(Exception):
+    """The client cannot do what a tool needs."""
 
 
 class Client:
@@ -175,6 +190,35 @@ def fail(client: Client, arguments: Fields) -> Content:
     raise Refused("This tool intentionally returns an error for testing")
 
 
+def lack(client: Client, arguments: Fields) -> Content:
+    raise Lacking
+
+
+def change(kind: str) -> Callable[[Client, Fields], Content]:
+    """Return the work of a tool that changes a list and says so."""
+
+    def announce(client: Client, arguments: Fields) -> Content:
+        offered: list[dict[str, Any]] = {"tools": TOOLS, "prompts": LISTED_PROMPTS}[kind]
+        more = {"name": f"more_{len(offered)}", "description": "One more", "inputSchema": NO_ARGUMENTS}
+        offered.append(more if kind == "tools" else {"name": more["name"], "description": "One more"})
+        client.notify(f"notifications/{kind}/list_changed", {})
+        return [text("changed")]
+
+    return announce
+
+
+def see_roots(client: Client, arguments: Fields) -> Content:
+    return [text(json.dumps(client.ask("roots/list", {})))]
+
+
+def several(client: Client, arguments: Fields) -> Content:
+    return [*form(USER)(client, arguments), *see_roots(client, arguments), *sample(client, {"prompt": "Hi"})]
+
+
+def twice(client: Client, arguments: Fields) -> Content:
+    return [*form(USER)(client, arguments), *form(DEFAULTS)(client, arguments)]
+
+
 def sample(client: Client, arguments: Fields) -> Content:
     message = {"role": "user", "content": text(arguments["prompt"])}
     said = client.ask("sampling/createMessage", {"messages": [message], "maxTokens": 100})
@@ -202,6 +246,20 @@ WORK: Final[Mapping[str, Callable[[Client, Fields], Content]]] = {
     "test_elicitation": form(USER),
     "test_elicitation_sep1034_defaults": form(DEFAULTS),
     "test_elicitation_sep1330_enums": form(ENUMS),
+    "test_input_required_result_elicitation": form({"name": {"type": "string"}}),
+    "test_input_required_result_request_state": form({"ok": {"type": "boolean"}}),
+    "test_input_required_result_tampered_state": form({"ok": {"type": "boolean"}}),
+    "test_input_required_result_multi_round": twice,
+    "test_input_required_result_list_roots": see_roots,
+    "test_input_required_result_sampling": lambda client, _: sample(client, {"prompt": "Hi"}),
+    "test_input_required_result_multiple_inputs": several,
+    "test_input_required_result_capabilities": lambda client, _: sample(client, {"prompt": "Hi"}),
+    "test_streaming_elicitation": form(USER),
+    "test_missing_capability": lack,
+    "test_logging_tool": log,
+    "test_trigger_tool_change": change("tools"),
+    "test_trigger_prompt_change": change("prompts"),
+    "test_custom_header": lambda client, arguments: [text(str(arguments.get("region")))],
 }
 
 
@@ -230,6 +288,8 @@ def get_prompt(params: Fields) -> Fields:
         case "test_prompt_with_embedded_resource":
             embedded = resource(given["resourceUri"], "text/plain", "Embedded resource content for testing.")
             content = [embedded, text("Please process the embedded resource above.")]
+        case "test_input_required_result_prompt":
+            content = form({"context": {"type": "string"}})(Client(), {})
         case "test_prompt_with_image":
             content = [IMAGE, text("Please analyze the image above.")]
         case _:
@@ -241,14 +301,15 @@ def initialize(params: Fields) -> Fields:
     return {
         "protocolVersion": params["protocolVersion"],
         "capabilities": {
-            **{"tools": {}, "prompts": {}, "completions": {}, "logging": {}},
+            **{"tools": {"listChanged": True}, "prompts": {"listChanged": True}},
+            **{"completions": {}, "logging": {}},
             "resources": {"subscribe": True},
         },
         "serverInfo": {"name": "conformance-fixture", "version": "1.0.0"},
     }
 
 
-TOOLS: Final = [
+TOOLS: Final[list[dict[str, Any]]] = [
     {"name": name, "description": f"Serves {name}", "inputSchema": SCHEMAS.get(name, NO_ARGUMENTS)}
     for name in (*PLAIN, *WORK)
 ]
@@ -257,7 +318,7 @@ RESOURCES: Final = [
     for uri in CONTENTS
 ]
 TEMPLATES: Final = [{"uriTemplate": f"{TEMPLATE_START}{{id}}{TEMPLATE_END}", "name": "template"}]
-LISTED_PROMPTS: Final = [
+LISTED_PROMPTS: Final[list[dict[str, Any]]] = [
     {
         "name": name,
         "description": "A prompt for testing",
@@ -290,8 +351,12 @@ def serve(message: Any) -> None:
     answer = ANSWERS.get(message["method"])
     if answer is None:
         send({"id": message["id"], "error": {"code": -32601, "message": "no such method"}})
-    else:
+        return
+    try:
         send({"id": message["id"], "result": answer(message.get("params", {}))})
+    except Lacking:
+        needed = {"requiredCapabilities": {"sampling": {}}}
+        send({"id": message["id"], "error": {"code": -32021, "message": "needs sampling", "data": needed}})
 
 
 if __name__ == "__main__":

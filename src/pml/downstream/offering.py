@@ -41,6 +41,9 @@ _OWN_RESULTS: Final[tuple[JsonObject, ...]] = ({"required": ["approval_required"
 _ANCHORED: Final = re.compile(
     rb'"\$(?:id|anchor|dynamicAnchor|dynamicRef)":|"\$ref":"#(?!/(?:\$defs|definitions)/)'
 )
+_HEADER: Final = "x-mcp-header"
+_NAMING: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_VALUES: Final = frozenset({"default", "const", "enum", "examples"})
 _DISCOVER: Final[JsonObject] = {
     "name": "discover",
     "description": (
@@ -152,7 +155,7 @@ def _with_notes(tool: JsonObject, waiting: Sequence[str], problems: Sequence[str
 
 
 def _offered(known: Known) -> JsonObject:
-    own = known.shape.get("inputSchema")
+    own = _without_headers(known.shape.get("inputSchema"))
     schema: JsonObject = own if isinstance(own, Mapping) else {"type": "object"}
     output = _wider(known.shape.get("outputSchema"))
     shape = {key: value for key, value in known.shape.items() if key != "outputSchema"}
@@ -162,6 +165,23 @@ def _offered(known: Known) -> JsonObject:
         "name": known.wire,
         "description": str(known.shape.get("description") or ""),
         "inputSchema": schema,
+    }
+
+
+def _without_headers(schema: Json) -> Json:
+    """Return the schema without what asks clients to repeat arguments in HTTP headers: PML reads none."""
+    if isinstance(schema, list | tuple):
+        return [_without_headers(part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {
+        key: {name: _without_headers(part) for name, part in value.items()}
+        if key in _NAMING and isinstance(value, Mapping)
+        else value
+        if key in _VALUES
+        else _without_headers(value)
+        for key, value in schema.items()
+        if key != _HEADER
     }
 
 
