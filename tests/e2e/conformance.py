@@ -78,7 +78,7 @@ class Adapter:
         if "name" in named:
             named["name"] = f"{self.server}__{named['name']}"
         answers = message["params"].get("inputResponses")
-        if isinstance(answers, dict) and ASKED in answers:
+        if answers and ASKED in answers:
             answers[SERVERS] = answers.pop(ASKED)
         return json.dumps(message).encode()
 

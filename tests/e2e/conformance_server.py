@@ -355,7 +355,7 @@ def serve(message: Any) -> None:
     try:
         send({"id": message["id"], "result": answer(message.get("params", {}))})
     except Lacking:
-        needed = {"requiredCapabilities": {"sampling": {}}}
+        needed: Fields = {"requiredCapabilities": {"sampling": {}}}
         send({"id": message["id"], "error": {"code": -32021, "message": "needs sampling", "data": needed}})
 
 
