@@ -3,7 +3,12 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help run test soak check bench screenshots fmt clean
+.PHONY: help run test quick test-load soak check bench screenshots fmt clean
+
+# A process that compiles all of PML first takes four times as long to start.
+unexport PYTHONDONTWRITEBYTECODE
+# What is pure or in memory: the inner loop.
+QUICK := tests/core tests/service tests/settings tests/host tests/web tests/docs tests/test_promises.py
 
 PYTHONS := python3.14 python3.13 python3.12 python3.11 python3
 PY := .venv/bin/python
@@ -14,15 +19,19 @@ READY := .venv/.ready
 CLIENTS := .venv/clients/.ready
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile
 
 run: $(RUN) ## start the hub and see two agents ask you, in your browser
 	@PATH="$$PWD/.venv/bin:$$PATH" scripts/first-look
 
-test: $(READY) $(CLIENTS) ## run every test: those that wait for packages and clients beside the others
-	@$(PY) -m pytest tests/e2e tests/install >.venv/waiting.log 2>&1 & waiting=$$!; status=0; \
-	$(PY) -m pytest --ignore=tests/e2e --ignore=tests/install || status=1; \
-	wait $$waiting || status=1; cat .venv/waiting.log; exit $$status
+test: $(READY) $(CLIENTS) ## run every test, on all cores
+	@$(PY) scripts/test
+
+quick: $(READY) ## run the tests that need no process, browser or network: half a minute
+	@$(PY) -m pytest $(QUICK)
+
+test-load: $(READY) $(CLIENTS) ## run every test beside four busy loops, which must not matter
+	@$(PY) scripts/test --beside 4
 
 soak: $(READY) ## run what takes too long for every change: a thousand starts and stops
 	@$(PY) -m pytest tests/soak

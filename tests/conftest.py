@@ -3,15 +3,23 @@
 import itertools
 import os
 import signal
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from pml.core.marks import NAMES
 from pml.host.processes import SystemProcesses
 
 _numbers = itertools.count()
+
+# Neither a busy machine nor what an earlier run found decides whether a property holds.
+settings.register_profile(
+    "anywhere", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("anywhere")
 
 
 def _is_watched(_: SystemProcesses) -> bool:
@@ -20,6 +28,9 @@ def _is_watched(_: SystemProcesses) -> bool:
 
 
 def pytest_configure() -> None:
+    # Hundreds of processes are started: compiling all of PML in each would take longer than they do.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     # A job in the background inherits an ignored Ctrl-C, and so would the processes that tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

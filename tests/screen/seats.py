@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
@@ -26,6 +27,17 @@ def unshowable(record: Approval) -> Approval:
     """Return the question as something that nobody foresaw has left it: no card can be made of it."""
     nothing: Any = None
     return msgspec.structs.replace(record, deciders=nothing)
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _by_columns(screen: str) -> str:
+    """Return the columns of the screen, each in one line."""
+    rows = [row.split("│") for row in screen.splitlines()]
+    columns = zip_longest(*rows, fillvalue="")
+    return "\n".join(_words(" ".join(column)) for column in columns)
 
 
 class SetTicks(Ticks):
@@ -89,7 +101,8 @@ class Seat:
         raise AssertionError(f"it did not come about; the screen shows:\n{self.screen()}")
 
     async def shows(self, *texts: str) -> None:
-        await self.until(lambda: all(text in self.screen() for text in texts))
+        """Wait until these are shown, wherever a row ends: a folder's path may be long or short."""
+        await self.until(lambda: all(_words(text) in _by_columns(self.screen()) for text in texts))
 
     async def settled(self) -> None:
         """Wait until the focused card is drawn, and until no key is held back any more or dropped."""

@@ -57,8 +57,9 @@ def main(argv: Sequence[str]) -> int:
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
     name = next((word for word in words if not word.startswith("-")), None)
-    parser = _parser(name)
-    if name is not None and name not in COMMANDS and words[0] == name:
+    is_first = words[:1] == [name]
+    parser = _parser(name, listing=not is_first)
+    if name is not None and name not in COMMANDS and is_first:
         return _refuse_command(parser, name)
     try:
         args = parse(parser, words)
@@ -110,7 +111,8 @@ def _with_hint(error: PmlError) -> PmlError:
     return ConfigInvalid(error.path, error.line, error.column, error.problem, hint=hint)
 
 
-def _parser(name: str | None) -> Parser:
+def _parser(name: str | None, *, listing: bool) -> Parser:
+    """Return what reads the command `name`; `listing`: all commands may have to be listed."""
     parser = Parser(
         prog="pml",
         description="Permissioned MCP Loader: decide what the tools of your AI agents may do.",
@@ -120,6 +122,8 @@ def _parser(name: str | None) -> Parser:
     parser.add_argument("--version", action="version", version=f"pml {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for command, summary in COMMANDS.items():
+        if not listing and command != name:
+            continue  # each takes as long as reading the whole command line
         sub = commands.add_parser(
             command,
             help=summary,
