@@ -1,12 +1,15 @@
 """`pml serve` as a process: it says where it is, lets in who has a token, and ends cleanly."""
 
 import asyncio
+import contextlib
 import json
+import os
 import re
 import shutil
 import signal
 import ssl
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Generator
@@ -20,9 +23,11 @@ from pml.app import find_place, open_desk
 from pml.cli.main import main
 from pml.core.agents import Order, Run
 from pml.core.approvals import SessionId
+from pml.host.processes import SystemProcesses
 from pml.hub.presence import running_hub
 from pml.service.desk import Desk
 from pml.service.sessions import start_session
+from pml.upstream.process import identify
 from pml.web.serving import listen
 from tests.commands import TIMEOUT_S, Pml, spawn
 from tests.promises import promise
@@ -62,6 +67,41 @@ def get(url: str, token: str | None = None, *, tls: ssl.SSLContext | None = None
     except urllib.error.HTTPError as exc:
         with exc:
             return exc.code, json.load(exc)
+
+
+LEFT = """
+import os, subprocess, sys
+from pathlib import Path
+from pml.core.approvals import OwnerId
+from pml.upstream.board import Board
+from pml.upstream.process import identify
+
+server = subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL, start_new_session=True)
+Board(Path(sys.argv[1]), workspace="/repo", owner=OwnerId("gone")).post(
+    "left", launch="sha256:1", state="running", process=identify(server.pid), restarts=0, last_error=None
+)
+print(server.pid, flush=True)
+os._exit(0)
+"""
+
+
+@promise("process:ends-with-pml")
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+def test_what_a_gateway_that_is_gone_left_running_ends_when_the_hub_starts(pml: Pml, pml_home: Path) -> None:
+    pml("version")
+    pml_home.mkdir(mode=0o700, exist_ok=True)
+    made = subprocess.run(
+        [sys.executable, "-c", LEFT, str(pml_home)], stdout=subprocess.PIPE, timeout=TIMEOUT_S, check=True
+    )
+    left = identify(int(made.stdout))
+    try:
+        with hub("--json") as process:
+            ready(process)
+
+            assert not SystemProcesses().running(left)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(left.pid, signal.SIGKILL)
 
 
 @promise("hub:token-required")
