@@ -1,5 +1,6 @@
 """`pml approvals`: what waits, all of it, and answering it; waiting is in test_approvals_waiting.py."""
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -7,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from pml.app import find_place, open_desk
+from pml.service.upkeep import end_session
 from tests.commands import Pml, run_process
 from tests.promises import promise
 
@@ -78,6 +81,20 @@ def test_list_shows_people_what_is_asked_and_where_and_how_long_there_is(pml: Pm
 
     for part in (asked[:8], TOOL, "robot", "left", '{"title": "it is broken"}'):
         assert part in out
+
+
+def test_list_marks_what_nobody_waits_for(pml: Pml, workspace: Path) -> None:
+    pml.ask(TOOL, INPUT)
+    note = "its session has ended: an answer applies only if it comes back and asks again"
+    assert note not in pml("approvals", "list").out
+
+    async def end_sessions() -> None:
+        async with open_desk(find_place(str(workspace))) as desk:
+            for session in await desk.store.sessions.live():
+                await end_session(desk, session)
+
+    asyncio.run(end_sessions())
+    assert note in " ".join(pml("approvals", "list").out.split())
 
 
 def test_list_has_what_waits_and_with_all_also_what_is_over(pml: Pml) -> None:

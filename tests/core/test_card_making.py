@@ -223,7 +223,7 @@ def test_what_even_a_whole_card_cannot_lay_out_is_told() -> None:
 
 def test_a_question_whose_asker_is_gone_says_so_while_it_waits() -> None:
     record = replace(make_approval(), abandoned_at=NOW)
-    gone = "whoever asked is gone; it is withdrawn unless they come back"
+    gone = "the agent disconnected; withdrawn unless it reconnects"
     assert made(record).warnings == (gone,)
     assert made(replace(record, status=State.CANCELLED, resolved_at=NOW)).warnings == ()
 

@@ -7,7 +7,7 @@ from typing import Final
 from pml.cli.output import console, count
 from pml.core.approvals import Approval, SessionId, State, Subject, instant, told
 from pml.core.ports import Session
-from pml.core.telling import always_note, asked_facts, span, who_decided, why_asked
+from pml.core.telling import always_note, asked_facts, gone_note, span, who_decided, why_asked
 from pml.core.text import visible, visible_json
 from pml.core.values import Json
 from pml.core.wire import headline
@@ -128,6 +128,8 @@ def print_lines(records: Sequence[Approval], sessions: Mapping[SessionId, Sessio
         session = sessions[record.session_id]
         place = f"{visible(session.workspace)} · {session_title(session.id, session.name)}"
         out.print(Text(f"          {place}", style="dim"))
+        if (gone := gone_note(record, has_ended=session.ended_at is not None)) is not None:
+            out.print(Text(f"          {gone}", style="yellow"))
 
 
 def glimpse(record: Approval) -> str:

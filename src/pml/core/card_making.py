@@ -15,7 +15,7 @@ from pml.core.cards import Always, Ancestor, Block, Card, Covered, Facts, Outcom
 from pml.core.dependency import missing_variables
 from pml.core.memory import always_entry, is_rememberable
 from pml.core.ports import Session
-from pml.core.telling import always_note, entry_text, session_memory, why_asked
+from pml.core.telling import always_note, entry_text, gone_note, session_memory, why_asked
 from pml.core.text import count_hidden, visible
 from pml.core.values import Json
 from pml.core.wire import title
@@ -65,10 +65,8 @@ def _full_card(around: Around, *, read: Read) -> Card:
     can_edit = waits and record.subject is Subject.TOOL_CALL
     blocks = blocks_of(asked)
     warnings = [*map(_broken, around.broken)] if waits else []
-    if waits and record.abandoned_at is not None:
-        warnings.append("whoever asked is gone; it is withdrawn unless they come back")
-    elif waits and around.session.ended_at is not None:
-        warnings.append("its session has ended: an answer counts only if it comes back and asks again")
+    if (gone := gone_note(record, has_ended=around.session.ended_at is not None)) is not None:
+        warnings.append(gone)
     if asked.is_plain:
         warnings.append("it could not be laid out in time: what it would do stands in the arguments only")
     return Card(

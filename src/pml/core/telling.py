@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from pml.core.approvals import Approval, Channel, Decider, DeciderKind, MatchedRule, Subject
+from pml.core.approvals import Approval, Channel, Decider, DeciderKind, MatchedRule, State, Subject
 from pml.core.config import Unlisted
 from pml.core.dependency import tell_changed, tell_install, tell_variables, why_install
 from pml.core.errors import Invalid
@@ -27,6 +27,17 @@ _UNLISTED: Final = "tools of theirs that no rule names: PML asks"
 _LEFT_TO_CLIENT: Final = "tools of theirs that no rule names: the client asks about them, PML does not"
 _PLAIN_NAME: Final = re.compile(r"(?!you$)[\w.@+-]+", re.IGNORECASE)  # it reads as nothing but a name
 _UNITS: Final = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
+
+
+def gone_note(record: Approval, *, has_ended: bool) -> str | None:
+    """Return what to say of a question whose asker may not wait for it; `has_ended`: its session has."""
+    if record.status is not State.PENDING:
+        return None
+    if record.abandoned_at is not None:
+        return "the agent disconnected; withdrawn unless it reconnects"
+    return (
+        "its session has ended: an answer applies only if it comes back and asks again" if has_ended else None
+    )
 
 
 def span(seconds: float) -> str:
