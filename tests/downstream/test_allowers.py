@@ -120,6 +120,23 @@ async def test_a_form_that_is_open_on_stdio_does_not_answer_for_a_token(hub: Hub
 
 
 @promise("consent:allower-is-a-decider")
+async def test_a_form_of_a_modern_client_that_comes_back_too_late_decides_nothing(hub: Hub) -> None:
+    stdio = await hub.sit(hub.family.stranger, MODERN, forms=True, stdio=True)
+    http = await hub.sit(hub.family.stranger)
+    http.configure(approval={"model_may_approve": "never"})
+    shown = await stdio.call("files__write", ARGUMENTS)
+    asked = workflow_of(await http.call("files__write", ARGUMENTS))
+    answered: JsonObject = {"approval": ACCEPT}
+    back = await stdio.call(
+        "files__write", ARGUMENTS, inputResponses=answered, requestState=shown["requestState"]
+    )
+
+    assert workflow_of(back) == asked
+    assert (stdio.servers.calls, http.servers.calls) == ([], [])
+    assert (await http.question()).deciders == PERSON_ONLY
+
+
+@promise("consent:allower-is-a-decider")
 async def test_deciders_that_two_clients_of_a_session_do_not_share_are_a_persons_alone(hub: Hub) -> None:
     forms = await hub.sit(hub.family.stranger, forms=True, stdio=True)
     plain = await hub.sit(hub.family.stranger, stdio=True)
