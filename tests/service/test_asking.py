@@ -3,14 +3,16 @@
 import asyncio
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 
 import msgspec
 import pytest
 
-from pml.core.approvals import Abandoned, Approval, ApprovalId, MatchedRule, OwnerId, SessionId, State
+from pml.core.approvals import Abandoned, Approval, ApprovalId, MatchedRule, OwnerId, Role, SessionId, State
 from pml.core.config import FileKind
 from pml.core.errors import Invalid, NotFound, TooManyPending
 from pml.core.ports import Subscription
+from pml.service.answers import answer_in_run
 from pml.service.approvals import (
     MAX_PENDING,
     RECHECK_S,
@@ -24,7 +26,7 @@ from pml.service.approvals import (
     wait,
 )
 from pml.service.policy import current_policy, matched_rule
-from tests.builders import NOW, later
+from tests.builders import MODEL, NOW, later
 from tests.promises import promise
 from tests.service.offices import ARGUMENTS, BOUND_S, SESSION, TOOL, Office
 
@@ -307,3 +309,14 @@ async def test_waiting_for_a_call_that_runs_beyond_its_time_looks_now_and_then_a
 async def test_waiting_for_what_does_not_exist_says_so(office: Office) -> None:
     with pytest.raises(NotFound, match="no approval"):
         await wait(office.desk, ApprovalId("nothing"))
+
+
+@promise("consent:allower-is-a-decider")
+async def test_an_answer_in_a_run_is_one_only_if_its_giver_may_decide_it_now(office: Office) -> None:
+    wide = frozenset({Role.PERSON, Role.MODEL})
+    asked = replace(await office.question(tool_use_id="run.1", deciders=wide), run_id="run")
+    record = await ask(office.desk, asked)
+    await office.allow(record, by=MODEL)
+
+    assert await answer_in_run(office.desk, asked) == await office.stored(record)
+    assert await answer_in_run(office.desk, replace(asked, deciders=frozenset({Role.PERSON}))) is None
