@@ -187,6 +187,7 @@ PROMISES: Final[dict[str, str]] = {
     "login:no-cookie": "The inbox sets no cookie, and no other port of this machine is sent the token.",
     "login:one-time-link": "The printed link logs in once, leaves the address bar, and says when it is over.",
     "mcp:conformance": "The conformance suite passes over HTTP, but for what is listed with its reason.",
+    "message:bounded-bodies": "The hub reads only so many bytes of large requests at once; small ones go on.",
     "message:bounded": "A message of more values than PML builds is refused, under its id, unbuilt.",
     "names:never-a-pattern": "A tool's name holds no wildcard and nothing hidden, so it is never a pattern.",
     "names:wire-by-table": "A wire name leads to exactly the tool it was made for.",

@@ -20,7 +20,7 @@ from pml.core.ports import Session, Store
 from pml.core.processes import Process
 from pml.core.values import Json, JsonObject
 from pml.hub.app import hub_app
-from pml.hub.guard import BodyLimits
+from pml.hub.bodies import BodyLimits
 from pml.hub.metrics import Gauges
 from pml.hub.origins import allowed_names
 from pml.service.launching import Launcher

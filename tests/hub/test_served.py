@@ -11,10 +11,11 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from pml.core.identity import TokenRole
-from pml.hub.guard import BodyLimits
+from pml.hub.bodies import BodyLimits
 from pml.web.connections import Limits
 from pml.web.serving import listen, serve
 from tests.hub.hubs import PORT, HubRig, open_rig
+from tests.promises import promise
 
 BOUND_S = 30.0  # only ever reached by what hangs
 MANY = Limits(answers_last=True)
@@ -117,6 +118,22 @@ async def test_a_body_that_does_not_come_in_time_is_not_waited_for(tmp_path: Pat
         status, headers, told = await line.answer()
         assert (status, told["error"]["code"], headers["connection"]) == (408, "too_slow", "close")
         assert await line.is_closed()
+
+
+@promise("message:bounded-bodies")
+async def test_a_large_body_beside_too_many_is_refused_and_told_when_to_come_again(tmp_path: Path) -> None:
+    bodies = BodyLimits(small=100, each=1500, room_s=0.0)
+    async with served(tmp_path, bodies=bodies) as hub, hub.line() as first, hub.line() as second:
+        first.send("POST", "/api/rules", hub.token, "Content-Length: 1000", "Expect: 100-continue")
+        assert b"100" in await first.reader.readuntil(b"\r\n\r\n")  # its body is being read
+        second.send("POST", "/api/rules", hub.token, "Content-Length: 1000")
+        status, headers, told = await second.answer()
+        async with hub.line() as third:
+            third.send("POST", "/api/rules", hub.token, "Content-Length: 100", body=b" " * 100)
+            assert (await third.answer())[0] == 400  # small, so it was read
+        first.writer.write(b" " * 1000)
+        assert (await first.answer())[0] == 400
+    assert (status, told["error"]["code"], headers["retry-after"]) == (503, "busy", "5")
 
 
 async def test_whoever_has_no_token_is_answered_before_a_body_is_read(tmp_path: Path) -> None:

@@ -105,18 +105,20 @@ async def read_body(receive: "Receive", headers: Mapping[str, str]) -> bytes:
     length = headers.get("content-length", "")
     if length.isdecimal() and int(length[:20]) > MAX_BYTES:
         raise _too_large()
-    body = bytearray()
+    pieces: list[bytes] = []
+    size = 0
     try:
         async with asyncio.timeout(BODY_S):
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise Vanished
-                body += message.get("body", b"")
-                if len(body) > MAX_BYTES:
+                pieces.append(message.get("body", b""))
+                size += len(pieces[-1])
+                if size > MAX_BYTES:
                     raise _too_large()
                 if not message.get("more_body", False):
-                    return bytes(body)
+                    return b"".join(pieces)  # of a single piece this is no copy
     except TimeoutError as exc:
         raise refuse(408, f"the body did not arrive within {BODY_S:.0f} s", _CLOSE) from exc
 

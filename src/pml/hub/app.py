@@ -13,17 +13,8 @@ from pml.core.approvals import instant
 from pml.core.errors import Forbidden
 from pml.core.identity import TokenRole
 from pml.hub.api import Api
-from pml.hub.guard import (
-    ASSETS_PATH,
-    MCP_PATH,
-    OPEN_PATH,
-    PROOF_PATH,
-    ROOT_PATH,
-    ROUTE,
-    BodyLimits,
-    Complain,
-    Guard,
-)
+from pml.hub.bodies import MCP_PATH, BodyLimits
+from pml.hub.guard import ASSETS_PATH, OPEN_PATH, PROOF_PATH, ROOT_PATH, ROUTE, Complain, Guard
 from pml.hub.metrics import CONTENT_TYPE, Gauges, Metrics
 from pml.hub.origins import Allowed
 from pml.hub.pages import show_asset, show_page

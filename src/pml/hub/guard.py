@@ -5,9 +5,7 @@ none ever lets another origin read it, and that a mistake of ours is told in the
 a token may do is decided behind it.
 """
 
-import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from starlette.datastructures import MutableHeaders
@@ -16,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pml.core.errors import Forbidden, PmlError
 from pml.core.identity import Identity, TokenRole
-from pml.core.values import MAX_BYTES
+from pml.hub.bodies import Bodies, BodyLimits
 from pml.hub.origins import Allowed
 from pml.service.desk import Desk
 from pml.service.logins import why_spent
@@ -30,25 +28,11 @@ LOGIN_PATH: Final = "/api/login"
 ASSETS_PATH: Final = "/assets/"  # beneath it lie the files of the page, which are the same for everybody
 PROOF_PATH: Final = "/proof"
 OPEN_PATHS: Final = frozenset({ROOT_PATH, OPEN_PATH, PROOF_PATH})
-MCP_PATH: Final = "/mcp"
 ROUTE: Final = "pml.route"  # in a scope: the path of the table that answers, without any value
 _HEADERS: Final = {**SECURITY_HEADERS, "cache-control": "no-store"}
-_MAX_API: Final = 1024 * 1024
 
 Seen = Callable[[str, str, int], None]  # method, path of the table, status
 Complain = Callable[[Exception], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class BodyLimits:
-    """How much a request may bring, and how long it may take for that."""
-
-    api: int = _MAX_API
-    mcp: int = MAX_BYTES
-    within_s: float = 30.0  # a body is small: slower than that is somebody who holds the connection
-
-    def of(self, path: str) -> int:
-        return self.mcp if path == MCP_PATH else self.api
 
 
 class Guard:
@@ -67,7 +51,7 @@ class Guard:
         self._allowed = allowed
         self._seen = seen
         self._complain = complain
-        self._limits = limits or BodyLimits()
+        self._bodies = Bodies(limits or BodyLimits())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answering = _Answering(scope, send, self._seen)
@@ -92,11 +76,11 @@ class Guard:
         if identity.role is TokenRole.LOGIN and scope["path"] != LOGIN_PATH:
             return error_answer(Forbidden("a login's token is good for logging in, and for nothing else"))
         set_identity(scope, identity)
-        body = await self._read_body(scope, receive)
-        if isinstance(body, Response):
-            return body
-        if body is not None:
-            await self._app(scope, _given(body, receive), send)
+        async with self._bodies.read(scope, receive, identity.token_id) as body:
+            if isinstance(body, Response):
+                return body
+            if body is not None:
+                await self._app(scope, _given(body, receive), send)
         return None
 
     def _refuse_name(self, scope: Scope) -> Response | None:
@@ -126,31 +110,6 @@ class Guard:
         """Only who comes to log in, with a link that was one, learns more than that no token counts."""
         spent = await why_spent(self._desk, _bearer(scope)) if scope["path"] == LOGIN_PATH else None
         return _no_token() if spent is None else error_answer(spent)
-
-    async def _read_body(self, scope: Scope, receive: Receive) -> bytes | Response | None:
-        """Return the whole body; None if its sender has gone; or what refuses it."""
-        limit = self._limits.of(scope["path"])
-        told = _values(scope, b"content-length")
-        if told and int(told[0]) > limit:  # the server has checked that it is a number
-            return _too_large(limit)
-        body = bytearray()
-        try:
-            async with asyncio.timeout(self._limits.within_s):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        return None
-                    body += message.get("body", b"")
-                    if len(body) > limit:
-                        return _too_large(limit)
-                    if not message.get("more_body", False):
-                        return bytes(body)
-        except TimeoutError:
-            return refusal(
-                408,
-                f"the body did not come within {self._limits.within_s:g} s",
-                headers={"connection": "close"},
-            )
 
 
 class _Answering:
@@ -222,7 +181,3 @@ def _no_token() -> Response:
         hint="send `Authorization: Bearer TOKEN`; `pml token create` makes one",
         headers={"www-authenticate": 'Bearer realm="pml"'},
     )
-
-
-def _too_large(limit: int) -> Response:
-    return refusal(413, f"the body is larger than {limit:,} bytes", headers={"connection": "close"})

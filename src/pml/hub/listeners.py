@@ -18,7 +18,7 @@ from pml.core.values import loads_object
 from pml.hub.app import NAME
 from pml.hub.guard import OPEN_PATH
 from pml.web.connections import Limits
-from pml.web.serving import Tls, allow_many_files, listen, serve
+from pml.web.serving import Tls, allow_many_files, listen, serve, share_time
 
 # Permits wait for as long as people take; 10,000 of them, and all that goes on beside them.
 LIMITS: Final = Limits(connections=30_000, per_peer=30_000, answers_last=True)
@@ -54,6 +54,7 @@ async def serve_hub(
 ) -> None:
     """Serve until cancelled, with the patience that waiting for people takes."""
     allow_many_files()
+    share_time()
     await serve(app, listening, limits=LIMITS, tls=tls, on_stop=on_stop)
 
 

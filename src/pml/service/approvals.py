@@ -7,7 +7,7 @@ says what is legal; this module judges again wherever time has passed.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
@@ -94,11 +94,15 @@ class Question:
     run_id: str | None = None
     cwd: str | None = None  # where relative paths begin, if not in the session's workspace
 
+    _taken: list[str] = field(default_factory=list[str], init=False, repr=False, compare=False)
+
     @property
     def digest(self) -> str:
-        return digest_call(
-            self.tool, self.arguments, definition=self.definition, artefact=self.artefact, cwd=self.cwd
-        )
+        """The digest of the call, taken once: of long arguments it takes long."""
+        if not self._taken:
+            where = {"definition": self.definition, "artefact": self.artefact, "cwd": self.cwd}
+            self._taken.append(digest_call(self.tool, self.arguments, **where))
+        return self._taken[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +134,7 @@ async def ask(desk: Desk, question: Question, why: MatchedRule | None = None) ->
     One that is refused leaves an entry and a notice. Raises: TooManyPending, TooLargeToAsk, Invalid.
     """
     await _check_arguments(question.arguments, what="the arguments")
+    await take_digest(question)
     check(question.tool_use_id, what="the tool use id")
     parse_tool(question.tool)
     now = desk.clock.now()
@@ -161,6 +166,12 @@ async def ask(desk: Desk, question: Question, why: MatchedRule | None = None) ->
         entry = approval_refused(new.session_id, new.tool_name, new.digest, at=now, why=exc.message)
         await desk.store.audit.record(entry)
         raise
+
+
+async def take_digest(question: Question) -> None:
+    """Take the digest of the question before it is asked for; of what is long, off the loop."""
+    if not is_short(question.arguments):
+        await asyncio.to_thread(getattr, question, "digest")
 
 
 async def wait(

@@ -17,7 +17,7 @@ from pml.core.ports import Workflow
 from pml.core.rules import Call, VerdictKind
 from pml.core.values import JsonObject
 from pml.service.answers import ask_within, earlier, untold_denial, was_denied, withdraw
-from pml.service.approvals import Question, deliver, wait
+from pml.service.approvals import Question, deliver, take_digest, wait
 from pml.service.desk import Desk
 from pml.service.policy import Judged, current_policy, judge, kept_rule, matched_rule, refuse_denied, why
 from pml.service.trusting import apply_trust, trust_question
@@ -59,6 +59,7 @@ async def seek_consent(
     An answer that is not waited for can be collected by asking the same again until it expires.
     Raises: ToolDenied, TooManyPending, and what `claim` raises when the decision no longer holds.
     """
+    await take_digest(question)
     judged = await _judge(desk, question)
     ask_so = _Asking(desk=desk, wait_s=wait_s, on_asked=on_asked, may_return=may_return, heard=heard)
     if judged.needs_trust:

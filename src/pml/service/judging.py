@@ -9,7 +9,7 @@ from pml.core.rules import Call, VerdictKind
 from pml.core.scene import Starts
 from pml.core.servers import starts_of
 from pml.service.gate import Attempt, Gate, Launch, Target
-from pml.service.policy import Judged, Policy, current_policy, judge, refuse_denied, why
+from pml.service.policy import Judged, Policy, current_policy, judge, judge_denied, refuse_denied, why
 
 
 async def policy_now(gate: Gate) -> Policy:
@@ -37,7 +37,22 @@ async def judge_attempt(
     gate: Gate, policy: Policy, attempt: Attempt, launch: Target | None, manifest: Manifest | None
 ) -> Judged:
     """Return the verdict. Raises: ToolDenied."""
-    call = Call(
+    judged = await judge(gate.desk, policy, _call(gate, attempt, launch, manifest), session=gate.session)
+    if judged.kind is VerdictKind.DENY:
+        await _refuse(gate, attempt, launch, manifest, judged)
+    return judged
+
+
+async def refuse_denied_attempt(gate: Gate, policy: Policy, attempt: Attempt) -> None:
+    """Raise ToolDenied if the attempt is denied; who else might have to allow it is not looked at."""
+    call = _call(gate, attempt, None, None)
+    denied = await judge_denied(gate.desk, policy, call, session=gate.session)
+    if denied is not None:
+        await _refuse(gate, attempt, None, None, denied)
+
+
+def _call(gate: Gate, attempt: Attempt, launch: Target | None, manifest: Manifest | None) -> Call:
+    return Call(
         tool=str(attempt.tool),
         arguments=attempt.arguments,
         cwd=gate.session.workspace,
@@ -45,12 +60,14 @@ async def judge_attempt(
         definition=None if manifest is None else manifest.definitions.get(attempt.tool.action),
         artefact=None if launch is None else launch.digest,
     )
-    judged = await judge(gate.desk, policy, call, session=gate.session)
-    if judged.kind is VerdictKind.DENY:
-        entry = entry_of(gate, attempt, launch, manifest, word="denied", because=why(judged))
-        await gate.desk.store.audit.record(entry)
-    refuse_denied(judged, call.tool)
-    return judged
+
+
+async def _refuse(
+    gate: Gate, attempt: Attempt, launch: Target | None, manifest: Manifest | None, denied: Judged
+) -> None:
+    entry = entry_of(gate, attempt, launch, manifest, word="denied", because=why(denied))
+    await gate.desk.store.audit.record(entry)
+    refuse_denied(denied, str(attempt.tool))
 
 
 def entry_of(

@@ -7,14 +7,14 @@ from pml.core.errors import AlreadyClaimed
 from pml.core.rules import VerdictKind
 from pml.service.approvals import Question, claim, finish
 from pml.service.gate import Asking, Attempt, Gate, deciders, matter_of
-from pml.service.judging import judge_attempt, policy_now
+from pml.service.judging import judge_attempt, policy_now, refuse_denied_attempt
 from pml.service.policy import matched_rule
 from pml.service.settling import settle
 
 
 async def refuse_denied_call(gate: Gate, attempt: Attempt) -> None:
     """Raise ToolDenied if a rule denies the call: of PML's own tool, or of what began before a pause."""
-    await judge_attempt(gate, await policy_now(gate), attempt, None, None)
+    await refuse_denied_attempt(gate, await policy_now(gate), attempt)
 
 
 async def admit_own(gate: Gate, attempt: Attempt, asking: Asking, settled: Approval | None) -> Attempt:

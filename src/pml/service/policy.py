@@ -146,10 +146,9 @@ async def judge(desk: Desk, policy: Policy, call: Call, *, session: Session | No
     """Return what is to be done with `call`. A configured deny beats every grant."""
     now = desk.clock.now()
     verdict = await _verdict(policy.rules, call, now)
-    if verdict.kind is VerdictKind.DENY:
-        return Judged(kind=VerdictKind.DENY, verdict=verdict)
-    if session is not None and session.tools is not None and not _is_given(session.tools, call.tool):
-        return Judged(kind=VerdictKind.DENY, verdict=verdict, not_given=True)
+    denied = _denied(verdict, call, session)
+    if denied is not None:
+        return denied
     reserved = await _why_reserved(desk, policy, call)
     if reserved is not None:
         return Judged(kind=VerdictKind.ASK, verdict=verdict, broken=policy.broken, why_reserved=reserved)
@@ -171,6 +170,19 @@ async def judge(desk: Desk, policy: Policy, call: Call, *, session: Session | No
     would = None if policy.untrusted is None else policy.rules_if_trusted.judge(call, now=now)
     helps = would is not None and would.kind is VerdictKind.ALLOW
     return Judged(kind=verdict.kind, verdict=verdict, if_trusted=would.rule if would and helps else None)
+
+
+async def judge_denied(desk: Desk, policy: Policy, call: Call, *, session: Session | None) -> Judged | None:
+    """Return the denial of `call`, if it is denied; of the rest nothing is looked at."""
+    return _denied(await _verdict(policy.rules, call, desk.clock.now()), call, session)
+
+
+def _denied(verdict: Verdict, call: Call, session: Session | None) -> Judged | None:
+    if verdict.kind is VerdictKind.DENY:
+        return Judged(kind=VerdictKind.DENY, verdict=verdict)
+    if session is not None and session.tools is not None and not _is_given(session.tools, call.tool):
+        return Judged(kind=VerdictKind.DENY, verdict=verdict, not_given=True)
+    return None
 
 
 def _judge_launch(policy: Policy, verdict: Verdict, session: Session | None) -> Judged:
