@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pml.core.bounds import MAX_INPUT_BYTES, MAX_PENDING, MAX_PENDING_BYTES
+from pml.core.bounds import MAX_INPUT_BYTES, MAX_INPUT_VALUES, MAX_PENDING, MAX_PENDING_BYTES
 from pml.core.identity import TokenRole
 from tests.faults.gateways import Place, Served, Visitor, opened, read, serving
 from tests.promises import promise
@@ -17,6 +17,7 @@ from tests.upstream.fleets import ODD
 
 TOO_LARGE = {"text": "x" * MAX_INPUT_BYTES}
 LARGE = {"text": "x" * (MAX_INPUT_BYTES - 1000)}
+TOO_MANY = {"rows": [[]] * MAX_INPUT_VALUES}
 
 
 @pytest.fixture
@@ -42,21 +43,24 @@ def notices(place: Place, served: Served) -> list[dict[str, Any]]:
     return read(served.where, place.token(TokenRole.PERSON), "/api/inbox?limit=1")["notices"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "reason"), [(TOO_LARGE, "at most 1,048,576"), (TOO_MANY, "more than 20,000 values")]
+)
 @pytest.mark.parametrize("modern", [False, True])
 @promise("approval:bounded-asks")
 def test_over_stdio_a_question_that_is_too_large_is_refused_and_noticed(
-    place: Place, served: Served, modern: bool
+    place: Place, served: Served, modern: bool, arguments: dict[str, Any], reason: str
 ) -> None:
     with opened(place, modern=modern) as client:
-        client.send(1, "tools/call", {"name": "odd__echo", "arguments": TOO_LARGE})
+        client.send(1, "tools/call", {"name": "odd__echo", "arguments": arguments})
         result = client.answer(1)["result"]
     assert result["isError"]
     assert result["structuredContent"]["error"]["code"] == "too_large"
-    assert "at most 1,048,576" in result["content"][0]["text"]
+    assert reason in result["content"][0]["text"]
     assert [each["tool"] for each in refusals(place)] == ["odd:echo"]
     [notice] = notices(place, served)
     assert (notice["tool"], notice["count"]) == ("odd:echo", 1)
-    assert "at most 1,048,576" in notice["text"]
+    assert reason in notice["text"]
     assert place.run("approvals", "list", "--all")["approvals"] == []
 
 

@@ -20,7 +20,7 @@ from pml.core.values import Json, JsonObject
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
-MAX_VALUES: Final = 200_000  # built in one go, while nobody else is served
+MAX_VALUES: Final = 100_000  # built in one go, while nobody else is served
 MAX_BATCH: Final = 4096  # a line of 16 MiB could hold eight million wrong messages, each to be answered
 SHORT: Final = 4096  # up to here counting brackets is cheaper than walking through the value
 MAX_REASON: Final = 300  # a reason may quote the input, which may be a whole line
