@@ -241,7 +241,7 @@ def request_with(params: Json) -> bytes:
 @promise("message:bounded")
 @pytest.mark.parametrize("rows", [[EMPTY] * MAX_VALUES, [0] * MAX_VALUES, [[0]] * (MAX_VALUES // 2)])
 def test_more_values_than_are_built_are_refused_under_the_id_of_the_request(rows: list[Json]) -> None:
-    message = "a message holds at most 200,000 values"
+    message = "a message holds at most 100,000 values"
     assert read(request_with({"rows": rows})) == Malformed(7, INVALID_REQUEST, message)
 
 
