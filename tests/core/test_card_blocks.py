@@ -153,7 +153,7 @@ def test_what_is_alarming_in_an_install_is_marked() -> None:
     (shown,) = blocks("memory:read", {"dependency": facts}, subject=Subject.DEPENDENCY_INSTALL)
     assert isinstance(shown, Facts)
     assert [row.name for row in shown.rows if row.alarming] == [
-        "proof",
+        "hash",
         "moved",
         "runs",
         "weaker",

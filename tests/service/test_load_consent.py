@@ -507,7 +507,7 @@ async def test_an_unverified_install_is_asked_with_that_word_and_only_a_person_m
     allow_unverified(warehouse)
     paused = await warehouse.pause(TOOL, asking=FakeAsking(has_form=True))
 
-    assert dict(asked_facts(paused.record))["proof"] == "UNVERIFIED: no integrity is given"
+    assert dict(asked_facts(paused.record))["hash"] == "UNVERIFIED: no integrity is given"
     with pytest.raises(MayNotDecide):
         await warehouse.office.allow(paused.record, by=FORM)
     with pytest.raises(Paused):
@@ -747,7 +747,7 @@ async def test_what_comes_along_is_not_installed_if_rules_deny_all_of_it(warehou
     warehouse.sources.offer("memory", make_dependency("helper"), make_dependency())
     warehouse.configure(allow=["memory:*"], deny=["helper:*"])
 
-    with pytest.raises(ToolDenied, match="server `helper` is denied"):
+    with pytest.raises(ToolDenied, match="denies every tool of server `helper`"):
         await warehouse.call(TOOL)
 
     assert (warehouse.installer.resolved, await warehouse.questions()) == ([], [])

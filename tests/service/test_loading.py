@@ -93,8 +93,11 @@ async def test_it_is_looked_up_where_the_files_say(warehouse: Warehouse) -> None
 
 async def test_the_registry_of_a_file_that_nobody_trusts_is_not_asked(warehouse: Warehouse) -> None:
     warehouse.office.write(FileKind.WORKSPACE, {"registry": "https://evil.example/"})
-    await warehouse.pause(TOOL)
+    trust = (await warehouse.pause(TOOL)).record
+    assert (trust.subject, warehouse.sources.looked_up) == (Subject.WORKSPACE_TRUST, [])
 
+    await warehouse.office.deny(trust)
+    assert (await warehouse.pause(TOOL)).record.subject is Subject.DEPENDENCY_INSTALL
     assert warehouse.sources.looked_up == [(TOOL, None, None)]
 
 

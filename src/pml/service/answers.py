@@ -13,6 +13,7 @@ from pml.service.desk import Desk
 
 NARROWED: Final = "fewer may decide it now, and it is asked anew"  # withdrawn so, its call goes on
 _ANSWERS: Final = 1000
+_DECLINES: Final = frozenset({Role.PERSON, Role.FORM})
 _LETS: Final = frozenset({State.ALLOWED, State.EXECUTING, State.COMPLETED})
 
 
@@ -81,9 +82,18 @@ async def answer_in_run(desk: Desk, question: Question) -> Approval | None:
     return next((it for it in same if it.status is State.DENIED or now < it.expires_at), None)
 
 
-async def was_denied(desk: Desk, question: Question) -> bool:
-    """Tell whether somebody has said no to this question in its session."""
-    return bool(await earlier(desk, question, State.DENIED))
+async def was_declined(desk: Desk, question: Question) -> bool:
+    """Tell whether a person has said no to this very question, or anybody in its session.
+
+    A model that gives up a call speaks for its own session only.
+    """
+    query = ApprovalQuery(states=frozenset({State.DENIED}), digest=question.digest, limit=_ANSWERS)
+    for record in await desk.store.approvals.page(query):
+        is_same = (record.subject, record.tool_use_id) == (question.subject, question.tool_use_id)
+        by = None if record.decided_by is None else role_of(record.decided_by)
+        if is_same and (by in _DECLINES or record.session_id == question.session.id):
+            return True
+    return False
 
 
 async def untold_denial(

@@ -46,7 +46,7 @@ from pml.service.readiness import (
     untrusted,
 )
 from pml.service.running import Admitted, Hearing, Ran, run_admitted
-from pml.service.settling import UNKNOWN, answers, of_run, settle, settle_trust
+from pml.service.settling import UNKNOWN, answers, of_run, settle, settle_trust, trust_first
 
 # Trust, each install, its variables, start and pin take one each; what changes more often is not relied on.
 _TRIES: Final = 128
@@ -153,6 +153,12 @@ async def _admit(
     target = current_launch(gate, policy, attempt) or found
     manifest = _offer(gate, target)
     judged = await judge_attempt(gate, policy, attempt, target, manifest)
+    runs = not _must_ask(gate, policy, judged, attempt)
+    trusted = await trust_first(
+        gate, policy, judged, attempt=attempt, asking=asking, settled=settled, runs=runs
+    )
+    if trusted:
+        return None
     if target is None or manifest is None:
         return await make_ready(
             gate, policy, judged, target, attempt=attempt, asking=asking, settled=settled, told=hearing.told
@@ -181,7 +187,7 @@ async def _admit(
     if not answers(settled, question):
         if not must_ask:
             return _let_through(gate, attempt, admitted, judged)
-        if judged.needs_trust:
+        if judged.needs_trust and trusted is None:
             refused = await settle_trust(
                 gate, policy, judged, attempt=attempt, asking=asking, settled=settled
             )

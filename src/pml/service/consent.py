@@ -16,7 +16,7 @@ from pml.core.errors import AlreadyClaimed, Conflict, NotFound, PmlError
 from pml.core.ports import Workflow
 from pml.core.rules import Call, VerdictKind
 from pml.core.values import JsonObject
-from pml.service.answers import ask_within, earlier, untold_denial, was_denied, withdraw
+from pml.service.answers import ask_within, earlier, untold_denial, was_declined, withdraw
 from pml.service.approvals import Question, deliver, take_digest, wait
 from pml.service.desk import Desk
 from pml.service.policy import Judged, current_policy, judge, kept_rule, matched_rule, refuse_denied, why
@@ -133,7 +133,7 @@ async def _settle_trust(asking: _Asking, question: Question, judged: Judged) -> 
     """Ask whether to trust the file that would allow the call; a person who said no is not asked again."""
     desk, session = asking.desk, question.session
     asked = trust_question(session, await current_policy(desk, session.workspace))
-    if await was_denied(desk, asked):
+    if await was_declined(desk, asked):
         return None
     because = judged.if_trusted and kept_rule(judged.if_trusted, VerdictKind.ALLOW)
     record = await _answer(asking, asked, because)

@@ -108,6 +108,8 @@ class Gate:
     # Installed servers by name, and approved installs by the call that needed them: that call is covered.
     loaded: dict[str, Loaded] = field(default_factory=dict[str, Loaded])
     covered: dict[tuple[str, str], Approval] = field(default_factory=dict[tuple[str, str], Approval])
+    # Contents of the workspace's file, by digest, that the first use of a tool asked to trust.
+    trust_asked: set[str] = field(default_factory=set[str])
 
 
 @dataclass(frozen=True, kw_only=True)

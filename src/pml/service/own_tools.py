@@ -9,7 +9,7 @@ from pml.service.approvals import Question, claim, finish
 from pml.service.gate import Asking, Attempt, Gate, deciders, matter_of
 from pml.service.judging import judge_attempt, policy_now, refuse_denied_attempt
 from pml.service.policy import matched_rule
-from pml.service.settling import settle
+from pml.service.settling import settle, trust_first
 
 
 async def refuse_denied_call(gate: Gate, attempt: Attempt) -> None:
@@ -24,6 +24,9 @@ async def admit_own(gate: Gate, attempt: Attempt, asking: Asking, settled: Appro
     """
     policy = await policy_now(gate)
     judged = await judge_attempt(gate, policy, attempt, None, None)
+    runs = judged.kind is not VerdictKind.ASK
+    if await trust_first(gate, policy, judged, attempt=attempt, asking=asking, settled=settled, runs=runs):
+        return await admit_own(gate, attempt, asking, None)
     if judged.kind is not VerdictKind.ASK:
         return attempt
     tool = str(attempt.tool)

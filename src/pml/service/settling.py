@@ -20,7 +20,7 @@ from pml.service.answers import (
     is_answer,
     is_narrowed,
     untold_denial,
-    was_denied,
+    was_declined,
     withdraw,
 )
 from pml.service.approvals import Question, cancel, wait
@@ -113,6 +113,38 @@ def _is_carried_out(settled: Approval) -> bool:
     return settled.subject is not Subject.TOOL_CALL and settled.status is State.COMPLETED
 
 
+async def trust_first(
+    gate: Gate,
+    policy: Policy,
+    judged: Judged | None,
+    *,
+    attempt: Attempt,
+    asking: Asking,
+    settled: Approval | None,
+    runs: bool,
+) -> bool | None:
+    """Ask whether to trust the workspace's file before the session first uses a tool; return what was said.
+
+    None: it was not asked, or nobody answered. It is asked once for each content that would loosen something. `runs`: rules let the call run, so that it
+    is not held where nobody answers a form. An agent that PML holds is only held for what its call needs.
+    """
+    content = policy.loaded.workspace.digest
+    is_asked = attempt.inner is None and attempt.is_tool and not gate.session.waits and not gate.is_cloud
+    if policy.untrusted is None or content is None or not is_asked or (runs and not asking.has_form):
+        return None
+    is_answered = settled is not None and settled.subject is Subject.WORKSPACE_TRUST
+    if content in gate.trust_asked and not is_answered:
+        return None
+    gate.trust_asked.add(content)
+    try:
+        refused = await settle_trust(gate, policy, judged, attempt=attempt, asking=asking, settled=settled)
+    except Paused:
+        if runs:
+            return None
+        raise
+    return refused is None
+
+
 async def settle_trust(
     gate: Gate,
     policy: Policy,
@@ -124,7 +156,7 @@ async def settle_trust(
 ) -> NotApproved | None:
     """Ask whether to trust the workspace's file that the call needs; return why not, None once it is.
 
-    A person who said no is not asked again in this session. Raises: Paused, and what `apply_trust` raises.
+    Content that a person declined is not asked about again. Raises: Paused, and what `apply_trust` raises.
     """
     question = trust_question(gate.session, policy)
     asked = Question(
@@ -134,7 +166,7 @@ async def settle_trust(
         subject=question.subject,
         deciders=deciders(gate, policy.settings, asking, Matter(subject=question.subject), question.tool),
     )
-    if await was_denied(gate.desk, asked):
+    if await was_declined(gate.desk, asked):
         return NotApproved("Trust was denied before", outcome=State.DENIED)
     rule = None if judged is None else judged.if_trusted
     because = None if rule is None else kept_rule(rule, VerdictKind.ALLOW)
