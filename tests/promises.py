@@ -278,6 +278,8 @@ PROMISES: Final[dict[str, str]] = {
     "token:revocable": "A revoked or expired token, or one whose session ended, counts no longer.",
     "tree:edit-with-old-times-seen": "An edit with restored size and times is still seen.",
     "trust:branches": "A switch between two trusted contents of a file asks nobody.",
+    "trust:comes-first": "The first use of a tool asks to trust a file that would loosen something.",
+    "trust:declined-stays-declined": "Content that a person declined is not asked about until it changes.",
     "trust:exact-content": "Trust holds for the exact content a person saw and for no other.",
     "trust:kept": "The denies and asks of the last trusted content count until a person says otherwise.",
     "trust:no-server-before-trust": "A server of a file that nobody trusts is never started.",

@@ -167,7 +167,7 @@ def test_a_command_outside_of_the_sandbox_is_warned_of() -> None:
 def test_what_alarms_in_an_install_is_warned_of() -> None:
     facts: JsonObject = {"integrity": None, "containment": "bubblewrap"}
     made = asked("notes:add", {"dependency": facts}, subject=Subject.DEPENDENCY_INSTALL)
-    assert warnings_of(made, hidden=0) == ("proof: UNVERIFIED: no integrity is given",)
+    assert warnings_of(made, hidden=0) == ("hash: UNVERIFIED: no integrity is given",)
 
 
 @pytest.mark.parametrize(

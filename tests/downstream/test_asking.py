@@ -190,13 +190,11 @@ async def test_a_modern_form_is_as_clients_were_seen_to_take_it(party: Party) ->
             "remember": {
                 "type": "string",
                 "title": "Remember",
-                "description": (
-                    f"How long this answer holds. All of the question: pml approvals show {short}"
-                ),
+                "description": (f"Always writes to .pml.json. All of it: pml approvals show {short}"),
                 "oneOf": [
                     {"const": "once", "title": "Just this once"},
                     {"const": "session", "title": "Allow this tool for this session"},
-                    {"const": "always", "title": 'Always: adds "files:write" to .pml.json'},
+                    {"const": "always", "title": "Always: adds files:write"},
                 ],
                 "default": "once",
             }
@@ -372,8 +370,40 @@ async def test_trust_and_call_are_asked_one_after_the_other_in_one_modern_call(p
             requestState=result["requestState"],
         )
 
-    assert titles == ["Trust this workspace's .pml.json?", "Call local:write?"]
+    assert titles == [
+        "Trust this workspace's .pml.json? It starts local; allows nothing",
+        "Call local:write?",
+    ]
     assert json.loads(text_of(result)) == ARGUMENTS
+
+
+@promise("trust:comes-first")
+@pytest.mark.parametrize("version", ["2025-11-25", MODERN])
+@pytest.mark.parametrize("tool", ["discover", "files__read"])
+async def test_the_first_use_of_any_listed_tool_brings_the_question_of_trust_once(
+    party: Party, version: str, tool: str
+) -> None:
+    party.rules(allow=["files:read"])
+    party.office.write(FileKind.WORKSPACE, {"permissions": {"allow": ["other:*"]}})
+    await party.connect(version, FORMS)
+    decline: JsonObject = {"action": "decline"}
+    shown = "Trust this workspace's .pml.json? It starts nothing; allows other:*"
+
+    id = party.start_call(tool, {})
+    if version == MODERN:
+        form = await party.result_of(id)
+        message = form["inputRequests"]["approval"]["params"]["message"]
+        sealed = form["requestState"]
+        result = await party.call(tool, {}, inputResponses={"approval": decline}, requestState=sealed)
+    else:
+        asked = await party.asked()
+        message = asked["params"]["message"]
+        party.reply(asked, decline)
+        result = await party.result_of(id)
+    assert message.split("\n")[0] == shown
+    assert "content" in result  # it continues without the file
+    assert "content" in await party.call(tool, {})
+    assert await states(party) == [State.DENIED]
 
 
 async def test_a_modern_client_without_forms_gets_the_approval_result(party: Party) -> None:
@@ -417,7 +447,7 @@ async def test_a_legacy_form_speaks_as_its_version_does(party: Party, version: s
     if version == "2025-06-18":
         assert "mode" not in form
         assert field["enum"] == ["once", "session", "always"]
-        assert field["enumNames"][2] == 'Always: adds "files:write" to .pml.json'
+        assert field["enumNames"][2] == "Always: adds files:write"
         assert "oneOf" not in field
     else:
         assert form["mode"] == "form"

@@ -82,7 +82,7 @@ def test_no_value_can_add_a_line_or_hide_a_character(tool_input: dict[str, Json]
     ],
 )
 def test_line_breaks_and_hidden_characters_are_shown_as_escapes(value: str) -> None:
-    for padding, length, at in ("", 3, 1), ("x" * 400, 7, 2):
+    for padding, length, at in ("", 3, 1), ("x" * 400, 8, 2):
         lines = message(asking({"text": value + padding})).split("\n")
         assert len(lines) == length
         assert "\\" in lines[at]
@@ -119,7 +119,7 @@ def test_a_long_line_is_folded_and_nothing_of_it_is_lost() -> None:
 
     assert all(len(line) <= MAX_COLUMNS + 4 for line in lines)
     folded = [line for line in lines if line.startswith("  ↳ ")]
-    assert len(folded) == 4
+    assert len(folded) == 5
     assert value in "".join([lines[2], *(line.removeprefix("  ↳ ") for line in folded)])
 
 
@@ -152,15 +152,70 @@ def test_a_form_to_trust_a_file_tells_what_it_would_allow_and_start() -> None:
     }
     record = make_approval(subject=Subject.WORKSPACE_TRUST, tool_name="pml:trust", tool_input=asked)
 
-    assert message(record).split("\n")[:5] == [
-        "Trust this workspace's .pml.json?",
-        "servers: db",
-        'starts: db: ["sh", "-c", "x\\nstarts: nothing"]',
-        "    with K set",
+    assert message(record).split("\n")[:3] == [
+        "Trust this workspace's .pml.json? It starts db; allows github:*",
+        'starts: db: ["sh", "-c", "x\\nstarts: nothing"]; with K set',
         'allows: "github:*"',
     ]
     assert {"file: /repo/shop/.pml.json", "content: sha256:1"} <= {*message(record).split("\n")}
-    assert titles(record) == {"once": "Trust exactly this content"}
+    assert titles(record) == {"once": "Trust this exact content"}
+
+
+@promise("trust:comes-first")
+def test_the_first_lines_of_a_form_to_trust_name_all_that_it_starts_and_allows() -> None:
+    asked: JsonObject = {
+        "path": "/repo/.pml.json",
+        "digest": "sha256:1",
+        "allows": [f'"notes:{n}"' for n in range(40)],
+        "launches": [{"name": f"db{n}", "command": "run", "args": ["x" * 40]} for n in range(6)],
+    }
+    record = make_approval(subject=Subject.WORKSPACE_TRUST, tool_name="pml:trust", tool_input=asked)
+    lines = message(record).split("\n")
+
+    begins = (
+        "Trust this workspace's .pml.json? It starts db0, db1, db2",
+        "starts: db0: [",
+        'allows: "notes:0"; ',
+    )
+    assert all(line.startswith(begin) for line, begin in zip(lines, begins, strict=False))
+    assert all(line.endswith("…") for line in lines[:3])
+    assert {f'  db{n}: ["run", "{"x" * 40}"]' for n in range(1, 6)} <= {*lines}  # and all of it below
+
+
+@promise("load:says-what-follows")
+def test_what_alarms_in_an_install_comes_first_in_its_form() -> None:
+    young: JsonObject = {**INSTALL["dependency"], "released_at": "2026-11-03T00:00:00Z", "accepted_lock": "x"}
+    record = make_approval(
+        subject=Subject.DEPENDENCY_INSTALL,
+        tool_name="memory:add",
+        tool_input={**INSTALL, "dependency": young},
+    )
+
+    assert [line.partition(":")[0] for line in message(record).split("\n")[1:4]] == [
+        "runs",
+        "moved",
+        "released",
+    ]
+
+
+SEEN = 48  # characters of a choice that Claude Code shows
+
+
+@pytest.mark.parametrize("verdict", ["unlisted", "ask", "allow"])
+@pytest.mark.parametrize("call", [{"text": "x"}, {"command": "ls"}])
+@pytest.mark.parametrize("subject", list(Subject))
+def test_the_choices_of_a_form_fit_the_screen_of_claude_code(
+    subject: Subject, call: JsonObject, verdict: str
+) -> None:
+    asked = call if subject is Subject.TOOL_CALL else {**INSTALL, "call": {"tool": "a:b", "arguments": call}}
+    record = msgspec.structs.replace(
+        make_approval(subject=subject, tool_name="memory:create_entities", tool_input=asked),
+        rule=MatchedRule(verdict=verdict, entry='"a"'),
+    )
+    shown = titles(record)
+    shown.pop("always", None)  # the entry that it writes may be of any length
+
+    assert [title for title in shown.values() if len(title) > SEEN] == []
 
 
 def test_a_form_about_a_changed_tool_shows_how_it_changed() -> None:
@@ -196,8 +251,8 @@ def test_a_form_to_install_a_server_says_what_is_installed_and_what_the_answer_c
 
     assert message(record).split("\n") == [
         "Install memory@1.2.3?",
-        "package: npx @acme/memory@1.2.3",
         "runs: NOT CONTAINED: it can do what you can; it says it needs network: none; workspace: write",
+        "package: npx @acme/memory@1.2.3",
         "hash: sha512-A",
         "packages: 40 packages, each checked against its hash, size not known before the download",
         "scripts: none",
@@ -210,8 +265,8 @@ def test_a_form_to_install_a_server_says_what_is_installed_and_what_the_answer_c
         "why: memory:add's server is not installed yet",
     ]
     assert titles(record) == {
-        "once": "Install exactly this; allow the tool this session",
-        "always": 'Always: adds "memory:add" to .pml.json',
+        "once": "Install it; allow this tool this session",
+        "always": "Always: adds memory:add",
     }
 
 
@@ -219,25 +274,25 @@ def test_a_form_to_install_a_server_says_what_is_installed_and_what_the_answer_c
 @pytest.mark.parametrize(
     ("rule", "once", "then"),
     [
-        (None, "Install exactly this; allow the tool this session", "allows every memory:add until"),
+        (None, "Install it; allow this tool this session", "allows every memory:add until"),
         (
             MatchedRule(verdict="unlisted", entry='"*"', file="/repo/.pml.json", line=7),
-            "Install exactly this; allow the tool this session",
+            "Install it; allow this tool this session",
             "allows every memory:add until the session ends",
         ),
         (
             MatchedRule(verdict="ask", entry='"memory:*"', file="/repo/.pml.json", line=4),
-            "Install exactly this; the call is asked about next",
+            "Install it, then ask about the call",
             'the call itself is asked about: your rule "ask memory:*" says so (.pml.json, line 4)',
         ),
         (
             MatchedRule(verdict="allow", entry='"memory:*"', file="/repo/.pml.json", line=4),
-            "Install exactly this",
+            "Install it",
             'the call runs, since your rule "allow memory:*" says so (.pml.json, line 4)',
         ),
         (
             MatchedRule(verdict="reserved", entry="it names PML"),
-            "Install exactly this; the call is asked about next",
+            "Install it, then ask about the call",
             "the call itself is asked about: it names PML",
         ),
     ],
@@ -265,7 +320,7 @@ def test_an_install_for_a_tool_that_runs_code_offers_to_remember_exactly_the_cal
     )
 
     assert '{"command": {"is": "ls"}}' in titles(record)["always"]
-    assert titles(record)["once"] == "Install exactly this; allow exactly this call this session"
+    assert titles(record)["once"] == "Install it; allow exactly this call this session"
 
 
 def test_a_form_for_a_missing_variable_has_no_field_for_its_value() -> None:
@@ -275,7 +330,7 @@ def test_a_form_for_a_missing_variable_has_no_field_for_its_value() -> None:
 
     assert message(record).split("\n")[0] == "serena requires ANTHROPIC_API_KEY. Is it set?"
     assert list(schema["properties"]) == ["remember"]
-    assert titles(record) == {"once": "It is set now: go on"}
+    assert titles(record) == {"once": "It is set now: continue"}
 
 
 @pytest.mark.parametrize("subject", [Subject.DEPENDENCY_INSTALL, Subject.API_KEY_REQUIRED])
@@ -300,7 +355,7 @@ def test_always_shows_the_entry_that_it_writes() -> None:
     assert titles(asking({"title": "x"})) == {
         "once": "Just this once",
         "session": "Allow this tool for this session",
-        "always": 'Always: adds "github:create_issue" to .pml.json',
+        "always": "Always: adds github:create_issue",
     }
     code = titles(asking({"command": "ls\n-l"}, tool_name="shell:run"))
     assert code["session"] == "Allow exactly this call for this session"

@@ -6,7 +6,7 @@ import pytest
 
 from pml.core.approvals import Approval, State, Subject
 from pml.core.config import FileKind
-from pml.core.errors import Changed, NotApproved, NotFound
+from pml.core.errors import Changed, NotApproved, NotFound, ToolDenied
 from pml.service.gate import Paused
 from pml.service.trusting import untrust_workspace
 from tests.builders import PERSON
@@ -33,6 +33,66 @@ async def test_a_server_of_a_file_that_nobody_trusts_is_not_started_before_trust
 
     assert (house.servers.started, house.servers.ran) == (["notes"], [])
     assert paused.value.record.subject is Subject.TOOL_CALL
+
+
+LOOSENS = {"permissions": {"allow": ["other:*"]}}  # nothing that the call needs
+
+
+@promise("trust:comes-first")
+async def test_the_first_call_that_asks_brings_the_question_of_trust_before_its_own(house: Gatehouse) -> None:
+    house.office.write(FileKind.WORKSPACE, LOOSENS)
+    asking = FakeAsking(house.denying(), house.allowing(), house.allowing())
+
+    await house.call(asking=asking, offered=False)
+    await house.call(asking=asking, offered=False)
+
+    assert [record.subject for record in asking.asked] == [
+        Subject.WORKSPACE_TRUST,
+        Subject.TOOL_CALL,
+        Subject.TOOL_CALL,
+    ]
+    assert house.servers.ran == [RAN, RAN]  # without the file
+
+
+@promise("trust:comes-first")
+async def test_a_call_that_rules_allow_shows_the_form_first_and_is_not_held_by_it(house: Gatehouse) -> None:
+    house.configure(allow=[TOOL])
+    house.office.write(FileKind.WORKSPACE, LOOSENS)
+    shown = FakeAsking(has_form=True)
+
+    await house.call(asking=shown)
+    await house.call(asking=shown)
+    assert [record.subject for record in shown.asked] == [Subject.WORKSPACE_TRUST]  # left unanswered
+    assert house.servers.ran == [RAN, RAN]
+
+
+async def test_a_call_that_rules_allow_asks_nothing_where_the_client_has_no_form(house: Gatehouse) -> None:
+    house.configure(allow=[TOOL])
+    house.office.write(FileKind.WORKSPACE, LOOSENS)
+    asking = FakeAsking()
+
+    await house.call(asking=asking)
+    assert (house.servers.ran, asking.asked) == ([RAN], [])
+
+
+@promise("trust:comes-first")
+async def test_a_file_that_only_tightens_is_not_asked_about(house: Gatehouse) -> None:
+    house.office.write(FileKind.WORKSPACE, {"permissions": {"deny": ["other:*"], "ask": ["*"]}})
+    asking = FakeAsking(house.allowing(), has_form=True)
+
+    await house.call(asking=asking, offered=False)
+    assert [record.subject for record in asking.asked] == [Subject.TOOL_CALL]
+
+
+@promise("trust:comes-first")
+async def test_a_denied_call_brings_no_question_of_trust(house: Gatehouse) -> None:
+    house.configure(deny=[TOOL])
+    house.office.write(FileKind.WORKSPACE, LOOSENS)
+    asking = FakeAsking(has_form=True)
+
+    with pytest.raises(ToolDenied):
+        await house.call(asking=asking)
+    assert asking.asked == []
 
 
 @promise("trust:no-server-before-trust")

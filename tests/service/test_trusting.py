@@ -201,6 +201,26 @@ async def test_only_a_person_can_trust_a_file(office: Office, by: Decider) -> No
     assert await office.status(record) is State.PENDING
 
 
+@promise("trust:declined-stays-declined")
+async def test_content_that_a_person_declined_is_not_asked_about_in_another_session_until_it_changes(
+    office: Office,
+) -> None:
+    office.write_rules(FileKind.WORKSPACE, allow=[TOOL])
+    await office.deny(await asked_to_trust(office, await office.question()))
+    later = await office.question(
+        session=await office.session(SessionId("other")), arguments={"title": "other"}
+    )
+
+    consent = await seek(office, later)
+    assert consent.record is not None
+    assert (consent.record.subject, consent.record.status) == (Subject.TOOL_CALL, State.PENDING)
+
+    office.write_rules(FileKind.WORKSPACE, allow=[TOOL, "a:b"])
+    again = await seek(office, later)
+    assert again.record is not None
+    assert again.record.subject is Subject.WORKSPACE_TRUST
+
+
 async def test_trust_that_was_denied_is_not_asked_for_again_in_the_session(office: Office) -> None:
     office.write_rules(FileKind.WORKSPACE, allow=[TOOL])
     question = await office.question()

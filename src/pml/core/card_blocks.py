@@ -118,13 +118,14 @@ def blocks_of(asked: Asked) -> tuple[Block, ...]:
 def facts_of(record: Approval) -> Facts:
     """Return what installing, trusting or accepting something means."""
     rows = (
-        Fact(name=name, value=value, alarming=_is_alarming(record, name, value))
+        Fact(name=name, value=value, alarming=is_alarming(record, name, value))
         for name, value in asked_facts(record)
     )
     return Facts(rows=tuple(rows))
 
 
-def _is_alarming(record: Approval, name: str, value: str) -> bool:
+def is_alarming(record: Approval, name: str, value: str) -> bool:
+    """Tell whether a fact of the question must not be overlooked."""
     match record.subject, name:
         case Subject.DEPENDENCY_INSTALL, "moved" | "weaker":
             return True

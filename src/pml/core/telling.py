@@ -152,6 +152,15 @@ def _trust_facts(asked: JsonObject) -> list[tuple[str, str]]:
     return [*facts, ("sets", visible_json(asked["settings"]))] if asked.get("settings") else facts
 
 
+def trust_summary(asked: JsonObject) -> str:
+    """Return in one line what a file would start and allow."""
+    launches = asked.get("launches")
+    each = launches if isinstance(launches, list | tuple) else ()
+    names = [visible(str(launch.get("name"))) for launch in each if isinstance(launch, Mapping)]
+    allows = [allowed.removeprefix('"').removesuffix('"') for allowed in _texts(asked.get("allows"))]
+    return f"It starts {', '.join(names) or 'nothing'}; allows {', '.join(allows) or 'nothing'}"
+
+
 def unlisted_note(asked: JsonObject) -> str:
     """Return who asks about tools without a rule; as `service.trusting.trust_facts` tells the setting."""
     return _UNLISTED if asked.get("unlisted") == Unlisted.EVERY_CALL else _LEFT_TO_CLIENT

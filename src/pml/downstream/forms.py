@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from pml.core.approvals import Approval, Channel, Decider, DeciderKind, Scope, Subject
+from pml.core.card_blocks import is_alarming
+from pml.core.card_cutting import brief
 from pml.core.errors import Invalid, PmlError
 from pml.core.memory import always_entry
 from pml.core.rules import runs_code
-from pml.core.telling import asked_facts, why_asked
-from pml.core.text import visible, visible_json
+from pml.core.telling import asked_facts, entry_text, trust_summary, why_asked
+from pml.core.text import visible_json
 from pml.core.values import Json, JsonObject
 from pml.core.wire import form_title
 from pml.downstream.eras import NO_ENUM_TITLES, Era
@@ -24,7 +26,10 @@ MAX_COLUMNS: Final = 160
 INSTANT_S: Final = 0.7  # nobody reads a form and answers it in less
 _SHORT_ID: Final = 8
 _SHORT: Final = 2 * MAX_COLUMNS  # arguments that are read as easily in one piece
-_FIRST: Final = {"starts": 0, "allows": 1}
+# Claude Code shows three lines of a form, each as long as its screen is wide, and 48 characters of a choice.
+_SEEN_LINES: Final = 3
+_MORE: Final = "  ↳ "
+_SEEN_COLUMNS: Final = 72
 _AGAIN: Final = "asked once more: the answer came faster than anybody reads"
 
 
@@ -87,9 +92,9 @@ def _decision(record: Approval, answer: Json, *, client: str, elapsed_s: float) 
 def _scopes(record: Approval) -> Mapping[str, str]:
     """Return how long an answer can hold, each with what it says to the person."""
     if record.subject is Subject.WORKSPACE_TRUST:
-        return {Scope.ONCE: "Trust exactly this content"}
+        return {Scope.ONCE: "Trust this exact content"}
     if record.subject is Subject.API_KEY_REQUIRED:
-        return {Scope.ONCE: "It is set now: go on"}
+        return {Scope.ONCE: "It is set now: continue"}
     if record.subject not in (Subject.TOOL_CALL, Subject.DEPENDENCY_INSTALL):
         return {Scope.ONCE: "Accept it as it is now"}
     if record.is_foreign:
@@ -98,32 +103,31 @@ def _scopes(record: Approval) -> Mapping[str, str]:
         entry = always_entry(record.tool_name, record.call_input)
     except Invalid:  # never remembered
         return {Scope.ONCE: "Just this once"}
-    same = " exactly this call" if runs_code(record.tool_name, record.call_input) else ""
+    what = "exactly this call" if runs_code(record.tool_name, record.call_input) else "this tool"
+    always = f"Always: adds {entry_text(entry)}"
     if record.subject is Subject.DEPENDENCY_INSTALL:
-        return {
-            Scope.ONCE: _install_once(record, same or " the tool"),
-            Scope.ALWAYS: f"Always: adds {visible_json(entry, indent=None)} to .pml.json",
-        }
+        return {Scope.ONCE: _install_once(record, what), Scope.ALWAYS: always}
     return {
         Scope.ONCE: "Just this once",
-        Scope.SESSION: f"Allow{same or ' this tool'} for this session",
-        Scope.ALWAYS: f"Always: adds {visible_json(entry, indent=None)} to .pml.json",
+        Scope.SESSION: f"Allow {what} for this session",
+        Scope.ALWAYS: always,
     }
 
 
 def _install_once(record: Approval, what: str) -> str:
     if record.covers_call:
-        return f"Install exactly this; allow{what} this session"
+        return f"Install it; allow {what} this session"
     is_allowed = record.rule is not None and record.rule.verdict == "allow"
-    return "Install exactly this" if is_allowed else "Install exactly this; the call is asked about next"
+    return "Install it" if is_allowed else "Install it, then ask about the call"
 
 
 def _remember_field(record: Approval, era: Era) -> JsonObject:
     scopes = _scopes(record)
+    writes = "Always writes to .pml.json. " if Scope.ALWAYS in scopes else ""
     field: dict[str, Json] = {
         "type": "string",
-        "title": "Remember",
-        "description": f"How long this answer holds. All of the question: {_where(record)}",
+        "title": "Remember" if len(scopes) > 1 else "Answer",
+        "description": f"{writes}All of it: {_where(record)}",
         "default": Scope.ONCE,
     }
     if era.version in NO_ENUM_TITLES:
@@ -133,12 +137,19 @@ def _remember_field(record: Approval, era: Era) -> JsonObject:
 
 def _lines(record: Approval) -> list[str]:
     """Return the question in lines that a form shows whole, what is asked first."""
-    lines = _folded(form_title(record))
+    lines = _folded(_title(record))
     for name, value in [*_facts(record), ("why", why_asked(record))]:
         first, *rest = value.split("\n")
         for line in (f"{name}: {first}", *(f"  {line}" for line in rest)):
-            lines += _folded(line)
+            lines += _folded(line, seen=_SEEN_LINES - len(lines) if name == "input" else 0)
     return lines
+
+
+def _title(record: Approval) -> str:
+    """Return the first line; that of trust says what the file would start and allow."""
+    if record.subject is not Subject.WORKSPACE_TRUST:
+        return form_title(record)
+    return brief(f"{form_title(record)} {trust_summary(record.tool_input)}", MAX_COLUMNS)
 
 
 def _where(record: Approval) -> str:
@@ -147,24 +158,35 @@ def _where(record: Approval) -> str:
 
 
 def _facts(record: Approval) -> list[tuple[str, str]]:
-    """Return the facts, what matters most first: some clients show only the beginning until asked for all."""
+    """Return the facts, what matters most first: some clients show only the beginning."""
     facts = asked_facts(record)
     if record.subject is Subject.WORKSPACE_TRUST:
-        facts.sort(key=lambda fact: _FIRST.get(fact[0], len(_FIRST)))
-        launches = record.tool_input.get("launches")
-        names = [
-            visible(str(launch.get("name")))
-            for launch in (launches if isinstance(launches, list | tuple) else ())
-            if isinstance(launch, Mapping)
-        ]
-        return [("servers", ", ".join(names) or "none"), *facts]
+        return _trust_facts(facts)
+    if record.subject is Subject.DEPENDENCY_INSTALL:
+        return sorted(facts, key=lambda fact: (not is_alarming(record, *fact), fact[0] != "runs"))
     if record.subject is not Subject.TOOL_CALL:
         return facts
     short = visible_json(record.tool_input, indent=None)
     return [(name, short if name == "input" and len(short) <= _SHORT else value) for name, value in facts]
 
 
-def _folded(line: str) -> list[str]:
-    """Return the line in pieces that a form shows without cutting them."""
-    pieces = [line[at : at + MAX_COLUMNS] for at in range(0, max(len(line), 1), MAX_COLUMNS)]
-    return [pieces[0], *(f"  ↳ {piece}" for piece in pieces[1:])]
+def _trust_facts(facts: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return what the file would start and allow in a line each; then the rest, and what those cut."""
+    first: list[tuple[str, str]] = []
+    rest = [fact for fact in facts if fact[0] not in ("starts", "allows")]
+    for name, value in (fact for fact in facts if fact not in rest):
+        line = "; ".join(each.strip() for each in value.split("\n"))
+        first.append((name, brief(line, MAX_COLUMNS - len(name) - 2)))
+        rest += [] if first[-1][1] == line else [(f"{name}, all", value)]
+    return [*sorted(first, key=lambda fact: fact[0] != "starts"), *rest]
+
+
+def _folded(line: str, *, seen: int = 0) -> list[str]:
+    """Return the line in pieces that a form shows without cutting them, so many of them as are `seen` short."""
+    pieces: list[str] = []
+    while line or not pieces:
+        mark = _MORE if pieces else ""
+        width = (_SEEN_COLUMNS if len(pieces) < seen else MAX_COLUMNS) - len(mark)
+        pieces.append(mark + line[:width])
+        line = line[width:]
+    return pieces

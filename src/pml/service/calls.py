@@ -98,9 +98,12 @@ def refuse_continuation(arguments: JsonObject) -> None:
 async def _call(gate: Gate, attempt: Attempt, hearing: Hearing, settled: Approval | None) -> Ran:
     is_first = settled is None and attempt.inner is None  # code may make many calls in one turn of the loop
     policy = await policy_of_turn(gate) if is_first else await policy_now(gate)
+    trusted = None if policy.untrusted is None else await _trusted(gate, policy, attempt, hearing, settled)
+    if trusted:
+        policy = await policy_now(gate)
     found: Coded | Remote | None = None
     for _ in range(_TRIES):
-        admitted = await _admit(gate, policy, attempt, hearing, settled, found)
+        admitted = await _admit(gate, policy, attempt, hearing, settled, found, may_ask_trust=trusted is None)
         if not isinstance(admitted, Admitted):
             found = admitted
             policy = await policy_now(gate)
@@ -113,6 +116,18 @@ async def _call(gate: Gate, attempt: Attempt, hearing: Hearing, settled: Approva
             policy, found = await policy_now(gate), None
     raise Changed(
         f"server `{attempt.tool.namespace}` changes too often", hint="`pml servers logs` may tell why"
+    )
+
+
+async def _trusted(
+    gate: Gate, policy: Policy, attempt: Attempt, hearing: Hearing, settled: Approval | None
+) -> bool | None:
+    """Return what was said to trust in the workspace's file, which comes before anything is used."""
+    target = current_launch(gate, policy, attempt)
+    judged = await judge_attempt(gate, policy, attempt, target, _offer(gate, target))
+    runs = not _must_ask(gate, policy, judged, attempt)
+    return await trust_first(
+        gate, policy, judged, attempt=attempt, asking=hearing.asking, settled=settled, runs=runs
     )
 
 
@@ -147,18 +162,14 @@ async def _admit(
     hearing: Hearing,
     settled: Approval | None,
     found: Coded | Remote | None,
+    *,
+    may_ask_trust: bool,
 ) -> Admitted | Coded | Remote | None:
     """Return the call that may run, or else what was found to answer it: time has passed, so judge again."""
     asking = hearing.asking
     target = current_launch(gate, policy, attempt) or found
     manifest = _offer(gate, target)
     judged = await judge_attempt(gate, policy, attempt, target, manifest)
-    runs = not _must_ask(gate, policy, judged, attempt)
-    trusted = await trust_first(
-        gate, policy, judged, attempt=attempt, asking=asking, settled=settled, runs=runs
-    )
-    if trusted:
-        return None
     if target is None or manifest is None:
         return await make_ready(
             gate, policy, judged, target, attempt=attempt, asking=asking, settled=settled, told=hearing.told
@@ -187,7 +198,7 @@ async def _admit(
     if not answers(settled, question):
         if not must_ask:
             return _let_through(gate, attempt, admitted, judged)
-        if judged.needs_trust and trusted is None:
+        if judged.needs_trust and may_ask_trust:
             refused = await settle_trust(
                 gate, policy, judged, attempt=attempt, asking=asking, settled=settled
             )
