@@ -182,7 +182,7 @@ def _trust_facts(facts: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _folded(line: str, *, seen: int = 0) -> list[str]:
-    """Return the line in pieces that a form shows without cutting them, so many of them as are `seen` short."""
+    """Return the line in pieces that a form shows without cutting them; the first `seen` are short."""
     pieces: list[str] = []
     while line or not pieces:
         mark = _MORE if pieces else ""

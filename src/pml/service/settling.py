@@ -126,8 +126,8 @@ async def trust_first(
     """Ask whether to trust the workspace's file before the session first uses a tool; return what was said.
 
     None: it was not asked, or nobody answered. It is asked once for each content that would loosen something.
-    `runs`: rules let the call run, so that it is not held where nobody answers a form. An agent that PML holds
-    is only held for what its call needs.
+    `runs`: rules let the call run, so that it is not held where nobody answers a form. An agent that PML
+    holds is only held for what its call needs.
     """
     content = policy.loaded.workspace.digest
     is_asked = attempt.inner is None and attempt.is_tool and not gate.session.waits and not gate.is_cloud
