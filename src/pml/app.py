@@ -72,7 +72,10 @@ class DiskConfigs:
             from pml.settings.files import WorkspaceFiles
 
             self._files[workspace] = WorkspaceFiles(
-                pml_home=self._place.home, workspace=Path(workspace), user_home=self._place.user_home
+                pml_home=self._place.home,
+                workspace=Path(workspace),
+                user_home=self._place.user_home,
+                environ=os.environ,
             )
         return self._files[workspace]
 

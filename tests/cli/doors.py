@@ -31,6 +31,10 @@ class Door(Protocol):
         """Return what comes of continuing a workflow, with the model's word that it is approved."""
         ...
 
+    def ask(self, method: str, params: Mapping[str, object]) -> Any:
+        """Return the answer to any request."""
+        ...
+
 
 class _Door:
     def call(self, tool: str, arguments: Mapping[str, object]) -> Any:

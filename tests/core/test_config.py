@@ -1,6 +1,7 @@
 """Reading one configuration file: every key typed, everything wrong refused where it stands."""
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +22,7 @@ from pml.core.config import (
     parse_config,
 )
 from pml.core.errors import ConfigInvalid
+from pml.core.manifests import launch_digest
 from pml.core.permissions import FOLDER_RULE, PROGRAM_RULE, Permissions
 from pml.core.rules import ENTRY_KEYS, Effect, Rule, Source
 from pml.core.servers import ServerSpec
@@ -31,8 +33,12 @@ from tests.promises import promise
 SCHEMA = Path(__file__).parents[2] / "docs" / "config.schema.json"
 
 
-def read(text: str, kind: FileKind = FileKind.USER) -> ConfigFile:
-    return parse_config(text, path="f.json", kind=kind, base_dir="/repo", paths=FakePaths())
+def read(
+    text: str, kind: FileKind = FileKind.USER, *, environ: Mapping[str, str] | None = None
+) -> ConfigFile:
+    return parse_config(
+        text, path="f.json", kind=kind, base_dir="/repo", paths=FakePaths(), environ=environ or {}
+    )
 
 
 def refusal(text: str, kind: FileKind = FileKind.USER) -> tuple[int, int, str]:
@@ -53,7 +59,7 @@ EVERY_KEY = """{
   },
   "mcpServers": {
     "files": {"type": "stdio", "command": "npx", "args": ["-y", ""], "env": {"KEY": "secret"}, "cwd": "sub",
-              "permissions": {"net": false}},
+              "disabled": false, "permissions": {"net": false}},
     "bare": {"command": "run"}
   },
   "expose": ["github:*"],
@@ -186,72 +192,6 @@ REFUSED: list[tuple[str, tuple[int, int, str]]] = [
         (2, 3, "`permissions.allow[0]`: a rule needs the name of a tool, or a glob for several"),
     ),
     ('{"mcpServers": 1}', (1, 16, "`mcpServers` must be an object, not a number")),
-    ('{"mcpServers": {"a": "npx"}}', (1, 22, "`mcpServers.a` must be an object, not a string")),
-    (
-        '{"mcpServers": {"a b": {}}}',
-        (1, 17, "`mcpServers.a b` is no name for a server: 1 to 64 of `A-Z a-z 0-9 _ -`"),
-    ),
-    (
-        '{"mcpServers": {"pml": {}}}',
-        (1, 17, "`mcpServers.pml` is no name for a server: PML uses it for itself"),
-    ),
-    (
-        '{"mcpServers": {"Plexus": {}}}',
-        (1, 17, "`mcpServers.Plexus` is no name for a server: PML uses it for itself"),
-    ),
-    ('{"mcpServers": {"a": {"args": []}}}', (1, 22, "`mcpServers.a` has no `command`")),
-    (
-        '{"mcpServers": {"a": {"type": "http", "url": "https://x.test"}}}',
-        (1, 22, "`mcpServers.a` is reached by URL: only servers with a `command` are supported"),
-    ),
-    (
-        '{"mcpServers": {"a": {"type": "sse", "command": "x"}}}',
-        (1, 22, "`mcpServers.a` is reached by URL: only servers with a `command` are supported"),
-    ),
-    ('{"mcpServers": {"a": {"command": ""}}}', (1, 34, "`mcpServers.a.command` must not be empty")),
-    (
-        '{"mcpServers": {"a": {"command": "x", "args": ["\\u0000"]}}}',
-        (1, 48, "`mcpServers.a.args[0]` must not have a NUL character"),
-    ),
-    (
-        '{"mcpServers": {"a": {"command": "x", "args": "-y"}}}',
-        (1, 47, "`mcpServers.a.args` must be an array of strings, not a string"),
-    ),
-    (
-        '{"mcpServers": {"a": {"command": "x", "env": {"N": 1}}}}',
-        (1, 52, "`mcpServers.a.env.N` must be a string, not a number"),
-    ),
-    (
-        '{"mcpServers": {"a": {"command": "x", "env": {"A=B": ""}}}}',
-        (1, 47, "`mcpServers.a.env.A=B` is no name for a variable"),
-    ),
-    (
-        '{"mcpServers": {"a": {"command": "x", "cwd": "$HOME"}}}',
-        (1, 46, "`mcpServers.a.cwd` must be a folder, not `$HOME`"),
-    ),
-    (
-        '{"mcpServers": {"a": {"command": "x", "permissions": []}}}',
-        (1, 54, "`mcpServers.a.permissions` must be an object, not an array"),
-    ),
-    (
-        '{"mcpServers": {"a": {"command": "x", "permissions": {"net": "all"}}}}',
-        (1, 62, "`mcpServers.a.permissions.net` must be true, false or an array of hosts, not a string"),
-    ),
-    (
-        '{"mcpServers": {"a": {"command": "x", "permissions": {"workspace": "all"}}}}',
-        (
-            *(1, 68),
-            '`mcpServers.a.permissions.workspace` must be `"none"` or `"read"` or `"write"`, not `all`',
-        ),
-    ),
-    (
-        '{"mcpServers": {"a": {"command": "x", "permissions": {"read": ["/ok",\n "/a/../b"]}}}}',
-        (2, 2, f"`mcpServers.a.permissions.read[1]` must be {FOLDER_RULE}, not `/a/../b`"),
-    ),
-    (
-        '{"mcpServers": {"a": {"command": "x", "permissions": {"run": ["/bin/sh"]}}}}',
-        (1, 63, f"`mcpServers.a.permissions.run[0]` must be {PROGRAM_RULE}, not `/bin/sh`"),
-    ),
     ('{"expose": "*"}', (1, 12, "`expose` must be an array of strings, not a string")),
     ('{"expose": ["a", ""]}', (1, 18, "`expose[1]` must not be empty")),
     ('{"prespawn": [1]}', (1, 15, "`prespawn[0]` must be a string, not a number")),
@@ -318,6 +258,74 @@ REFUSED: list[tuple[str, tuple[int, int, str]]] = [
         (1, 25, f"`audit.keep_days` must be a whole number from 1 to {MAX_DAYS}, not 0"),
     ),
 ]
+UNUSABLE = [
+    ('{"mcpServers": {"a": "npx"}}', (1, 22, "`mcpServers.a` must be an object, not a string")),
+    (
+        '{"mcpServers": {"a b": {}}}',
+        (1, 17, "`mcpServers.a b` is no name for a server: 1 to 64 of `A-Z a-z 0-9 _ -`"),
+    ),
+    (
+        '{"mcpServers": {"pml": {}}}',
+        (1, 17, "`mcpServers.pml` is no name for a server: PML uses it for itself"),
+    ),
+    (
+        '{"mcpServers": {"Plexus": {}}}',
+        (1, 17, "`mcpServers.Plexus` is no name for a server: PML uses it for itself"),
+    ),
+    ('{"mcpServers": {"a": {"args": []}}}', (1, 22, "`mcpServers.a` has no `command`")),
+    (
+        '{"mcpServers": {"a": {"type": "http", "url": "https://x.test"}}}',
+        (1, 22, "`mcpServers.a` is reached by URL: only servers with a `command` are supported"),
+    ),
+    (
+        '{"mcpServers": {"a": {"type": "sse", "command": "x"}}}',
+        (1, 22, "`mcpServers.a` is reached by URL: only servers with a `command` are supported"),
+    ),
+    ('{"mcpServers": {"a": {"command": ""}}}', (1, 34, "`mcpServers.a.command` must not be empty")),
+    (
+        '{"mcpServers": {"a": {"command": "x", "args": ["\\u0000"]}}}',
+        (1, 48, "`mcpServers.a.args[0]` must not have a NUL character"),
+    ),
+    (
+        '{"mcpServers": {"a": {"command": "x", "args": "-y"}}}',
+        (1, 47, "`mcpServers.a.args` must be an array of strings, not a string"),
+    ),
+    (
+        '{"mcpServers": {"a": {"command": "x", "env": {"N": 1}}}}',
+        (1, 52, "`mcpServers.a.env.N` must be a string, not a number"),
+    ),
+    (
+        '{"mcpServers": {"a": {"command": "x", "env": {"A=B": ""}}}}',
+        (1, 47, "`mcpServers.a.env.A=B` is no name for a variable"),
+    ),
+    (
+        '{"mcpServers": {"a": {"command": "x", "cwd": "$HOME"}}}',
+        (1, 46, "`mcpServers.a.cwd` must be a folder, not `$HOME`"),
+    ),
+    (
+        '{"mcpServers": {"a": {"command": "x", "permissions": []}}}',
+        (1, 54, "`mcpServers.a.permissions` must be an object, not an array"),
+    ),
+    (
+        '{"mcpServers": {"a": {"command": "x", "permissions": {"net": "all"}}}}',
+        (1, 62, "`mcpServers.a.permissions.net` must be true, false or an array of hosts, not a string"),
+    ),
+    (
+        '{"mcpServers": {"a": {"command": "x", "permissions": {"workspace": "all"}}}}',
+        (
+            *(1, 68),
+            '`mcpServers.a.permissions.workspace` must be `"none"` or `"read"` or `"write"`, not `all`',
+        ),
+    ),
+    (
+        '{"mcpServers": {"a": {"command": "x", "permissions": {"read": ["/ok",\n "/a/../b"]}}}}',
+        (2, 2, f"`mcpServers.a.permissions.read[1]` must be {FOLDER_RULE}, not `/a/../b`"),
+    ),
+    (
+        '{"mcpServers": {"a": {"command": "x", "permissions": {"run": ["/bin/sh"]}}}}',
+        (1, 63, f"`mcpServers.a.permissions.run[0]` must be {PROGRAM_RULE}, not `/bin/sh`"),
+    ),
+]
 
 
 @pytest.mark.parametrize(("text", "expected"), REFUSED)
@@ -327,6 +335,88 @@ def test_what_is_wrong_is_refused_with_its_place_its_key_and_what_was_expected(
     assert refusal(text) == expected
 
 
+def unusable(text: str, *, environ: Mapping[str, str] | None = None) -> str:
+    """Return why the entry `a`, the first one, cannot be used; the rest of the file must be sound."""
+    sound = text.replace('"mcpServers": {', '"permissions": {"deny": ["Bash"]}, "mcpServers": {', 1)
+    config = read(sound[: sound.rindex("}}")] + ', "sound": {"command": "s"}}}', environ=environ)
+    assert [rule.tool for rule in config.rules] == ["Bash"]
+    assert list(config.servers) == ["sound"]
+    (entry,) = config.unusable.values()
+    (warning,) = config.warnings
+    assert entry.why.removeprefix("is not used: ").partition(" (f.json:")[0] in warning
+    return entry.why
+
+
+@promise("config:one-entry-alone")
+@pytest.mark.parametrize(("text", "expected"), UNUSABLE)
+def test_an_entry_that_cannot_be_used_costs_neither_the_rules_nor_the_other_servers(
+    text: str, expected: tuple[int, int, str]
+) -> None:
+    line, _, problem = expected
+    assert unusable(text) == f"is not used: {problem} (f.json:{line})"
+
+
+def test_a_command_line_in_the_place_of_a_program_is_explained() -> None:
+    config = read('{"mcpServers": {"a": {"command": "npx -y foo"}}}')
+    hint = 'PML starts a program without a shell: write `"command": "npx", "args": ["-y", "foo"]`'
+    assert config.unusable["a"].hint == hint
+    assert config.warnings == (
+        f"server `a` at line 1 is not used: `mcpServers.a.command` is a whole command line; {hint}",
+    )
+
+
+@pytest.mark.parametrize("command", ["/opt/My Tools/srv", "./my srv", "My Server.exe"])
+def test_a_program_may_have_a_blank_in_its_name(command: str) -> None:
+    config = read(json.dumps({"mcpServers": {"a": {"command": command}}}))
+    assert config.servers["a"].command == command
+
+
+def test_a_disabled_entry_is_switched_off_and_no_problem() -> None:
+    config = read(
+        '{"mcpServers": {"a": {"command": "x", "disabled": true}, "b": {"command": "y", "disabled": false}}}'
+    )
+    assert (list(config.servers), config.unusable["a"].is_switched_off, config.warnings) == (["b"], True, ())
+
+
+ENTRY = """{"mcpServers": {"a": {"command": "${TOOL:-npx}", "args": ["${A}", "${A}-${B:-b}", "$A", "${A"],
+  "env": {"TOKEN": "${TOKEN}", "PLAIN": "x"}, "cwd": "${DIR:-sub}"}}}"""
+
+
+def test_variables_expand_as_in_other_clients_and_the_entry_is_known_as_it_was_written() -> None:
+    spec = read(ENTRY, environ={"A": "1", "TOKEN": "${A}", "B": ""}).servers["a"]
+    assert (spec.command, spec.args, spec.cwd) == ("npx", ("1", "1-b", "$A", "${A"), "/repo/sub")
+    assert spec.env == {"TOKEN": "${A}", "PLAIN": "x"}  # a value is not looked through again
+    assert spec.written is not None
+    assert (spec.shown.command, spec.written.names) == ("${TOOL:-npx}", ("TOOL", "A", "B", "TOKEN", "DIR"))
+    assert spec.unset == ()
+    assert spec.secrets == {"A": "1", "TOKEN": "${A}", "PLAIN": "x"}
+
+
+def test_a_variable_that_is_not_set_is_told_and_stays_as_it_is() -> None:
+    spec = read(ENTRY, environ={"A": "1"}).servers["a"]
+    assert (spec.unset, spec.env["TOKEN"]) == (("TOKEN",), "${TOKEN}")
+
+
+def test_one_entry_is_one_server_whatever_its_variables_are() -> None:
+    one, other = (read(ENTRY, environ={"A": value, "TOKEN": value}).servers["a"] for value in "12")
+    assert launch_digest(one) == launch_digest(other)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("${env:HOME}", "has `${env:…}`, which only some editors fill in: write `${HOME}`"),
+        ("${input:key}", "has `${input:…}`, which only some editors fill in"),
+        ("${PML_TOKEN_FILE}", "has `${PML_TOKEN_FILE}`, which is PML's own and given to no server"),
+    ],
+)
+def test_variables_of_editors_and_of_pml_itself_are_explained(text: str, problem: str) -> None:
+    entry = json.dumps({"mcpServers": {"a": {"command": "x", "env": {"K": text}}}})
+    environ = {"PML_TOKEN_FILE": "/secret"}
+    assert unusable(entry, environ=environ) == f"is not used: `mcpServers.a.env` {problem} (f.json:1)"
+
+
+@promise("config:one-entry-alone")
 @pytest.mark.parametrize(
     "name",
     "LD_PRELOAD LD_LIBRARY_PATH DYLD_INSERT_LIBRARIES GCONV_PATH BASH_ENV SHELLOPTS BASHOPTS "
@@ -337,14 +427,15 @@ def test_what_is_wrong_is_refused_with_its_place_its_key_and_what_was_expected(
 )
 def test_a_variable_that_would_load_other_code_into_a_server_is_refused_without_its_value(name: str) -> None:
     text = json.dumps({"mcpServers": {"a": {"command": "x", "env": {name: "secret"}}}})
-    line, column, problem = refusal(text)
     expected = f"`mcpServers.a.env.{name}` changes which code the server runs, and is refused"
-    assert (line, column, problem) == (1, text.index(f'"{name}"') + 1, expected)
+    assert unusable(text) == f"is not used: {expected} (f.json:1)"
 
 
 def test_variables_that_load_no_code_are_the_servers_own_affair() -> None:
     env = dict.fromkeys(
-        ["PATH", "HOME", "ENV", "NODE_ENV", "APP_ENV", "GIT_AUTHOR_NAME", "JAVA_HOME", "GITHUB_TOKEN"], "x"
+        "PATH HOME ENV NODE_ENV APP_ENV GIT_AUTHOR_NAME JAVA_HOME GITHUB_TOKEN "
+        "PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE PYTHONIOENCODING PYTHONUTF8".split(),
+        "x",
     )
     text = json.dumps({"mcpServers": {"a": {"command": "x", "env": env}}})
     assert read(text).servers["a"].env == env
@@ -360,7 +451,7 @@ def test_unknown_keys_are_reported_with_their_line_and_the_key_they_resemble() -
     text = """{
   "permisions": {},
   "permissions": {"alow": []},
-  "mcpServers": {"a": {"command": "x", "disabled": true, "permissions": {"nets": true}}},
+  "mcpServers": {"a": {"command": "x", "disable": true, "permissions": {"nets": true}}},
   "approval": {"ttl": 1, "enabled": {"until": "2030-01-31T12:00:00Z", "why": ""}},
   "zzz\\u202e": 1
 }"""
@@ -369,7 +460,7 @@ def test_unknown_keys_are_reported_with_their_line_and_the_key_they_resemble() -
         "`permissions.alow` at line 3 is not a key PML knows; did you mean `permissions.allow`?",
         "`mcpServers.a.permissions.nets` at line 4 is not a key PML knows; "
         "did you mean `mcpServers.a.permissions.net`?",
-        "`mcpServers.a.disabled` at line 4 is not a key PML knows",
+        "`mcpServers.a.disable` at line 4 is not a key PML knows; did you mean `mcpServers.a.disabled`?",
         "`approval.enabled.why` at line 5 is not a key PML knows",
         "`approval.ttl` at line 5 is not a key PML knows; did you mean `approval.ttl_s`?",
         "`zzz\\u{202e}` at line 6 is not a key PML knows",

@@ -17,6 +17,7 @@ NOW = datetime(2030, 1, 31, 12, tzinfo=UTC)
 DEFAULTS = Settings(
     rules=(),
     servers={},
+    unusable={},
     expose=None,
     expose_within=None,
     prespawn=(),
@@ -40,11 +41,13 @@ DEFAULTS = Settings(
 
 
 def user(text: str) -> ConfigFile:
-    return parse_config(text, path="u.json", kind=FileKind.USER, base_dir="/w", paths=FakePaths())
+    return parse_config(text, path="u.json", kind=FileKind.USER, base_dir="/w", paths=FakePaths(), environ={})
 
 
 def workspace(text: str) -> ConfigFile:
-    return parse_config(text, path="w.json", kind=FileKind.WORKSPACE, base_dir="/w", paths=FakePaths())
+    return parse_config(
+        text, path="w.json", kind=FileKind.WORKSPACE, base_dir="/w", paths=FakePaths(), environ={}
+    )
 
 
 USER = user("""{
@@ -76,6 +79,7 @@ def test_the_users_file_alone_sets_everything() -> None:
     assert OWN == Settings(
         rules=USER.rules,
         servers=USER.servers,
+        unusable={},
         expose=("mine:*", "both:*"),
         expose_within=None,
         prespawn=("mine",),
@@ -128,6 +132,32 @@ def test_a_server_name_in_both_files_belongs_to_neither() -> None:
     found = unite(mine, theirs, trusted=True)
     assert found.servers == {"y": mine.servers["y"]}
     assert found.problems == ("server `x` is defined twice and not used: u.json:2 and w.json:1",)
+
+
+UNUSABLE = '{"mcpServers": {"x": {"url": "https://x.test"}, "off": {"command": "x", "disabled": true}}}'
+WHY = "server `x` is not used: `mcpServers.x` is reached by URL: only servers with a `command` are supported"
+
+
+@promise("config:one-entry-alone")
+@pytest.mark.parametrize("trusted", [True, False])
+def test_the_name_of_an_entry_that_cannot_be_used_is_nobodys_and_the_reason_is_told(trusted: bool) -> None:
+    found = unite(USER, workspace(UNUSABLE), trusted=trusted)
+    assert found.servers == USER.servers
+    assert set(found.unusable) == {"x", "off"}
+    assert found.problems == (f"{WHY} (w.json:1)",)  # that one is switched off is no problem
+
+
+@promise("config:untrusted-only-tightens")
+def test_an_untrusted_workspace_cannot_switch_a_server_of_the_user_off() -> None:
+    off = workspace('{"mcpServers": {"mine": {"command": "x", "disabled": true}}}')
+    assert (unite(USER, off, trusted=False).servers, unite(USER, off, trusted=True).servers) == (
+        USER.servers,
+        {},
+    )
+
+
+def test_a_file_whose_servers_cannot_be_used_needs_no_trust() -> None:
+    assert loosening(workspace(UNUSABLE)) is None
 
 
 @promise("config:untrusted-only-tightens")
@@ -224,6 +254,9 @@ def test_what_trusting_would_start_can_be_told_as_json() -> None:
                 "env_names": ["TOKEN", "PATH"],
                 "steering": {"PATH": "/w/bin"},
                 "permissions": {"net": ["x.test"]},
+                "variables": [],
+                "unset": [],
+                "program": None,
             }
         ],
         [
@@ -235,6 +268,9 @@ def test_what_trusting_would_start_can_be_told_as_json() -> None:
                 "env_names": [],
                 "steering": {},
                 "permissions": None,
+                "variables": [],
+                "unset": [],
+                "program": None,
             }
         ],
     ]

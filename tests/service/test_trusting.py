@@ -74,10 +74,14 @@ async def test_a_call_that_trust_would_allow_asks_for_trust_first(office: Office
                 "env_names": ["KEY"],
                 "steering": {},
                 "permissions": None,
+                "variables": [],
+                "unset": [],
+                "program": None,
             }
         ],
         "settings": {},
         "drops": [],
+        "unusable": [],
         "unlisted": "every_call",
     }
 

@@ -23,6 +23,7 @@ def files_in(
         pml_home=home / ".pml",
         workspace=workspace,
         user_home=home,
+        environ={},
         now_ns=now or Now(),
         lock_timeout_s=lock_timeout_s,
     )

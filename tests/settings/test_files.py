@@ -260,7 +260,9 @@ from pml.core.rules import Effect
 from pml.settings.files import WorkspaceFiles
 
 home, workspace, name, count = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
-files = WorkspaceFiles(pml_home=home / ".pml", workspace=workspace, user_home=home, lock_timeout_s=100)
+files = WorkspaceFiles(
+    pml_home=home / ".pml", workspace=workspace, user_home=home, environ={}, lock_timeout_s=100
+)
 for number in range(count):
     assert files.add_rule(FileKind.WORKSPACE, Effect.ALLOW, f"{name}:{number}")
 """
@@ -273,7 +275,7 @@ from pml.core.rules import Effect
 from pml.settings.files import WorkspaceFiles
 
 home, workspace = Path(sys.argv[1]), Path(sys.argv[2])
-files = WorkspaceFiles(pml_home=home / ".pml", workspace=workspace, user_home=home)
+files = WorkspaceFiles(pml_home=home / ".pml", workspace=workspace, user_home=home, environ={})
 files.add_rule(FileKind.WORKSPACE, Effect.ALLOW, "a:b", before_replace=lambda old, new, text: os._exit(7))
 """
 

@@ -41,7 +41,7 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def files(home: Path, workspace: Path) -> WorkspaceFiles:
-    return WorkspaceFiles(pml_home=home / ".pml", workspace=workspace, user_home=home)
+    return WorkspaceFiles(pml_home=home / ".pml", workspace=workspace, user_home=home, environ={})
 
 
 def test_switching_off_and_on_leaves_the_file_as_it_was(files: WorkspaceFiles, workspace: Path) -> None:

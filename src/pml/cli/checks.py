@@ -16,11 +16,12 @@ from pml.cli.cards import short
 from pml.cli.output import count
 from pml.core.approvals import Approval, instant
 from pml.core.config import ModelMayApprove, OffUntil
-from pml.core.effective import Settings, loosening
+from pml.core.effective import Settings, loosening, unset_text
 from pml.core.errors import Invalid, PmlError, Unavailable
 from pml.core.ports import FileState, Intent
 from pml.core.rule_names import Doubt
 from pml.core.rules import Effect, rule_text
+from pml.core.servers import missing_command
 from pml.core.text import visible, visible_json
 
 if TYPE_CHECKING:
@@ -96,20 +97,21 @@ def check_kept(policy: "Policy") -> Iterator[Check]:
 
 def check_servers(settings: Settings) -> Iterator[Check]:
     """Yield what keeps a configured server from being started."""
-    for problem in settings.problems:
-        yield Check(
-            name="servers",
-            status=Status.WARN,
-            message=visible(problem),
-            hint="rename or remove one of the two",
-        )
+    for unusable in settings.unusable.values():
+        off = unusable.is_switched_off
+        hint = None if off else unusable.hint or f"edit {visible(unusable.source.file)}"
+        status = Status.OK if off else Status.WARN
+        yield Check(name="servers", status=status, message=visible(unusable.problem), hint=hint)
     for server in settings.servers.values():
-        if shutil.which(server.command, path=server.env.get("PATH")) is None:
+        if server.unset:
+            hint = "set it where your client or `pml serve` is started, or give a default: `${NAME:-default}`"
+            yield Check(name="servers", status=Status.WARN, message=unset_text(server), hint=hint)
+        elif shutil.which(server.command, path=server.env.get("PATH")) is None:
             yield Check(
                 name="servers",
                 status=Status.WARN,
-                message=f"command `{visible(server.command)}` of server `{server.name}` was not found",
-                hint="install it, or give its whole path as `command`",
+                message=f"command `{visible(server.shown.command)}` of server `{server.name}` was not found",
+                hint=missing_command(server.command),
             )
 
 

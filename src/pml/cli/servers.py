@@ -153,10 +153,10 @@ def _row(standing: Standing) -> tuple[str, ...]:
 
 
 def _defined(standing: Standing) -> str:
-    spec = standing.spec
+    source = standing.source
     if standing.installed is not None:
         return "installed (deps.json)"
-    return "no file as it runs" if spec is None else f"{spec.source.file}:{spec.source.line}"
+    return "no file as it runs" if source is None else f"{source.file}:{source.line}"
 
 
 def _where(run: Run) -> str:

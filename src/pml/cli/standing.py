@@ -7,12 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from pml.core.approvals import instant
+from pml.core.config import ConfigFile
+from pml.core.effective import unset_text
 from pml.core.errors import PmlError
 from pml.core.loading import Installed
 from pml.core.permissions import permissions_json
 from pml.core.ports import Process
-from pml.core.servers import ServerSpec
+from pml.core.rules import Source
+from pml.core.servers import ServerSpec, Unusable
 from pml.core.values import JsonObject
 
 if TYPE_CHECKING:
@@ -36,18 +41,21 @@ class Run:
 class Standing:
     """A server under one launch digest, which is None if how it would start is not known.
 
-    `spec` is None then too, or if it runs, but no file defines it so any more. `installed`: PML installed it.
+    `spec` is None then too, or if it runs, but no file defines it so any more; `source` is where a file does.
+    `installed`: PML installed it.
     """
 
     name: str
     launch: str | None
     spec: ServerSpec | None
+    source: Source | None = None
     trusted: bool
     problem: str | None
     tools: tuple[str, ...] | None
     runs: tuple[Run, ...]
     next_held: "Held | None" = None
     installed: Installed | None = None
+    is_switched_off: bool = False
 
     @property
     def containment(self) -> "Sequence[Held]":
@@ -59,6 +67,8 @@ class Standing:
     def state(self) -> str:
         if self.runs:
             return ", ".join(dict.fromkeys(run.posted.state for run in self.runs))
+        if self.is_switched_off:
+            return "disabled"
         if self.problem is not None:
             return "refused"
         return "stopped" if self.trusted else "not trusted"
@@ -67,7 +77,9 @@ class Standing:
 async def all_standing(desk: "Desk", place: "Place", policy: "Policy") -> list[Standing]:
     """Return every server that files define, that is installed, or that runs in the workspace, by name."""
     runs = _runs(_posted(place), await desk.store.sessions.live())
-    found = [await _configured(desk, place, policy, spec, runs) for spec in _specs(policy)]
+    specs = [spec for config in _files(policy) for spec in config.servers.values()]
+    found = [await _configured(desk, place, policy, spec, runs) for spec in specs]
+    found += [_unusable(policy, each) for config in _files(policy) for each in config.unusable.values()]
     installs = _all_installed(place)
     if not isinstance(installs, PmlError):
         found += [await _installed(desk, place, policy, each, runs) for each in installs.values()]
@@ -130,9 +142,24 @@ def _runs(
     return runs
 
 
-def _specs(policy: "Policy") -> list[ServerSpec]:
+def _files(policy: "Policy") -> list[ConfigFile]:
     files = (policy.loaded.user.config, policy.loaded.workspace.config)
-    return [spec for config in files if config is not None for spec in config.servers.values()]
+    return [config for config in files if config is not None]
+
+
+def _unusable(policy: "Policy", entry: Unusable) -> Standing:
+    is_users = entry.source.file == policy.loaded.user.path
+    return Standing(
+        name=entry.name,
+        launch=None,
+        spec=None,
+        source=entry.source,
+        trusted=is_users or policy.trusted,
+        problem=entry.problem,
+        tools=None,
+        runs=(),
+        is_switched_off=entry.is_switched_off,
+    )
 
 
 async def _configured(
@@ -143,10 +170,11 @@ async def _configured(
     runs: Mapping[tuple[str, str], list[Run]],
 ) -> Standing:
     is_users = spec.source.file == policy.loaded.user.path
-    problems = (problem for problem in policy.settings.problems if f"server `{spec.name}`" in problem)
     standing = await _startable(desk, place, spec, runs)
+    unusable = policy.settings.unusable.get(spec.name)
+    problem = unset_text(spec) if spec.unset else None if unusable is None else unusable.problem
     return replace(
-        standing, trusted=is_users or policy.trusted, problem=next(problems, None) or standing.problem
+        standing, trusted=is_users or policy.trusted, source=spec.source, problem=problem or standing.problem
     )
 
 
@@ -174,7 +202,8 @@ async def _installed(
             installed=installed,
         )
     standing = await _startable(desk, place, spec, runs)
-    hidden = "a file configures another server of this name" if name in policy.settings.servers else None
+    is_taken = name in policy.settings.servers or name in policy.settings.unusable
+    hidden = "a file configures another server of this name" if is_taken else None
     return replace(standing, problem=hidden or standing.problem, installed=installed)
 
 
@@ -219,7 +248,7 @@ def standing_json(standing: Standing) -> JsonObject:
     return {
         "name": standing.name,
         "state": standing.state,
-        "source": None if spec is None else {"file": spec.source.file, "line": spec.source.line},
+        "source": None if standing.source is None else msgspec.to_builtins(standing.source),
         "installed": None if standing.installed is None else standing.installed.dependency.title,
         "trusted": standing.trusted,
         "problem": standing.problem,
@@ -233,14 +262,17 @@ def standing_json(standing: Standing) -> JsonObject:
 
 def launch_json(spec: ServerSpec) -> JsonObject:
     """Return how a server is started; of its variables only the names, for the values may be secrets."""
+    shown = spec.shown
     return {
         "name": spec.name,
-        "command": spec.command,
-        "args": spec.args,
-        "cwd": spec.cwd,
+        "command": shown.command,
+        "args": shown.args,
+        "cwd": shown.cwd,
         "env_names": tuple(spec.env),
-        "path": spec.env.get("PATH"),
+        "path": shown.env.get("PATH"),
         "permissions": permissions_json(spec.permissions),
+        "variables": () if spec.written is None else spec.written.names,
+        "unset": spec.unset,
     }
 
 

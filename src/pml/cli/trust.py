@@ -154,6 +154,11 @@ def _show(policy: "Policy", *, as_json: bool) -> None:
         _print_loosening(policy, policy.untrusted)
 
 
+def _unusable(policy: "Policy") -> list[str]:
+    config = policy.loaded.workspace.config
+    return [] if config is None else [visible(each.problem) for each in config.unusable.values()]
+
+
 def _print_loosening(policy: "Policy", loose: "Loosening") -> None:
     """Print all that trusting would change; nothing of it is cut."""
     from rich.text import Text
@@ -167,6 +172,7 @@ def _print_loosening(policy: "Policy", loose: "Loosening") -> None:
         ("no longer keep these rules of the content that was trusted last", [*loose.drops]),
         ("allow these calls without asking", [*loose.allows]),
         ("start these commands", launch_lines(facts["launches"])),
+        ("not start these servers, which cannot be used", _unusable(policy)),
         (
             "change these settings",
             [f"{name}: {visible_json(value, indent=None)}" for name, value in loose.settings.items()],

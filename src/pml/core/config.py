@@ -20,7 +20,7 @@ from pml.core.located import Section
 from pml.core.matchers import Pointer, RuleInvalid
 from pml.core.names import colon_of
 from pml.core.rules import Effect, Rule, RuleSet, Source, parse_entry
-from pml.core.servers import ServerSpec, folder, parse_servers
+from pml.core.servers import ServerSpec, Unusable, folder, parse_servers
 from pml.core.text import has_hidden, quote
 from pml.core.values import kind_of
 
@@ -87,6 +87,7 @@ class ConfigFile:
     rules: tuple[Rule, ...] = ()
     disabled: tuple[Rule, ...] = ()  # to be shown; without matchers, so not to be judged by
     servers: Mapping[str, ServerSpec] = field(default_factory=dict[str, ServerSpec])
+    unusable: Mapping[str, Unusable] = field(default_factory=dict[str, Unusable])
     expose: tuple[str, ...] | None = None
     prespawn: tuple[str, ...] | None = None
     idle_s: int | None = None
@@ -101,8 +102,13 @@ class ConfigFile:
     warnings: tuple[str, ...] = ()
 
 
-def parse_config(text: str, *, path: str, kind: FileKind, base_dir: str, paths: Disk) -> ConfigFile:
+def parse_config(
+    text: str, *, path: str, kind: FileKind, base_dir: str, paths: Disk, environ: Mapping[str, str]
+) -> ConfigFile:
     """Return what `text`, read from `path`, sets. Relative paths in it begin at `base_dir`.
+
+    `environ` has the values of variables that stand in the entries of servers. An entry that cannot be used
+    is kept apart and reported; everything else that is wrong makes the file invalid.
 
     Raises: ConfigInvalid, with line, column, the key, what was expected and what was found.
     """
@@ -115,12 +121,14 @@ def parse_config(text: str, *, path: str, kind: FileKind, base_dir: str, paths: 
     top.text("$schema")
     top.text("version")
     rules, disabled = _rules(top, base_dir=base_dir, paths=paths)
+    servers = parse_servers(top, base_dir=base_dir, home=paths.home, environ=environ)
     config = ConfigFile(
         path=path,
         kind=kind,
         rules=rules,
         disabled=disabled,
-        servers=parse_servers(top, base_dir=base_dir, home=paths.home),
+        servers=servers.usable,
+        unusable=servers.unusable,
         expose=top.texts("expose"),
         prespawn=top.texts("prespawn"),
         idle_s=top.whole_number("idle_s", low=1, high=MAX_SECONDS),
@@ -131,7 +139,7 @@ def parse_config(text: str, *, path: str, kind: FileKind, base_dir: str, paths: 
     config = _with_user_keys(config, top)
     _note_hidden_asks(top, config.rules, paths)
     for rule in config.rules:
-        meant = colon_of(rule.tool, config.servers)
+        meant = colon_of(rule.tool, [*config.servers, *config.unusable])
         if meant is not None and rule.source is not None:
             line = rule.source.line
             top.note(line, f"{quote(rule.tool)} at line {line} names no tool: rules say {quote(meant)}")

@@ -22,7 +22,7 @@ from pml.core.config import (
 from pml.core.globs import covers
 from pml.core.permissions import permissions_json
 from pml.core.rules import Effect, Rule
-from pml.core.servers import ServerSpec, steering
+from pml.core.servers import ServerSpec, Unusable, steering
 from pml.core.text import visible_json
 from pml.core.values import Json, JsonObject, canonical
 
@@ -55,10 +55,12 @@ class Settings:
     """The settings in force. `expose` None offers all tools of `servers`; `problems` are for people.
 
     `expose_within` are the tools that a file which nobody trusts lets be offered: it can only offer fewer.
+    `unusable` are the names that start nothing, and mean no other server, with the reason.
     """
 
     rules: tuple[Rule, ...]
     servers: Mapping[str, ServerSpec]
+    unusable: Mapping[str, Unusable]
     expose: tuple[str, ...] | None
     expose_within: tuple[str, ...] | None
     prespawn: tuple[str, ...]
@@ -79,6 +81,8 @@ class Launch:
     """A command that trusting a file would let PML start, and what it may do.
 
     Of the environment only the names, for values may be secrets, and `steering`: what decides which code.
+    `variables` stand in the entry as `${NAME}`; `unset` are those without a value, `program` is what the
+    command is with their values.
     """
 
     name: str
@@ -88,6 +92,9 @@ class Launch:
     env_names: tuple[str, ...]
     steering: Mapping[str, str]
     permissions: JsonObject | None
+    variables: tuple[str, ...] = ()
+    unset: tuple[str, ...] = ()
+    program: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,7 +119,7 @@ def unite(
     """
     own, given = user or _EMPTY_USER, workspace or _EMPTY_WORKSPACE
     loose = given if trusted else _EMPTY_WORKSPACE
-    servers, problems = _unite_servers(own, loose)
+    servers, unusable = _unite_servers(own, given, trusted=trusted)
     return Settings(
         rules=(
             *own.rules,
@@ -120,6 +127,7 @@ def unite(
             *kept,
         ),
         servers=servers,
+        unusable=unusable,
         expose=_unite_lists(own.expose, loose.expose),
         expose_within=None if trusted else given.expose,
         prespawn=_either(_unite_lists(own.prespawn, loose.prespawn), ()),
@@ -132,7 +140,10 @@ def unite(
         min_age_days=own.min_age_days or 0,
         webhook=own.webhook,
         keep_days=_either(own.keep_days, DEFAULT_KEEP_DAYS),
-        problems=problems,
+        problems=(
+            *(each.problem for each in unusable.values() if not each.is_switched_off),
+            *(unset_text(each) for each in servers.values() if each.unset),
+        ),
     )
 
 
@@ -205,31 +216,57 @@ def loosening(workspace: ConfigFile, *, drops: Sequence[Rule] = ()) -> Loosening
 
 
 def _launch(server: ServerSpec) -> Launch:
+    shown = server.shown
     return Launch(
         name=server.name,
-        command=server.command,
-        args=server.args,
-        cwd=server.cwd,
+        command=shown.command,
+        args=shown.args,
+        cwd=shown.cwd,
         env_names=tuple(server.env),
-        steering=steering(server.env),
+        steering=steering(shown.env),
         permissions=permissions_json(server.permissions),
+        variables=() if server.written is None else server.written.names,
+        unset=server.unset,
+        program=None if server.command == shown.command else server.command,
     )
 
 
-def _unite_servers(user: ConfigFile, workspace: ConfigFile) -> tuple[dict[str, ServerSpec], tuple[str, ...]]:
-    """Return the servers of both files; a name that both define is nobody's, and a problem."""
-    twice = [name for name in user.servers if name in workspace.servers]
-    united = {**user.servers, **workspace.servers}
-    problems = tuple(
-        f"server `{name}` is defined twice and not used: "
-        f"{_place(user.servers[name])} and {_place(workspace.servers[name])}"
-        for name in twice
-    )
-    return {name: spec for name, spec in united.items() if name not in twice}, problems
+def _unite_servers(
+    user: ConfigFile, given: ConfigFile, *, trusted: bool
+) -> tuple[dict[str, ServerSpec], dict[str, Unusable]]:
+    """Return the servers of both files, and what cannot be used; a name that both define is nobody's.
+
+    A file that nobody trusts defines no server, but what is wrong with its entries is told all the same.
+    """
+    loose = given if trusted else _EMPTY_WORKSPACE
+    mine, theirs = _defined(user), _defined(loose)
+    twice = {
+        name: Unusable(
+            name=name,
+            why=f"is defined twice and not used: {_place(mine[name])} and {_place(theirs[name])}",
+            hint="rename or remove one of the two",
+            source=mine[name].source,
+        )
+        for name in mine
+        if name in theirs
+    }
+    servers = {name: spec for name, spec in {**user.servers, **loose.servers}.items() if name not in twice}
+    unusable = {**user.unusable, **given.unusable, **twice}
+    return servers, {name: each for name, each in unusable.items() if name not in servers}
 
 
-def _place(server: ServerSpec) -> str:
+def _defined(config: ConfigFile) -> Mapping[str, ServerSpec | Unusable]:
+    return {**config.servers, **config.unusable}
+
+
+def _place(server: ServerSpec | Unusable) -> str:
     return f"{server.source.file}:{server.source.line}"
+
+
+def unset_text(server: ServerSpec) -> str:
+    """Return what a server lacks that cannot be started."""
+    names = ", ".join(f"`{name}`" for name in server.unset)
+    return f"server `{server.name}` cannot be started: {names} in {_place(server)} is not set where PML runs"
 
 
 def _approval(keys: ApprovalKeys) -> ApprovalSettings:

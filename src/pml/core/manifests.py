@@ -51,17 +51,19 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 def launch_digest(spec: ServerSpec) -> str:
     """Return the digest of how the server is started: any other command or value is another server.
 
-    An installed server is what was approved, and what of it was accepted since, wherever it lies.
+    An installed server is what was approved, and what of it was accepted since, wherever it lies. One whose
+    entry has variables is the same whatever their values: its pins tell when it would start another program.
     """
     if spec.artefact is not None:
         accepted = spec.artefact.tree if spec.artefact.is_accepted else None
         return digest({"terms": spec.artefact.terms, "accepted": accepted})
+    entry = spec.shown
     return digest(
         {
-            "command": spec.command,
-            "args": spec.args,
-            "env": spec.env,
-            "cwd": spec.cwd,
+            "command": entry.command,
+            "args": entry.args,
+            "env": entry.env,
+            "cwd": entry.cwd,
             "permissions": permissions_json(spec.permissions),
         }
     )

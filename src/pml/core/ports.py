@@ -488,7 +488,7 @@ class ConfigFiles(Protocol):
     def paths(self) -> Tree: ...
 
     def programs(self, spec: ServerSpec) -> Mapping[str, str]:
-        """Return the hash of each program of the server that lies in the workspace, by path."""
+        """Return the hash of each program of the server in the workspace, and what else is pinned."""
         ...
 
     def read(self) -> Loaded:

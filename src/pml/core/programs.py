@@ -6,10 +6,12 @@ names are looked at here; what such a program loads besides is not known.
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from pml.core.servers import ServerSpec
+from pml.core.digest import digest
+from pml.core.servers import ServerSpec, steering
+from pml.core.text import visible_json
 
 _CODE: Final = frozenset(
     ".bash .bat .cjs .cmd .cts .exs .fish .jar .js .jsx .ksh .lua .mjs .mts .phar .php .pl .ps1 .py .pyc "
@@ -37,6 +39,25 @@ def program_names(spec: ServerSpec, *, cwd: str) -> ProgramNames:
         certain += [text for text in spec.args if not text.startswith("-")][:1]
     perhaps = [name for name in given if "/" in name and not posixpath.splitext(name)[1]]
     return ProgramNames(_joined(cwd, certain), _joined(cwd, perhaps))
+
+
+def expanded_parts(spec: ServerSpec) -> Mapping[str, str]:
+    """Return digests of the parts of the entry that decide what is started, where they have variables.
+
+    Another value is another program, though the file is the same. The rest of the server's environment is its
+    own affair: a token may change.
+    """
+    entry = spec.written
+    if entry is None:
+        return {}
+    parts = {
+        "command": (entry.command, spec.command),
+        "args": (entry.args, spec.args),
+        "cwd": (entry.cwd, spec.cwd),
+        **{f"env.{name}": (entry.env[name], spec.env[name]) for name in steering(entry.env)},
+    }
+    texts = {key: (visible_json(written, indent=None), now) for key, (written, now) in parts.items()}
+    return {f"{key} {text}": digest(now) for key, (text, now) in texts.items() if "${" in text}
 
 
 def _joined(cwd: str, names: Iterable[str]) -> tuple[str, ...]:

@@ -145,6 +145,8 @@ def _trust_facts(asked: JsonObject) -> list[tuple[str, str]]:
         ("allows", "\n".join(_texts(asked.get("allows"))) or "nothing"),
         ("starts", "\n".join(launch_lines(asked.get("launches"))) or "nothing"),
     ]
+    if unusable := _texts(asked.get("unusable")):
+        facts.append(("not started", "\n".join(map(visible, unusable))))
     if drops := _texts(asked.get("drops")):
         facts.append(("ends", "\n".join(drops)))
     if asked.get("launches"):
@@ -183,9 +185,22 @@ def launch_lines(launches: Json) -> list[str]:
         steering = launch.get("steering")
         for name, value in steering.items() if isinstance(steering, Mapping) else ():
             lines.append(f"  {visible(name)} = {visible_json(value, indent=None)}")
+        lines += _variable_lines(launch)
         for key, word in (("cwd", "in"), ("permissions", "permitted")):
             if launch.get(key) is not None:
                 lines.append(f"  {word} {visible_json(launch[key], indent=None)}")
+    return lines
+
+
+def _variable_lines(launch: Mapping[str, Json]) -> list[str]:
+    """Return which variables of PML's own environment a server is given; never their values."""
+    unset = _texts(launch.get("unset"))
+    given = [name for name in _texts(launch.get("variables")) if name not in unset]
+    lines = [f"  takes {', '.join(map(visible, given))} from your environment"] if given else []
+    if unset:
+        lines.append(f"  cannot be started until {', '.join(map(visible, unset))} is set")
+    if launch.get("program") is not None:
+        lines.append(f"  the program is now {visible_json(launch['program'], indent=None)}")
     return lines
 
 

@@ -77,6 +77,7 @@ def _shape(policy: Policy) -> dict[str, Json]:
         "content": file.text if is_short else None,
         **facts,
         "starts": [*launch_lines(facts["launches"])],
+        "unusable": [] if file.config is None else [each.problem for each in file.config.unusable.values()],
         "unlisted": policy.settings.approval.unlisted,
         "tightens": _tightening(file.config),
         "keeps": [_entry(rule) for rule in (policy.kept.rules if policy.kept else ())],

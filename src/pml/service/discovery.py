@@ -142,7 +142,7 @@ async def _loadable(gate: Gate, policy: Policy) -> list[tuple[Manifest, str | No
         if manifest is not None:
             found[name] = manifest, None
     config = policy.loaded.workspace.config
-    taken = {*policy.settings.servers, *(() if config is None else config.servers)}
+    taken = {*policy.settings.servers, *policy.settings.unusable, *(() if config is None else config.servers)}
     return [
         entry
         for name, entry in sorted(found.items())
@@ -154,7 +154,7 @@ def _capabilities(gate: Gate, policy: Policy) -> list[Known]:
     """Return what is known of the registry's capabilities without asking it."""
     if gate.loader is None:
         return []
-    servers = policy.settings.servers
+    servers = {*policy.settings.servers, *policy.settings.unusable}
     listed = gate.loader.sources.known(policy.settings.registry)
     offers = [capability_manifest(it) for it in listed if it.metadata.fqdn.namespace not in servers]
     named = [offer for offer in offers if offer is not None and not _is_denied(gate, policy, offer.server)]

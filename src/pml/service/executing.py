@@ -105,7 +105,9 @@ def is_server(gate: Gate, namespace: str | None) -> bool:
     policy = gate.desk.policies.get(gate.session.workspace)
     loaded = None if namespace is None else gate.loaded.get(namespace)
     is_loaded = loaded is not None and loaded.brought_by is None
-    return is_loaded or (policy is not None and namespace in policy.settings.servers)
+    if policy is None:
+        return is_loaded
+    return is_loaded or namespace in policy.settings.servers or namespace in policy.settings.unusable
 
 
 async def _is_ours(gate: Gate, run: CodeRun) -> bool:

@@ -136,6 +136,8 @@ def loaded_launch(gate: Gate, policy: Policy, attempt: Attempt) -> Launch | None
     """Return how a server that was loaded before is started, while nothing has changed since."""
     namespace = attempt.tool.namespace
     loaded = None if namespace is None else gate.loaded.get(namespace)
+    if namespace in policy.settings.unusable:
+        return None  # a file means another server by this name, which cannot be used
     if loaded is None or gate.loader is None or loaded.brought_by != _bringer(gate.loader, attempt):
         return None
     prefix = attempt.prefix or policy.settings.registry_prefix
@@ -416,7 +418,7 @@ def check_name(gate: Gate, loader: Loader, policy: Policy, dependency: McpDepend
     if is_denied_whole(policy, name, now=gate.desk.clock.now()):
         raise ToolDenied(f"a rule denies every tool of server `{name}`", tool=f"{name}:*")
     is_others = any(not same for same in _compared_with_bundled(loader, dependency))
-    if is_others or name in policy.settings.servers:
+    if is_others or name in policy.settings.servers or name in policy.settings.unusable:
         raise Unavailable(
             f"`{tool}` wants to bring a server `{name}` along, but that name means another one",
             hint="tell whoever published it to use a name of its own",

@@ -59,7 +59,7 @@ async def make_ready(
             raise untrusted(policy, attempt, outcome=refused.outcome)
         return None
     if launch is None or launch.spec.artefact is not None:
-        if gate.loader is None or policy.broken or _defined_twice(policy, attempt):
+        if gate.loader is None or policy.broken or attempt.tool.namespace in policy.settings.unusable:
             raise no_server(gate, policy, attempt)
         try:
             found = await find(gate.loader, policy, attempt)
@@ -180,8 +180,9 @@ def no_server(gate: Gate, policy: Policy, attempt: Attempt) -> PmlError:
     """Return why the call's server cannot be had."""
     if policy.broken:
         return policy.broken[0]
-    if twice := _defined_twice(policy, attempt):
-        return NotFound(twice[0], hint="rename one of the two")
+    unusable = policy.settings.unusable.get(attempt.tool.namespace or "")
+    if unusable is not None:
+        return NotFound(unusable.problem, hint=unusable.hint or "`pml doctor` says what to fix")
     bundled = () if gate.loader is None else gate.loader.sources.bundled()
     known = () if gate.loader is None else gate.loader.sources.known(policy.settings.registry)
     offered = [str(tool) for found in known for tool in tools_of(found)]
@@ -237,10 +238,3 @@ def _may_have_registry(policy: Policy) -> bool:
     """Tell whether the workspace's file, which nobody trusts yet, names a registry that could know more."""
     config = policy.loaded.workspace.config
     return not policy.trusted and config is not None and config.registry is not None
-
-
-def _defined_twice(policy: Policy, attempt: Attempt) -> list[str]:
-    """Return the problem if two files define the server: then nothing else of that name is taken either."""
-    return [
-        problem for problem in policy.settings.problems if f"server `{attempt.tool.namespace}`" in problem
-    ]

@@ -31,12 +31,20 @@ def trust_question(session: Session, policy: Policy) -> Question:
 def trust_facts(policy: Policy) -> JsonObject:
     """Return what trusting the file means: its digest, what it would allow, what it would start.
 
-    `unlisted` is the user's setting: who asks about tools of its servers that no rule names.
+    `unusable` are its entries that start nothing, with the reason; `unlisted` is the user's setting: who asks
+    about tools of its servers that no rule names.
     """
     file = policy.loaded.workspace
     loose = policy.untrusted or Loosening()
     unlisted = policy.settings.approval.unlisted.value
-    return {"path": file.path, "digest": file.digest, **msgspec.to_builtins(loose), "unlisted": unlisted}
+    unusable = () if file.config is None else file.config.unusable.values()
+    return {
+        "path": file.path,
+        "digest": file.digest,
+        **msgspec.to_builtins(loose),
+        "unusable": [each.problem for each in unusable],
+        "unlisted": unlisted,
+    }
 
 
 async def trust_workspace(desk: Desk, workspace: str, *, digest: str, by: Decider) -> Policy:

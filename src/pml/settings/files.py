@@ -57,12 +57,14 @@ class WorkspaceFiles:
         pml_home: Path,
         workspace: Path,
         user_home: Path,
+        environ: Mapping[str, str],
         now_ns: Callable[[], int] = time.time_ns,
         lock_timeout_s: float = LOCK_TIMEOUT_S,
     ) -> None:
         self._pml_home = pml_home
         self._workspace = workspace
         self._paths = RealPaths(str(user_home))
+        self._environ = environ
         self._lock_timeout_s = lock_timeout_s
         self._watched = {
             kind: WatchedFile(
@@ -78,7 +80,7 @@ class WorkspaceFiles:
         return self._paths
 
     def programs(self, spec: ServerSpec) -> Mapping[str, str]:
-        """Return the hash of each program of the server that lies in the workspace, by path."""
+        """Return the hash of each program of the server in the workspace, and what else is pinned."""
         return programs_in(str(self._workspace), spec)
 
     def path_of(self, which: FileKind) -> Path:
@@ -216,6 +218,7 @@ class WorkspaceFiles:
             kind=which,
             base_dir=str(self._workspace),
             paths=self._paths,
+            environ=self._environ,
         )
 
     def _writable(self, which: FileKind) -> Path:

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from pml.core.programs import program_names
+from pml.core.programs import expanded_parts, program_names
 from pml.core.readings import is_under
 from pml.core.servers import ServerSpec
 
@@ -16,14 +16,18 @@ _UNREADABLE: Final = "unreadable"
 
 
 def programs_in(workspace: str, spec: ServerSpec) -> Mapping[str, str]:
-    """Return the hash of each program of the server in the workspace, by path; `-`: it is not there."""
+    """Return the hash of each program of the server in the workspace, by path; `-`: it is not there.
+
+    Beside them, the parts of its entry that variables decide.
+    """
     real_workspace = os.path.realpath(workspace)
-    return {
+    found = {
         path: _hash(path)
         for path in map(os.path.normpath, _paths(workspace, spec))
         if is_under(path, workspace) or is_under(os.path.realpath(path), real_workspace)
         if not os.path.isdir(path)
     }
+    return {**found, **expanded_parts(spec)}
 
 
 def _paths(workspace: str, spec: ServerSpec) -> Iterator[str]:

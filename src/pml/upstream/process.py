@@ -22,6 +22,7 @@ import msgspec
 
 from pml.core.errors import ServerFailed
 from pml.core.ports import Process
+from pml.core.servers import missing_command
 from pml.core.text import quote
 from pml.host.processes import SystemProcesses
 from pml.host.watched import watchdog
@@ -370,8 +371,7 @@ def _not_started(launch: Launch, exc: OSError | ValueError) -> ServerFailed:
         return ServerFailed(f"{start}{quote(launch.cwd)} is not a folder", hint="correct its `cwd`")
     command = quote(launch.command)
     if isinstance(exc, FileNotFoundError):
-        hint = "install it, or give its whole path as `command`"
-        return ServerFailed(f"{start}command {command} was not found", hint=hint)
+        return ServerFailed(f"{start}command {command} was not found", hint=missing_command(launch.command))
     reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else "it cannot be executed"
     return ServerFailed(f"{start}command {command}: {reason.lower()}", hint="correct its `command`")
 

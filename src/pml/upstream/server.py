@@ -139,7 +139,7 @@ class Server:
         values = await prepare(spec, around, now)
         log = ServerLog(
             log_path(around.home, spec.name, self.launch),
-            secrets=spec.env,
+            secrets=spec.secrets,
             required=values,
             limits=self._limits,
         )

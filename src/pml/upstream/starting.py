@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pml.core.errors import Changed, EnvMissing
+from pml.core.effective import unset_text
+from pml.core.errors import Changed, EnvMissing, ServerFailed
 from pml.core.loading import Variables
 from pml.core.permissions import Containment
 from pml.core.ports import Manifests
@@ -56,9 +57,12 @@ def what_holds(spec: ServerSpec, around: Surroundings) -> Held:
 async def prepare(spec: ServerSpec, around: Surroundings, now: Held) -> Mapping[str, str]:
     """Return the values that the server requires; `now` is what will hold it.
 
-    Raises: Changed if that is less than was approved; EnvMissing; ArtefactChanged.
+    Raises: Changed if that is less than was approved; EnvMissing; ArtefactChanged; ServerFailed.
     """
     artefact = spec.artefact
+    if spec.unset:
+        hint = "set it where PML is started, or give a default: `${NAME:-default}`"
+        raise ServerFailed(unset_text(spec), hint=hint)
     if artefact is None:
         await around.prove(spec)
         return {}
