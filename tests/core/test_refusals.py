@@ -75,6 +75,8 @@ REFUSALS = [
     (EnvMissing("memory", ("KEY",)), "env_missing", "memory requires KEY"),
     (Changed("it changed"), "approval_cancelled", "it changed"),
     (NotFound("none"), "not_found", "none"),
+    (errors.WorkflowGone(), "workflow_gone", "Workflow expired or not found"),
+    (errors.WorkflowAborted("use b"), "workflow_aborted", "Workflow aborted by user: use b"),
     (
         ConfigInvalid("/f", 1, 2, "bad"),
         "config_broken",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pml.downstream import forms
+from pml.downstream import asking, forms
 from tests.downstream.parties import Party, tool
 
 
@@ -27,6 +27,19 @@ async def party(tmp_path: Path) -> AsyncGenerator[Party]:
 def unhurried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever answers a form has read it, unless the test is about somebody `hurried`."""
     monkeypatch.setattr(forms, "INSTANT_S", 3600.0 if "hurried" in request.fixturenames else 0.0)
+
+
+@pytest.fixture(autouse=True)
+def told_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever continues a call too early is told so at once, unless the test is about somebody `patient`."""
+    if "patient" not in request.fixturenames:
+        monkeypatch.setattr(asking, "CONTINUE_S", 0.0)
+        monkeypatch.setattr(asking, "CONTINUE_SILENT_S", 0.0)
+
+
+@pytest.fixture
+def patient() -> None:
+    """Whoever continues a call waits for the decision."""
 
 
 @pytest.fixture

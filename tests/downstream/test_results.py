@@ -60,6 +60,9 @@ async def test_an_approval_result_says_all_of_it_in_every_place_that_a_client_ma
     }
     assert str(uuid.UUID(context["workflow_id"])) == context["workflow_id"]
     assert (result["approval_required"], result["isError"]) == (True, False)
+    if version in ("2024-11-05", "2025-03-26"):  # the text is enough: these know no structure
+        assert "structuredContent" not in result
+        return
     assert result["structuredContent"] == {
         "status": "approval_required",
         "approval_required": True,
@@ -67,8 +70,29 @@ async def test_an_approval_result_says_all_of_it_in_every_place_that_a_client_ma
         "approval_type": "tool_call",
         "description": text,
         "workflow_id": context["workflow_id"],
-        "options": ["continue", "always", "abort", "replan"],
+        "options": ["continue", "abort", "replan"],
     }
+
+
+@pytest.mark.parametrize(
+    ("subject", "deciders", "more", "options"),
+    [
+        (Subject.TOOL_CALL, ANYONE, {}, ["continue", "always", "abort", "replan"]),
+        (Subject.DEPENDENCY_INSTALL, ANYONE, {}, ["continue", "always", "abort", "replan"]),
+        (Subject.TOOL_CALL, frozenset({Role.PERSON}), {}, ["continue", "abort", "replan"]),
+        (Subject.TOOL_CALL, ANYONE, {"tool_name": "pml:call"}, ["continue", "abort", "replan"]),
+        (Subject.API_KEY_REQUIRED, ANYONE, {}, ["continue", "abort", "replan"]),
+    ],
+)
+def test_only_what_would_apply_is_offered(
+    subject: Subject, deciders: frozenset[Role], more: dict[str, Any], options: list[str]
+) -> None:
+    asked = {"missing": ["K"], "server": "s", "dependency": INSTALL}
+    record = make_approval(subject=subject, deciders=deciders, tool_input=asked, **more)
+    result: Any = approval_result(record, make_workflow(), now=NOW)
+
+    assert result["structuredContent"]["options"] == options
+    assert ('"always": true' in result["content"][0]["text"]) is ("always" in options)
 
 
 async def test_the_text_says_what_why_where_to_decide_and_how_to_go_on(party: Party) -> None:

@@ -11,7 +11,7 @@ from pml.core.agents import MessageKind
 from pml.core.approvals import Role, SessionId, State
 from pml.core.identity import TokenRole
 from pml.core.values import Json, JsonObject
-from pml.downstream import asking, supervision
+from pml.downstream import ticks
 from pml.downstream.connection import Exchange, Origin
 from pml.downstream.eras import MODERN
 from pml.downstream.messages import Request
@@ -217,7 +217,7 @@ async def test_a_permit_may_name_the_session_of_its_token(hub: Hub) -> None:
 async def test_a_client_that_waits_long_hears_that_its_call_is_alive(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervision, "TICK_S", 0.01)
+    monkeypatch.setattr(ticks, "TICK_S", 0.01)
     child = await hub.sit(hub.family.child)
     asked = child.start_call("loopback_permit", BASH, _meta={"progressToken": "p"})
 
@@ -328,7 +328,7 @@ async def test_a_session_that_is_not_asked_by_waiting_asks_for_them_here(hub: Hu
 async def test_every_unlisted_call_is_asked_waits_and_runs_exactly_as_decided(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, version: str, forms: bool
 ) -> None:
-    monkeypatch.setattr(asking, "TICK_S", 0.01)
+    monkeypatch.setattr(ticks, "TICK_S", 0.01)
     parent, child = (
         await hub.sit(hub.family.parent),
         await hub.sit(await hub.launched(), version, forms=forms),
@@ -383,7 +383,7 @@ async def test_neither_model_nor_form_of_a_launched_session_confirms(hub: Hub, m
 
     refused = await child.continue_("call", record.id)
 
-    assert refused["error"]["message"] == "Workflow expired or not found"
+    assert code_of(refused["result"]) == "workflow_gone"
     assert (await hub.office.stored(record)).status is State.PENDING
     await child.decide(allow=False)
     await child.result_of(id)

@@ -12,6 +12,7 @@ from pml.core.approvals import Role, Scope, SessionId, State
 from pml.core.config import FileKind
 from pml.core.ports import ApprovalQuery
 from pml.core.values import Json, JsonObject
+from pml.downstream import asking, ticks
 from pml.downstream.eras import LEGACY, MODERN
 from pml.service import approvals
 from pml.service.policy import current_policy
@@ -257,6 +258,47 @@ async def test_servers_progress_reaches_the_client_under_its_own_token(party: Pa
         }
 
 
+@pytest.mark.parametrize("capabilities", [{}, FORMS])
+@pytest.mark.parametrize("version", [LATEST, MODERN])
+async def test_a_client_hears_that_a_silent_server_is_at_work(
+    party: Party, version: str, capabilities: JsonObject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ticks, "TICK_S", 0.001)
+    release = asyncio.Event()
+
+    async def silent(method: str, params: JsonObject, on_progress: Progress | None) -> bytes:
+        assert on_progress is not None
+        on_progress({"progress": 0.5, "total": 1})
+        await release.wait()
+        on_progress({"progress": 0.9, "total": 1})
+        return b'{"content":[]}'
+
+    party.servers.named["files"].answer = silent
+    await party.connect(version, capabilities)
+    id = party.start_call("files__read", {"path": "a"}, _meta={"progressToken": "tok"})
+    await party.told("notifications/progress", count=4)
+    release.set()
+    await party.result_of(id)
+    told = party.told_now("notifications/progress")
+    await party.settle()
+
+    assert party.told_now("notifications/progress") == told
+    assert {each.get("message") for each in told[1:-1]} == {"working"}
+    counts = [each["progress"] for each in told]
+    assert counts == sorted(set(counts))
+    assert counts[-1] == 0.9
+
+
+async def test_a_client_without_a_progress_token_hears_none(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ticks, "TICK_S", 0.0)
+    await party.connect()
+    await party.call("files__read", {"path": "a"})
+
+    assert party.told_now("notifications/progress") == []
+
+
 # `continue_workflow`
 
 
@@ -332,6 +374,19 @@ async def test_giving_up_is_an_error_that_passes_the_guidance_on(
     assert (party.servers.calls, await party.pending()) == ([], [])
 
 
+@pytest.mark.parametrize("version", [*LEGACY, MODERN])
+async def test_what_is_given_up_through_call_is_told_as_a_result_that_every_client_shows(
+    party: Party, version: str
+) -> None:
+    party.rules(ask=["files:write"])
+    workflow_id = await ask(party, version=version)
+    answer = await party.continue_("call", workflow_id, approved=False, message="use b.txt")
+
+    assert code_of(answer["result"]) == "workflow_aborted"
+    assert text_of(answer["result"]).split("\n")[0] == "Workflow aborted by user: use b.txt"
+    assert (party.servers.calls, await party.pending()) == ([], [])
+
+
 async def test_a_workflow_is_used_once(party: Party) -> None:
     party.as_new()
     workflow_id = await ask(party)
@@ -343,7 +398,7 @@ async def test_a_workflow_is_used_once(party: Party) -> None:
     assert len(party.servers.calls) == 1
 
 
-@pytest.mark.parametrize("name", ["files__read", "files:stat", "discover"])
+@pytest.mark.parametrize("name", ["files__read", "files:stat"])
 async def test_a_workflow_is_not_another_tools(party: Party, name: str) -> None:
     party.rules(ask=["files:write"])
     workflow_id = await ask(party)
@@ -355,8 +410,11 @@ async def test_a_workflow_is_not_another_tools(party: Party, name: str) -> None:
 async def test_a_workflow_that_never_was_is_not_found(party: Party) -> None:
     await party.connect()
 
-    assert (await party.continue_("call", "11111111-1111-4111-8111-111111111111"))["error"] == GONE
-    assert (await party.continue_("call", "x", approved=False))["error"] == GONE
+    for name in ("call", "execute", "discover"):
+        gone = (await party.continue_(name, "11111111-1111-4111-8111-111111111111"))["result"]
+        assert (code_of(gone), text_of(gone).split("\n")[0]) == ("workflow_gone", GONE["message"])
+    assert code_of((await party.continue_("call", "x", approved=False))["result"]) == "workflow_gone"
+    assert (await party.continue_("files__write", "x"))["error"] == GONE
 
 
 async def test_an_expired_workflow_is_gone(party: Party) -> None:
@@ -382,6 +440,63 @@ async def test_an_undecided_workflow_answers_the_same_again_and_is_not_used(part
 
     await party.decide(allow=True)
     assert "content" in (await party.continue_("files__write", workflow_id))["result"]
+    assert len(party.servers.calls) == 1
+
+
+@pytest.mark.parametrize("version", [LATEST, MODERN])
+@pytest.mark.parametrize("allow", [True, False])
+async def test_a_workflow_that_is_continued_too_early_goes_on_once_it_is_decided(
+    party: Party, version: str, allow: bool, patient: None
+) -> None:
+    party.rules(ask=["files:write"])
+    said: JsonObject = {"workflow_id": await ask(party, version=version), "approved": True}
+    meta: JsonObject = {"progressToken": "tok"}
+    id = party.start_call("call", {"continue_workflow": said}, _meta=meta)
+    assert (await party.told("notifications/progress"))[0]["message"] == "waiting for approval"
+    assert party.servers.calls == []
+    await party.decide(allow=allow)
+
+    result = await party.result_of(id)
+    assert bool(result.get("isError")) is not allow
+    assert len(party.servers.calls) == (1 if allow else 0)
+
+
+@pytest.mark.parametrize(("meta", "waits_s"), [({"progressToken": 0}, 25.0), ({}, 3.0)])
+async def test_a_workflow_is_waited_for_as_long_as_its_client_can_bear(
+    party: Party, meta: JsonObject, waits_s: float, patient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float | None] = []
+
+    async def wait(desk: Any, approval_id: Any, *, timeout_s: float | None = None) -> Any:
+        waited.append(timeout_s)
+        return await approvals.get(desk, approval_id)
+
+    monkeypatch.setattr(asking, "wait", wait)
+    party.rules(ask=["files:write"])
+    said: JsonObject = {"workflow_id": await ask(party), "approved": True}
+    result = await party.call("call", {"continue_workflow": said}, _meta=meta)
+
+    assert waited == [waits_s]
+    assert text_of(result).split("\n")[1] == "It is still undecided."
+    assert "input:" not in text_of(result)  # which the first result told
+
+
+@promise("workflow:waiting-withdraws-nothing")
+@pytest.mark.parametrize("version", [LATEST, MODERN])
+async def test_a_client_that_gives_up_waiting_withdraws_nothing(
+    party: Party, version: str, patient: None
+) -> None:
+    party.rules(ask=["files:write"])
+    said: JsonObject = {"workflow_id": await ask(party, version=version), "approved": True}
+    meta: JsonObject = {"progressToken": "tok"}
+    id = party.start_call("call", {"continue_workflow": said}, _meta=meta)
+    await party.told("notifications/progress")
+    party.cancel(id)
+    await party.settle()
+
+    assert len(await party.pending()) == 1
+    await party.decide(allow=True)
+    assert not (await party.call("call", {"continue_workflow": said})).get("isError")
     assert len(party.servers.calls) == 1
 
 

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from pml.core.approvals import Role, State
-from pml.core.errors import CodeFailed, ServerFailed
+from pml.core.errors import CodeFailed, ServerFailed, WorkflowAborted, WorkflowGone
 from pml.core.ports import ApprovalQuery
 from pml.core.sandbox import Reply
 from pml.core.values import Json, JsonObject
 from pml.service.executing import go_on
 from pml.service.gate import Paused
-from pml.service.workflows import WorkflowAborted, WorkflowGone
 from tests.fakes import FakeAsking
 from tests.fakes_sandbox import value
 from tests.promises import promise

@@ -9,7 +9,7 @@ import pytest
 
 from pml.core.approvals import Approval, OwnerId, SessionId, State
 from pml.core.config import FileKind
-from pml.core.errors import Invalid, NotFound
+from pml.core.errors import Invalid, NotFound, WorkflowGone
 from pml.core.identity import TokenRole
 from pml.core.memory import EXECUTE
 from pml.core.names import parse_tool
@@ -19,7 +19,6 @@ from pml.service.executing import run_or_call
 from pml.service.gate import Attempt, Paused
 from pml.service.sessions import start_session
 from pml.service.upkeep import sweep
-from pml.service.workflows import WorkflowGone
 from tests.fakes import FakeAsking, FakeOwners
 from tests.fakes_loading import make_dependency
 from tests.promises import promise

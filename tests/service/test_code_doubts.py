@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from pml.core.approvals import OwnerId, Role, SessionId, State
-from pml.core.errors import CodeFailed, Unavailable
+from pml.core.errors import CodeFailed, Unavailable, WorkflowGone
 from pml.core.journal import Step
 from pml.core.ports import ApprovalQuery
 from pml.core.values import JsonObject
@@ -16,7 +16,6 @@ from pml.service.approvals import Decision, decide
 from pml.service.coding import IN_FLIGHT, MAX_RESULT
 from pml.service.gate import Paused
 from pml.service.upkeep import CODE_S, sweep
-from pml.service.workflows import WorkflowGone
 from tests.fakes import FakeAsking
 from tests.fakes_loading import make_dependency
 from tests.promises import promise

@@ -8,14 +8,13 @@ from typing import Any, Final
 import pytest
 
 from pml.core.approvals import Completed, Event, OwnerId, State
-from pml.core.errors import CodeFailed, NotFound, ServerFailed, Unavailable
+from pml.core.errors import CodeFailed, NotFound, ServerFailed, Unavailable, WorkflowAborted, WorkflowGone
 from pml.core.memory import EXECUTE
 from pml.core.names import parse_tool
 from pml.core.sandbox import Conditions, Execution, Program, Turn
 from pml.service import workshop
 from pml.service.executing import run_or_call
 from pml.service.gate import Attempt, Paused
-from pml.service.workflows import WorkflowAborted, WorkflowGone
 from pml.service.workshop import AT_WORK, AT_WORK_EACH, AT_WORK_NESTED
 from tests.fakes import FakeAsking
 from tests.promises import promise

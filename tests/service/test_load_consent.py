@@ -9,14 +9,21 @@ from pml.core.approvals import Approval, Role, Scope, SessionId, State, Subject
 from pml.core.capability import McpDependency
 from pml.core.card_blocks import facts_of
 from pml.core.config import FileKind
-from pml.core.errors import IntegrityFailed, MayNotDecide, NotApproved, ServerFailed, ToolDenied
+from pml.core.errors import (
+    IntegrityFailed,
+    MayNotDecide,
+    NotApproved,
+    ServerFailed,
+    ToolDenied,
+    WorkflowAborted,
+    WorkflowGone,
+)
 from pml.core.loading import Plan
 from pml.core.permissions import NO_REACH, Access, Containment, Permissions
 from pml.core.telling import asked_facts
 from pml.core.values import Json, JsonObject
 from pml.service.approvals import cancel
 from pml.service.gate import Paused
-from pml.service.workflows import WorkflowAborted, WorkflowGone
 from tests.builders import FORM, NOW
 from tests.fakes import FakeAsking
 from tests.fakes_loading import OTHER_INTEGRITY, make_dependency, make_lock

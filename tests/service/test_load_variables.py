@@ -4,11 +4,10 @@ import pytest
 
 from pml.core.approvals import Approval, Role, State, Subject
 from pml.core.config import FileKind
-from pml.core.errors import EnvMissing, NotApproved, ToolDenied
+from pml.core.errors import EnvMissing, NotApproved, ToolDenied, WorkflowGone
 from pml.core.ports import AuditQuery
 from pml.core.values import canonical
 from pml.service.gate import Paused
-from pml.service.workflows import WorkflowGone
 from tests.builders import FORM
 from tests.fakes import FakeAsking
 from tests.fakes_loading import make_dependency

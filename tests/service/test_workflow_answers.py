@@ -6,7 +6,7 @@ import pytest
 
 from pml.core.approvals import Channel, Decider, DeciderKind, Role, State, Subject
 from pml.core.config import FileKind
-from pml.core.errors import Changed, NotApproved
+from pml.core.errors import Changed, NotApproved, WorkflowAborted
 from pml.core.ports import AuditQuery, Grant
 from pml.core.rules import Call, Effect, VerdictKind
 from pml.core.values import JsonObject
@@ -17,7 +17,7 @@ from pml.service.policy import current_policy, judge
 from pml.service.remembering import init_workspace
 from pml.service.rulings import listed_rules, rules_of_models
 from pml.service.trusting import untrust_workspace
-from pml.service.workflows import Continuation, WorkflowAborted, resume
+from pml.service.workflows import Continuation, resume
 from tests.builders import PERSON
 from tests.fakes import FakeAsking
 from tests.promises import promise

@@ -6,14 +6,13 @@ import pytest
 
 from pml.core.approvals import ApprovalId, Channel, Decider, DeciderKind, Scope, State
 from pml.core.config import FileKind
-from pml.core.errors import Invalid, NotApproved, ToolDenied
+from pml.core.errors import Invalid, NotApproved, ToolDenied, WorkflowAborted, WorkflowGone
 from pml.core.ports import PausedCall, Workflow
 from pml.core.values import JsonObject
 from pml.service import workflows
 from pml.service.approvals import Decided, Decision, cancel
 from pml.service.desk import Desk
 from pml.service.gate import Paused
-from pml.service.workflows import WorkflowAborted, WorkflowGone
 from tests.builders import NOW
 from tests.fakes import FakeAsking
 from tests.promises import promise

@@ -12,12 +12,14 @@ PmlError
 │   │   └── AlreadySettled  or withdrawn, since another call had it settled
 │   └── IntegrityFailed an artefact is not the one that was named; nothing of it is kept
 ├── NotFound            no such thing, or no longer
-│   └── ApprovalExpired the time to decide or to collect is over
+│   ├── ApprovalExpired the time to decide or to collect is over
+│   └── WorkflowGone    nothing that waits has this id, for this client and tool
 ├── Conflict            somebody or something was first
 │   ├── AlreadyDecided  says who and when
 │   ├── AlreadyClaimed  the approved call was taken before
 │   ├── IllegalEvent    this state does not know this event
 │   ├── Changed         what was shown is not what is there now
+│   ├── WorkflowAborted the call that waited was given up; says what the user wants instead
 │   └── ArtefactChanged files of an installed server are not as they were installed
 │       └── ProgramChanged  nor are those of a server in the workspace as they were trusted
 ├── Unavailable         the store, a file or a process cannot serve now; try again or mend it
@@ -207,6 +209,21 @@ class ServerRefused(PmlError):
     def __init__(self, message: str, *, error: bytes) -> None:
         super().__init__(message)
         self.error = error
+
+
+class WorkflowGone(NotFound):
+    """Not live, not this principal's, another tool's, or used."""
+
+    def __init__(self) -> None:
+        super().__init__("Workflow expired or not found", hint="call the tool again to ask anew")
+
+
+class WorkflowAborted(Conflict):
+    """The call was given up; `guidance` is what the user wants instead."""
+
+    def __init__(self, guidance: str | None) -> None:
+        super().__init__("Workflow aborted by user" + ("" if guidance is None else f": {guidance}"))
+        self.guidance = guidance
 
 
 class ToolFailed(PmlError):

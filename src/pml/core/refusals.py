@@ -20,6 +20,8 @@ from pml.core.errors import (
     ToolDenied,
     ToolFailed,
     TooManyPending,
+    WorkflowAborted,
+    WorkflowGone,
 )
 
 _CODE_OF_OUTCOME: Final[Mapping[str, str]] = {
@@ -58,6 +60,10 @@ def refusal_code(error: PmlError) -> tuple[str, str] | None:
             return "env_missing", error.message
         case Changed():
             return "approval_cancelled", error.message
+        case WorkflowGone():
+            return "workflow_gone", error.message
+        case WorkflowAborted():
+            return "workflow_aborted", error.message
         case NotFound():
             return "not_found", error.message
         case ConfigInvalid():

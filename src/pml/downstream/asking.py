@@ -14,11 +14,13 @@ from pml.downstream.connection import Connection, ConnectionGone, Exchange, RpcE
 from pml.downstream.eras import Era
 from pml.downstream.forms import apply_answer, form_params, is_cut, is_too_fast
 from pml.downstream.links import COMPLETE, apply_refusal, link_params, link_to, was_opened
+from pml.downstream.ticks import waiting
 from pml.service.approvals import get, wait
 from pml.service.gate import Gate, Suspended, why_no_form
 
 FORM_S: Final = 50.0  # clients give a request up after 60 s; then the model must know how to go on
-TICK_S: Final = 10.0  # some clients abort a call that is silent for a minute
+CONTINUE_S: Final = 25.0  # a continued call waits so long for a decision, where its client hears progress
+CONTINUE_SILENT_S: Final = 3.0  # and where not: some clients end every request after 5 s
 
 Spawn = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
 HubUrl = Callable[[], str | None]
@@ -148,21 +150,26 @@ class Asker:
     def _left_s(self) -> float:
         return max(0.0, self._ends_at - asyncio.get_running_loop().time())
 
+    async def wait_on(self, record: Approval) -> Approval:
+        """Return the question of a call that was continued too early, decided or after a while as it is.
+
+        A client that gives this up withdraws nothing: the question goes on waiting.
+        """
+        is_heard = self._exchange.listener is not None
+        return await self._wait_for_others(record, timeout_s=CONTINUE_S if is_heard else CONTINUE_SILENT_S)
+
     async def _wait_for_others(self, record: Approval, *, timeout_s: float | None = None) -> Approval:
         """Return the question decided, or its time over: whoever launched the agent decides, or a person."""
-        ticks = asyncio.ensure_future(self._tick())
-        try:
+        with waiting(self._exchange):
             return await wait(self._desk, record.id, timeout_s=timeout_s)
-        finally:
-            ticks.cancel()
 
     async def _wait_with_form(self, record: Approval, link: str | None) -> Approval:
         form = self._form(record, link)
         decided = asyncio.ensure_future(wait(self._desk, record.id, timeout_s=self._left_s()))
-        ticks = asyncio.ensure_future(self._tick())
         form.waiting += 1
         try:
-            await asyncio.wait({form.task, decided}, return_when=asyncio.FIRST_COMPLETED)
+            with waiting(self._exchange):
+                await asyncio.wait({form.task, decided}, return_when=asyncio.FIRST_COMPLETED)
             is_over = decided.done() and decided.result().status is not State.PENDING
             # its own decision wakes `decided` before all of it is remembered, or told to the client
             if form.came.is_set() or (form.link is not None and is_over):
@@ -178,7 +185,6 @@ class Asker:
             self._exchange.closed = True
             raise asyncio.CancelledError from exc  # the call ends with its client; the question is taken back
         finally:
-            ticks.cancel()
             decided.cancel()
             form.leave()
 
@@ -247,8 +253,3 @@ class Asker:
         finally:
             asked.cancel()
             decided.cancel()
-
-    async def _tick(self) -> None:
-        while True:
-            self._exchange.progress("waiting for approval")
-            await asyncio.sleep(TICK_S)

@@ -107,7 +107,10 @@ class RpcError(Exception):
 class Exchange:
     """One request while it is being answered, and the way to tell the client how it goes."""
 
-    __slots__ = ("_last", "_shift", "again", "closed", "gathering", "origin", "request", "sink", "task")
+    __slots__ = (
+        *("_last", "_shift", "_total", "again", "closed", "gathering"),
+        *("origin", "request", "sink", "stage", "task"),
+    )
 
     def __init__(self, request: Request, origin: Origin, sink: Sink, gathering: Gathering | None) -> None:
         self.request = request
@@ -117,7 +120,9 @@ class Exchange:
         self.closed = False  # answered or cancelled: nothing more is said about it
         self.task: asyncio.Task[None] | None = None
         self.again: str | None = None  # what a call that goes on from here after a restart needs: an id
+        self.stage = "working"  # what the client is told that it does, while there is no news
         self._last: float | None = None
+        self._total: float | None = None
         self._shift: float = 0
 
     @property
@@ -125,9 +130,11 @@ class Exchange:
         """Where a server's progress goes; None if the client does not want to know."""
         return None if _progress_token(self.request.params) is None else self.forward_progress
 
-    def progress(self, message: str, *, total: float | None = None) -> None:
-        """Tell the client that the request is alive, if it wants to know."""
-        self._send((self._last or 0) + 1, total, {"message": message})
+    def progress(self, message: str) -> None:
+        """Tell the client that the request is alive, if it wants to know; a server's count stays true."""
+        last, total = self._last or 0, self._total
+        step = 1 if total is None or total <= last else (total - last) / 1000
+        self._send(last + step, total, {"message": message})
 
     def forward_progress(self, params: JsonObject) -> None:
         """Pass a server's progress on under the client's token, and never let it fall back."""
@@ -141,7 +148,7 @@ class Exchange:
         token = _progress_token(self.request.params)
         if token is None or self.closed or (self._last is not None and progress <= self._last):
             return
-        self._last = progress
+        self._last, self._total = progress, total
         counted: dict[str, Json] = {"progressToken": token, "progress": progress}
         if total is not None:
             counted["total"] = total

@@ -37,6 +37,7 @@ _INFO: Final[JsonObject] = {"name": "pml", "version": __version__}
 SERVER_META: Final[JsonObject] = {_PREFIX + "serverInfo": _INFO}
 _STAMP: Final = b'{"resultType":"complete","_meta":' + msgspec.json.encode(SERVER_META)
 _UNCACHED: Final[JsonObject] = {"ttlMs": 0, "cacheScope": "private"}
+_WITHOUT_STRUCTURE: Final = frozenset({"2024-11-05", "2025-03-26"})
 _WITH_FORMS: Final = frozenset({"2025-06-18", "2025-11-25", MODERN})
 _WITH_LINKS: Final = frozenset({"2025-11-25", MODERN})
 _DEFAULT_CLIENT: Final = "unnamed client"
@@ -79,6 +80,11 @@ class Era(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the client can have its user open a page."""
         declared = self.capabilities.get("elicitation")
         return self.version in _WITH_LINKS and isinstance(declared, Mapping) and "url" in declared
+
+    @property
+    def has_structure(self) -> bool:
+        """Whether its results have `structuredContent`."""
+        return self.version not in _WITHOUT_STRUCTURE
 
     @property
     def has_roots(self) -> bool:

@@ -16,9 +16,9 @@ from pml.core.telling import asked_facts, why_asked
 from pml.core.text import visible
 from pml.core.values import Json, JsonObject
 from pml.core.wire import headline
+from pml.service.workflows import can_last
 
 SHORT_ID: Final = 8
-OPTIONS: Final = ("continue", "always", "abort", "replan")
 _APPROVAL_TYPE: Final[Mapping[Subject, str]] = {
     Subject.TOOL_CALL: "tool_call",
     Subject.DEPENDENCY_INSTALL: "dependency",
@@ -42,7 +42,7 @@ def approval_result(
     now: datetime,
     no_form: str | None = None,
     still: bool = False,
-) -> JsonObject:
+) -> dict[str, Json]:
     """Return the result that says: nothing has run, this is asked, and how to continue.
 
     `no_form` is why the client's own form was not asked; `still`: it was continued, and nobody has decided.
@@ -70,7 +70,7 @@ def approval_result(
         "approval_type": _APPROVAL_TYPE[record.subject],
         "description": text,
         "workflow_id": workflow.id,
-        "options": OPTIONS,
+        "options": ["continue", *(["always"] if _may_last(record) else []), "abort", "replan"],
     }
     return {
         "content": [{"type": "text", "text": text}],
@@ -88,7 +88,8 @@ def _approval_text(
     short = record.id[:SHORT_ID]
     ran = "Nothing has run." if workflow.run_id is None else "This call has not run."
     lines = [headline(record), *(["It is still undecided."] if still else []), ""]
-    for name, value in [*asked_facts(record), ("why", why_asked(record))]:
+    facts = [] if still else [*asked_facts(record), ("why", why_asked(record))]  # it was told them before
+    for name, value in facts:
         first, *rest = value.split("\n")
         lines += [f"  {name}: {first}", *(f"    {line}" for line in rest)]
     if no_form is not None:
@@ -114,12 +115,13 @@ def _how_to_continue(record: Approval, workflow: Workflow) -> list[str]:
 def _with_only(record: Approval, workflow: Workflow) -> list[str]:
     go_on = f'{{"continue_workflow": {{"workflow_id": "{workflow.id}", "approved": true}}}}'
     give_up = f'{{"continue_workflow": {{"workflow_id": "{workflow.id}", "approved": false}}}}'
+    always = 'Add "always": true only if the user wants it never asked again. ' if _may_last(record) else ""
     if Role.MODEL in record.deciders:
         lines = [
             "You may confirm it (`approval.model_may_approve`), but only if the user agrees: use `call` "
             "with only this argument:",
             f"  {go_on}",
-            'Add "always": true only if the user wants it never asked again. Do not approve it by yourself.',
+            f"{always}Do not approve it by yourself.",
         ]
     else:
         lines = [
@@ -128,6 +130,11 @@ def _with_only(record: Approval, workflow: Workflow) -> list[str]:
             "Then it runs if it was allowed; if it was denied or is still undecided, you are told.",
         ]
     return [*lines, f"To give it up: {give_up}"]
+
+
+def _may_last(record: Approval) -> bool:
+    """Tell whether a model's `always` would apply."""
+    return Role.MODEL in record.deciders and can_last(record)
 
 
 def refusal_result(error: PmlError) -> JsonObject | None:
@@ -166,5 +173,6 @@ _ADVICE: Final[Mapping[str, str]] = {
     "dependency_refused": "Nothing has run. Do not retry; ask the user how to continue.",
     "user_denied": "Nothing has run. Do not retry; ask the user how to continue.",
     "approval_expired": "Nobody decided, and nothing has run. It can be asked again.",
+    "workflow_aborted": "Nothing more of it runs. Do not repeat it by yourself.",
     "run_unknown": "It may have run. Do not repeat it; let the user look.",
 }

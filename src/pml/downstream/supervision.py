@@ -6,8 +6,7 @@ on stdio finds them with `discover` and uses them through `call`, and a child do
 """
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -23,7 +22,6 @@ from pml.core.ports import Session
 from pml.core.text import quote
 from pml.core.values import JsonObject
 from pml.core.wire import error_json, listed_json, session_json
-from pml.downstream.asking import TICK_S
 from pml.downstream.catalog import Catalog
 from pml.downstream.connection import Exchange
 from pml.downstream.supervising_tools import (
@@ -38,6 +36,7 @@ from pml.downstream.supervising_tools import (
     text_of,
     timeout_of,
 )
+from pml.downstream.ticks import WAITING
 from pml.service.discovery import Known
 from pml.service.gate import Attempt, Gate
 from pml.service.launching import Wish
@@ -123,12 +122,12 @@ class Supervision:
     async def answer(self, attempt: Attempt, exchange: Exchange) -> JsonObject:
         """Return the result of any other of these tools; what is refused is told as an error result."""
         action, arguments = attempt.tool.action, attempt.arguments
+        exchange.stage = WAITING
         if action == "loopback_permit":
             return await self._permit(arguments, exchange)
         try:
             check_names(action, arguments)
-            async with _ticking(exchange):
-                return _structured(await self._answers()[action](arguments))
+            return _structured(await self._answers()[action](arguments))
         except PmlError as exc:
             return refused(exc)
 
@@ -170,17 +169,16 @@ class Supervision:
         tool, input = text_of(arguments, "tool_name"), object_of(arguments, "input")
         if self._gate.is_held and tool.startswith(prefix := f"mcp__{SERVER}__"):
             return await self._own(tool.removeprefix(prefix), input)
-        async with _ticking(exchange):
-            return await permit(
-                self._gate.desk,
-                session,
-                tool_name=tool,
-                input=input,
-                tool_use_id=text_of(arguments, "tool_use_id", default=""),
-                may_ask=session.waits or not self._gate.is_held,
-                on_asked=lambda record: _tell_asked(exchange, record),
-                heard=lambda: until_read(exchange),
-            )
+        return await permit(
+            self._gate.desk,
+            session,
+            tool_name=tool,
+            input=input,
+            tool_use_id=text_of(arguments, "tool_use_id", default=""),
+            may_ask=session.waits or not self._gate.is_held,
+            on_asked=lambda record: _tell_asked(exchange, record),
+            heard=lambda: until_read(exchange),
+        )
 
     async def _asked_before(self, approval_id: str) -> JsonObject:
         """Return the arguments of a call that was cut off while its question waited. Raises: NotFound."""
@@ -274,23 +272,7 @@ async def until_read(exchange: Exchange) -> None:
 def _tell_asked(exchange: Exchange, record: Approval) -> None:
     """Tell the client that its call waits, and how to find it again after a restart."""
     exchange.again = record.id
-    exchange.progress("waiting for approval")
-
-
-@contextlib.asynccontextmanager
-async def _ticking(exchange: Exchange) -> AsyncGenerator[None]:
-    """Tell the client for the block that its call is alive: it gives up calls that are silent for long."""
-
-    async def tick() -> None:
-        while True:
-            await asyncio.sleep(TICK_S)
-            exchange.progress("waiting for approval")
-
-    ticks = asyncio.ensure_future(tick())
-    try:
-        yield
-    finally:
-        ticks.cancel()
+    exchange.progress(WAITING)
 
 
 def refused(error: PmlError) -> JsonObject:

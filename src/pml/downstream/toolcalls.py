@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from pml.core.approvals import Approval
-from pml.core.errors import Invalid, NotFound, PmlError, ServerRefused
+from pml.core.errors import Invalid, NotFound, PmlError, ServerRefused, WorkflowAborted, WorkflowGone
 from pml.core.memory import EXECUTE, OWN_NAMESPACE, SUPERVISING
 from pml.core.names import ToolName, parse_tool
 from pml.core.values import Json, JsonObject
@@ -25,13 +25,14 @@ from pml.downstream.results import approval_result, refusal_result
 from pml.downstream.rounds import Round, Rounds, Settled, read_round
 from pml.downstream.sent import SentLists
 from pml.downstream.supervision import LAUNCH, Supervision, refused
+from pml.downstream.ticks import ticking
 from pml.service.executing import is_server, run_or_call
 from pml.service.gate import Attempt, Gate, Paused
 from pml.service.launches import admit_launch
 from pml.service.own_tools import admit_own, refuse_denied_call
 from pml.service.policy import current_policy
 from pml.service.settling import settle_trust
-from pml.service.workflows import Continuation, WorkflowAborted, WorkflowGone, resume
+from pml.service.workflows import Continuation, resume
 
 CALL = ToolName(namespace=OWN_NAMESPACE, action="call")
 DISCOVER = ToolName(namespace=OWN_NAMESPACE, action="discover")
@@ -75,18 +76,21 @@ class ToolCalls:
         asked = read_call(exchange.request.params)
         asker = Asker(self._gate, self._connection, exchange, era, self._spawn, self._hub_url)
         try:
-            return await self._answer(exchange, era, asked, asker)
+            with ticking(exchange):
+                return await self._answer(exchange, era, asked, asker)
         except Paused as exc:
             now = self._gate.desk.clock.now()
             no_form = asker.why_no_form(exc.record)
             still = asked.said is not None and asked.said.workflow_id == exc.workflow.id
             paused = approval_result(exc.record, exc.workflow, now=now, no_form=no_form, still=still)
+            if not era.has_structure:  # its client knows only the text, or shows a model all that it gets
+                del paused["structuredContent"]
             return stamp(msgspec.json.encode(paused), era)
-        except (WorkflowGone, WorkflowAborted) as exc:
-            raise RpcError(SERVER_ERROR, exc.message) from exc
         except ServerRefused as exc:
             raise server_error(exc) from exc
         except PmlError as exc:
+            if isinstance(exc, WorkflowGone | WorkflowAborted) and asked.name not in OWN:
+                raise RpcError(SERVER_ERROR, exc.message) from exc  # as programs know it; models use `call`
             refused = refusal_result(exc)
             if refused is None:
                 raise
@@ -102,7 +106,9 @@ class ToolCalls:
         elif asked.said is not None:
             given = await self._given(asked)
             said = asked.said if given is not None else replace(asked.said, arguments=_inner(asked.arguments))
-            attempt, settled = await resume(self._gate, said, given=given, client=era.client)
+            attempt, settled = await resume(
+                self._gate, said, given=given, client=era.client, undecided=asker.wait_on
+            )
         else:
             attempt = await self._attempt(asked)
         try:

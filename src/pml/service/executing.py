@@ -5,7 +5,7 @@ from typing import Final
 
 from pml.core.approvals import Approval
 from pml.core.digest import digest
-from pml.core.errors import Invalid
+from pml.core.errors import Invalid, WorkflowGone
 from pml.core.journal import CodeRun
 from pml.core.loading import Told
 from pml.core.memory import EXECUTE
@@ -22,7 +22,6 @@ from pml.service.gate import Asking, Attempt, Gate
 from pml.service.own_tools import admit_own, refuse_denied_call
 from pml.service.policy import current_policy
 from pml.service.running import progress_lines
-from pml.service.workflows import WorkflowGone
 
 MAX_CODE: Final = 1024 * 1024  # characters; what is longer was not written for one use
 

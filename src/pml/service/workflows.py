@@ -1,14 +1,15 @@
 """Continuing a paused call: by the principal it was issued to, once, and never beyond who may decide it."""
 
 import contextlib
-from collections.abc import Container, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from pml.core.approvals import Approval, Channel, Decider, DeciderKind, Role, Scope, State, Subject
 from pml.core.digest import digest
-from pml.core.errors import AlreadyClaimed, Conflict, Invalid, NotFound
+from pml.core.errors import AlreadyClaimed, Conflict, Invalid, NotFound, WorkflowAborted, WorkflowGone
+from pml.core.memory import is_rememberable
 from pml.core.names import parse_tool
 from pml.core.ports import PausedCall, Workflow
 from pml.core.rules import Effect
@@ -23,21 +24,6 @@ from pml.service.settling import SETTLED, refusal
 _UNDECIDED_OR_UNUSED = (State.PENDING, State.ALLOWED)
 
 
-class WorkflowGone(NotFound):
-    """Not live, not this principal's, another tool's, or used."""
-
-    def __init__(self) -> None:
-        super().__init__("Workflow expired or not found", hint="call the tool again to ask anew")
-
-
-class WorkflowAborted(Conflict):
-    """The call was given up; `guidance` is what the user wants instead."""
-
-    def __init__(self, guidance: str | None) -> None:
-        super().__init__("Workflow aborted by user" + ("" if guidance is None else f": {guidance}"))
-        self.guidance = guidance
-
-
 @dataclass(frozen=True, kw_only=True)
 class Continuation:
     """What `continue_workflow` says."""
@@ -49,14 +35,24 @@ class Continuation:
     arguments: JsonObject = field(default_factory=dict[str, Json])  # that came with it, of whatever tool
 
 
+async def _at_once(record: Approval) -> Approval:
+    return record
+
+
 async def resume(
-    gate: Gate, said: Continuation, *, given: Mapping[str, JsonObject] | None, client: str
+    gate: Gate,
+    said: Continuation,
+    *,
+    given: Mapping[str, JsonObject] | None,
+    client: str,
+    undecided: Callable[[Approval], Awaitable[Approval]] = _at_once,
 ) -> tuple[Attempt, Approval]:
     """Return the call to go on with and the approval that was decided for it. The workflow is used up.
 
     That of code is not: it goes on with its run until that is over.
 
     `given` are the tools that may be meant, each with its arguments; None where any is, as with `call` alone.
+    `undecided` waits a while for the decision, and returns the question as it is then.
     Raises: WorkflowGone, WorkflowAborted, NotApproved, Invalid, Paused (still undecided: the id lives on).
     """
     workflow, call = await _find(gate, said.workflow_id, given)
@@ -77,6 +73,8 @@ async def resume(
         if said.always:
             await _refuse_hiding_asks(gate, record.tool_name)
         record = await _approve(gate, record, said, client)
+    if record.status is State.PENDING:
+        record = await undecided(record)
     if record.status is State.PENDING:
         raise Paused(record, workflow)
     is_settled = record.status is State.CANCELLED and record.reason in (SETTLED, NARROWED)
@@ -146,9 +144,7 @@ async def _deny(gate: Gate, record: Approval, said: Continuation, client: str) -
 
 
 async def _approve(gate: Gate, record: Approval, said: Continuation, client: str) -> Approval:
-    has_memory = record.subject in (Subject.TOOL_CALL, Subject.DEPENDENCY_INSTALL)
-    can_last = has_memory and not record.is_foreign
-    scope = Scope.ALWAYS if said.always and can_last else Scope.ONCE
+    scope = Scope.ALWAYS if said.always and can_last(record) else Scope.ONCE
     decision = Decision(
         by=_model(client), digest=record.digest, allow=True, scope=scope, message=said.message
     )
@@ -156,6 +152,12 @@ async def _approve(gate: Gate, record: Approval, said: Continuation, client: str
         return (await decide(gate.desk, record.id, decision)).record
     except Conflict:  # somebody was first; what they said counts
         return await get(gate.desk, record.id)
+
+
+def can_last(record: Approval) -> bool:
+    """Tell whether an answer to the question can hold longer than once."""
+    has_memory = record.subject in (Subject.TOOL_CALL, Subject.DEPENDENCY_INSTALL)
+    return has_memory and not record.is_foreign and is_rememberable(record.tool_name)
 
 
 async def _refuse_hiding_asks(gate: Gate, tool: str) -> None:
