@@ -299,6 +299,28 @@ async def test_a_deny_that_comes_while_it_runs_stops_the_next_call(house: Librar
 
 
 @promise("claim:judged-again")
+async def test_a_rule_that_asks_since_the_run_was_allowed_is_asked_about(house: Library) -> None:
+    house.publish("digest", one_by_one(add("one"), add("two")), *LISTED)
+
+    async def tighten() -> None:
+        house.servers.before_request = None
+        house.configure(ask=["notes:add"])
+
+    house.servers.before_request = tighten
+    with pytest.raises(Paused) as paused:
+        await house.use(CAP, asking=FakeAsking(house.allowing()))
+
+    assert (paused.value.record.tool_name, house.added) == ("notes:add", ["one"])
+
+
+@promise("capability:covers-this-run")
+async def test_what_a_rule_asked_about_when_the_run_was_allowed_is_covered(house: Library) -> None:
+    house.configure(ask=["notes:add"])
+
+    assert await house.use(CAP, asking=FakeAsking(house.allowing())) == "done"
+
+
+@promise("claim:judged-again")
 @pytest.mark.parametrize("deny", ["notes:list", CAP])
 async def test_a_deny_that_comes_before_an_allowed_capability_runs_stops_it(
     house: Library, deny: str

@@ -20,7 +20,8 @@ class CodeRun(msgspec.Struct, frozen=True, kw_only=True):
 
     `root` is the run that a client started: `id` itself, or the one whose code called this capability.
     `tool`, `arguments` and `offered` are the call that started it; `artefact` is the digest of a
-    capability's code, and `covered` the tools that it was allowed to use when it was asked about.
+    capability's code, and `covered` the tools that it was allowed to use when it was asked about (`ask x:y`
+    where a rule asked about that one then).
     """
 
     id: str

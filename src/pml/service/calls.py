@@ -24,6 +24,7 @@ from pml.core.values import JsonObject
 from pml.service.answers import answer_in_run
 from pml.service.approvals import Question, cancel, claim
 from pml.service.capabilities import (
+    ASKED_ABOUT,
     Needs,
     is_under_way,
     needs_of,
@@ -208,7 +209,7 @@ async def _admit(
     try:
         record = await settle(gate, question, because, attempt=attempt, asking=asking, settled=settled)
         is_listed = because is not None and because.verdict == NEEDS  # only what was shown is covered
-        covered = frozenset(needs.asks) if is_listed else frozenset[str]()
+        covered = needs.covered if is_listed else frozenset[str]()
         return await _claim(gate, attempt, record, replace(admitted, covered=covered))
     except AlreadyClaimed:  # the same call, made twice, was faster with this answer: this one needs its own
         return None
@@ -316,14 +317,16 @@ async def _must_ask_now(
 def _is_covered_by_run(gate: Gate, policy: Policy, inner: Inner, judged: Judged, attempt: Attempt) -> bool:
     """Tell whether the tool was in the list when the run was allowed; a command is always shown itself.
 
-    So is a call that a rule asks about for its arguments: who allowed the run may not have been asked that.
+    So is a call that a rule asks about for its arguments, or only since: who allowed the run may not have
+    been asked that, or may not decide it.
     """
     tool = str(attempt.tool)
     in_doubt = judged.reserved or bool(judged.broken)
     if judged.is_named and not in_doubt:
         by_name = policy.rules.judge(Call(tool=tool, arguments={}), now=gate.desk.clock.now())
         in_doubt = by_name.kind is not VerdictKind.ASK
-    return tool in inner.covered and not in_doubt and not runs_code(tool, attempt.arguments)
+    is_covered = f"{ASKED_ABOUT}{tool}" in inner.covered or (tool in inner.covered and not judged.is_named)
+    return is_covered and not in_doubt and not runs_code(tool, attempt.arguments)
 
 
 def _why_allowed(judged: Judged, attempt: Attempt) -> str:
@@ -353,7 +356,7 @@ def _question(
     told = matter_of(Subject.TOOL_CALL, judged, tool, attempt.arguments)
     matter = replace(
         told,
-        is_named=told.is_named or needs.is_named,
+        is_named=told.is_named or bool(needs.named),
         is_reserved=told.is_reserved or is_unknown,
         is_foreign=is_foreign(policy, attempt),
     )

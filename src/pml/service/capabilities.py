@@ -35,6 +35,7 @@ from pml.service.gate import Attempt, Coded, Gate, Inner, Loader, Remote, find_l
 from pml.service.policy import Judged, Policy, current_policy, judge, matched_rule, refuse_denied
 
 MAX_INDENTED: Final = 128 * 1024  # what is longer nobody reads line by line
+ASKED_ABOUT: Final = "ask "  # before a covered tool that a rule asked about when the run was allowed
 MAX_DEPTH: Final = 8  # capabilities that call capabilities; more is a mistake
 _LANGUAGES: Final = {CapabilityType.DENO: Language.TYPESCRIPT, CapabilityType.PYTHON: Language.PYTHON}
 
@@ -47,7 +48,12 @@ class Needs:
     asks: tuple[str, ...] = ()
     each_time: frozenset[str] = frozenset()  # of those that ask: commands and code, shown when called
     dynamic: bool = False
-    is_named: bool = False  # an `ask` rule names one of those that ask
+    named: frozenset[str] = frozenset()  # of those that ask: an `ask` rule names them
+
+    @property
+    def covered(self) -> frozenset[str]:
+        """What one yes to the list covers, as a run keeps it."""
+        return frozenset(f"{ASKED_ABOUT}{tool}" if tool in self.named else tool for tool in self.asks)
 
 
 def is_code(metadata: CapabilityMetadata) -> bool:
@@ -135,7 +141,7 @@ async def needs_of(gate: Gate, policy: Policy, coded: Coded) -> Needs:
     """Return what the code needs. Raises: ToolDenied for what rules deny whatever it is called with."""
     calls = _calls_in(coded.code, _LANGUAGES[coded.found.metadata.type])
     asks: list[str] = []
-    is_named = False
+    named: set[str] = set()
     for tool in calls.tools:
         call = Call(tool=str(tool), arguments={}, cwd=gate.session.workspace)
         judged = await judge(gate.desk, policy, call, session=gate.session)
@@ -144,10 +150,13 @@ async def needs_of(gate: Gate, policy: Policy, coded: Coded) -> Needs:
         if judged.kind is VerdictKind.ALLOW or await _is_remembered(gate, call.tool):
             continue
         asks.append(call.tool)
-        is_named |= judged.is_named
+        if judged.is_named:
+            named.add(call.tool)
     each_time = frozenset(str(tool) for tool in calls.tools if _takes_code(gate, policy, tool))
     tools = tuple(map(str, calls.tools))
-    return Needs(tools=tools, asks=tuple(asks), each_time=each_time, dynamic=calls.dynamic, is_named=is_named)
+    return Needs(
+        tools=tools, asks=tuple(asks), each_time=each_time, dynamic=calls.dynamic, named=frozenset(named)
+    )
 
 
 def _takes_code(gate: Gate, policy: Policy, tool: ToolName) -> bool:
