@@ -320,7 +320,7 @@ def test_a_command_line_that_is_not_understood_is_a_usage_error(pml: Pml, argv: 
 def test_allow_and_deny_print_what_was_decided(pml: Pml) -> None:
     allowed, denied = pml.ask(TOOL, INPUT), pml.ask("a:b")
 
-    assert pml("approvals", "allow", allowed).out == f"allowed {allowed[:8]} {TOOL}\n"
+    assert pml("approvals", "allow", allowed).out == f"allowed: call {TOOL} ({allowed[:8]})\n"
     (shape,) = pml("approvals", "deny", denied, "--message", "no", "--json").json["results"]
     assert (shape["id"], shape["status"], shape["message"]) == (denied, "denied", "no")
     assert (shape["remembered"], shape["released"]) == (None, [])
@@ -432,7 +432,7 @@ def test_remembered_for_always_the_entry_shown_is_written(pml: Pml, workspace: P
     ran = pml("approvals", "allow", asked, "--remember", "always")
 
     file = workspace / ".pml.json"
-    assert ran.out == f'allowed {asked[:8]} {TOOL}\n  remembered in {file}: "{TOOL}"\n'
+    assert ran.out == f'allowed: call {TOOL} ({asked[:8]})\n  remembered in {file}: "{TOOL}"\n'
     assert rules_in(workspace) == [shown]
     assert pml("approvals", "ask", TOOL, '{"title": "another"}', "--session", "another").code == OK
 

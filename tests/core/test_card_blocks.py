@@ -117,9 +117,7 @@ def test_code_that_makes_the_call_is_shown_whole() -> None:
     assert shown[-1] == Code(
         title="the code that makes this call", language="python", lines=(("a",),) * 30_000
     )
-    assert shown[0] == Facts(
-        rows=(Fact(name="made by", value="code at work, which waits here (run run-1234)"),)
-    )
+    assert shown[0] == Facts(rows=(Fact(name="asked from", value="code that is paused here (run run-1234)"),))
 
 
 def test_a_capability_tells_what_it_calls() -> None:

@@ -51,7 +51,7 @@ def test_three_lines_stand_around_a_change_and_the_rest_is_a_gap() -> None:
     old = "\n".join(f"{n}" for n in range(1, 21))
     lines, _ = diff_lines(old, old.replace("10", "ten"))
     assert drawn(lines) == [
-        "…6 lines more, the same",
+        "…6 unchanged lines",
         " 7",
         " 8",
         " 9",
@@ -60,7 +60,7 @@ def test_three_lines_stand_around_a_change_and_the_rest_is_a_gap() -> None:
         " 11",
         " 12",
         " 13",
-        "…7 lines more, the same",
+        "…7 unchanged lines",
     ]
 
 
@@ -102,4 +102,4 @@ def test_a_single_line_is_shown_rather_than_told_to_be_left_out() -> None:
     ]
     assert (more, lines[0].old) == (0, 1)
     wider = "\n".join(["0", *old])
-    assert drawn(diff_lines(wider, wider.replace("\n5\n", "\nx\n"))[0])[0] == "…2 lines more, the same"
+    assert drawn(diff_lines(wider, wider.replace("\n5\n", "\nx\n"))[0])[0] == "…2 unchanged lines"

@@ -52,8 +52,8 @@ def test_an_edited_call_is_told_by_what_was_asked_and_what_would_run() -> None:
     ("setting", "who"),
     [
         ({"unlisted": "every_call"}, "PML asks"),
-        ({"unlisted": "if_client_cannot"}, "the client asks about them, PML does not"),
-        ({}, "the client asks about them, PML does not"),  # asked by a PML whose default that was
+        ({"unlisted": "if_client_cannot"}, "the client asks, PML does not"),
+        ({}, "the client asks, PML does not"),  # asked by a PML whose default that was
     ],
 )
 def test_trust_is_told_by_what_the_file_allows_starts_and_sets(setting: JsonObject, who: str) -> None:
@@ -69,7 +69,7 @@ def test_trust_is_told_by_what_the_file_allows_starts_and_sets(setting: JsonObje
             'notes: ["notes-server", "--all", "a b"]\n  with TOKEN, PATH set\n'
             '  PATH = "/repo/bin"\n  in "/repo"\n  permitted {"net": true}',
         ),
-        ("unlisted", f"tools of theirs that no rule names: {who}"),
+        ("unlisted", f"tools without a rule: {who}"),
         ("sets", '{\n  "prespawn": [\n    "notes"\n  ]\n}'),
     ]
 
@@ -134,7 +134,7 @@ def test_a_changed_tool_is_told_by_its_difference() -> None:
         (
             Subject.TOOL_CHANGED,
             None,
-            "the server describes this tool in other words than when it was first used",
+            "the server changed the description of this tool since it was first used",
         ),
     ],
 )

@@ -190,7 +190,7 @@ async def test_a_modern_form_is_as_clients_were_seen_to_take_it(party: Party) ->
             "remember": {
                 "type": "string",
                 "title": "Remember",
-                "description": (f"Always writes to .pml.json. All of it: pml approvals show {short}"),
+                "description": (f"Rules go to .pml.json. All of it: pml approvals show {short}"),
                 "oneOf": [
                     {"const": "once", "title": "Just this once"},
                     {"const": "session", "title": "Allow this tool for this session"},

@@ -334,7 +334,7 @@ async def test_the_root_is_the_same_page_for_everybody_and_tells_nothing_secret(
 )
 async def test_only_the_page_its_files_and_health_are_open(rig: HubRig, path: str) -> None:
     got = await rig.send("GET", path, None)
-    assert (got.status, got.json["error"]["message"]) == (401, "no token that counts was sent")
+    assert (got.status, got.json["error"]["message"]) == (401, "no valid token was sent")
 
 
 async def test_a_token_appears_in_no_answer_and_in_no_log(rig: HubRig) -> None:

@@ -236,7 +236,7 @@ async def test_words_of_a_tool_that_has_changed_since_are_not_those_of_the_quest
     same = await whole(office, await ask_add(office, definition=definition_digest(TOOL)))
     assert (same.sentence, same.quoted) == ("Adds a note.", True)
     other = await whole(office, await ask_add(office, definition="sha256:of another"))
-    assert (other.sentence, other.quoted, other.schema) == ("Call add of notes", False, None)
+    assert (other.sentence, other.quoted, other.schema) == ("Call notes:add", False, None)
 
 
 async def test_the_code_that_makes_a_call_is_shown(office: Office) -> None:

@@ -19,7 +19,7 @@ from pml.core.memory import LAUNCH_TOOL
 from pml.core.names import parse_tool
 from pml.core.text import visible, visible_json
 from pml.core.values import Json, JsonObject
-from pml.core.wire import approval_json, error_json
+from pml.core.wire import approval_json, error_json, title
 
 if TYPE_CHECKING:
     from pml.service.approvals import Decided, Decision
@@ -230,11 +230,17 @@ def _decision(args: argparse.Namespace, record: Approval, release: list[Approval
 def _tell_decided(decided: "Decided") -> None:
     record, memory = decided.record, decided.remembered
     word = "denied" if record.status is State.DENIED else "allowed"
-    say(f"{word} {short(record.id)} {visible(record.tool_name)}")
+    say(f"{word}: {visible(_what(record))} ({short(record.id)})")
     if memory is not None:
         tell_memory(memory, tell=say)
     for other in decided.released:
         say(f"  also allowed {short(other.id)} {visible(other.tool_name)}")
+
+
+def _what(record: Approval) -> str:
+    """Return what was decided, as the middle of a sentence."""
+    done = title(record)
+    return done if record.subject is Subject.API_KEY_REQUIRED else f"{done[0].lower()}{done[1:]}"
 
 
 def tell_memory(memory: "Remembered", *, tell: Callable[[str], None]) -> None:

@@ -109,8 +109,8 @@ def _memory(
     facts = [("always", line)]
     if covered:
         ids = " ".join(short(other.id) for other in covered)
-        more = f"{count(len(covered), 'more question')} that wait"
-        facts.append(("covers", f"{more}; `--remember always --release {ids}` lets them run"))
+        more, them = (f"{len(covered)} more wait", "them") if len(covered) > 1 else ("1 more waits", "it")
+        facts.append(("covers", f"{more}; `--remember always --release {ids}` lets {them} run"))
     return facts
 
 

@@ -36,7 +36,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folder", metavar="DIR", required=True, help="the registry's folder")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1)")
     parser.add_argument(
-        "--port", type=port_number, default=DEFAULT_PORT, help=f"0 takes any (default: {DEFAULT_PORT})"
+        "--port",
+        type=port_number,
+        default=DEFAULT_PORT,
+        help=f"port; 0 picks a free one (default: {DEFAULT_PORT})",
     )
     parser.add_argument(
         "--execute",

@@ -111,7 +111,7 @@ def _running(args: argparse.Namespace) -> "Presence":
 
     hub = running_hub(find_place(args.workspace).home)
     if hub is None:
-        raise Unavailable("no hub runs, and the browser's inbox is its", hint="start one with `pml serve`")
+        raise Unavailable("no hub is running", hint="start one with `pml serve`")
     return hub
 
 

@@ -24,7 +24,7 @@ COMMANDS: Final[dict[str, str]] = {
     "serve": "serve the hub: MCP, approvals and events over HTTP",
     "launch": "run Claude Code with PML as its gateway, asking for its tools",
     "sessions": "list, look at and stop the agents that run",
-    "call": "call one tool, asked on the terminal where need be",
+    "call": "call one tool; asks here if needed",
     "servers": "list, look at and stop the MCP servers of the workspace",
     "deps": "list, install, verify and remove servers",
     "catalog": "show the servers that PML knows by itself",
@@ -38,7 +38,7 @@ COMMANDS: Final[dict[str, str]] = {
     "token": "make, list and revoke the tokens of the hub",
     "hook": "answer Claude Code, which starts this before every tool",
     "audit": "read and verify the audit log",
-    "doctor": "check the set-up and say what to mend",
+    "doctor": "check the setup and say what to fix",
     "version": "print the version",
 }
 

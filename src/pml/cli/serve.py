@@ -38,7 +38,10 @@ DEFAULT_PORT: Final = 4445
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "--port", type=port_number, default=DEFAULT_PORT, help=f"0 takes any (default: {DEFAULT_PORT})"
+        "--port",
+        type=port_number,
+        default=DEFAULT_PORT,
+        help=f"port; 0 picks a free one (default: {DEFAULT_PORT})",
     )
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1)")
     parser.add_argument(

@@ -31,7 +31,7 @@ _CONTINUE: Final = {
     Subject.WORKSPACE_TRUST: "trust exactly this content",
     Subject.TOOL_CHANGED: "accept it as it is now",
     Subject.INTEGRITY_CHANGED: "accept the files as they are now",
-    Subject.API_KEY_REQUIRED: "it is set now: go on",
+    Subject.API_KEY_REQUIRED: "it is set now: continue",
 }
 _LINE_BYTES: Final = 4096  # as long as a terminal lets a line be
 

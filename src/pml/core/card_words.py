@@ -5,9 +5,10 @@ Nothing here decides: a sentence that misleads still stands above the whole inpu
 """
 
 import re
+import shlex
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import dropwhile, islice
 from typing import Final
 
 from pml.core.approvals import Subject
@@ -35,6 +36,15 @@ _FETCHES: Final = frozenset({"fetch", "fetch_url", "navigate", "browser_navigate
 _OF_A_FETCH: Final = frozenset({"url", "prompt", "max_length", "start_index", "raw", "timeout"})
 _HOST: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#@\\]*@)?(\[[^\]/]*\]|[^/?#:\\]*)")
 _WORD: Final = re.compile(r"[^\W\d_]+")
+_SUBSTITUTES: Final = re.compile(r"[`$\\]|<<|[<>]\(")
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
+_PROGRAM: Final = re.compile(r"[A-Za-z0-9./][A-Za-z0-9_./+:@-]*")
+_WITH_SUBCOMMAND: Final = frozenset(
+    "apt apt-get brew bun cargo docker doas env gh git go kubectl make npm npx nohup pip pipx pnpm podman "
+    "poetry sudo systemctl time uv uvx xargs yarn".split()
+)
+_MAX_PROGRAMS: Final = 4
+_MAX_PROGRAM: Final = 40
 _CONFUSABLE: Final = frozenset({"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "FULLWIDTH", "MATHEMATICAL"})
 
 
@@ -47,7 +57,7 @@ def sentence_of(asked: Asked) -> tuple[str, bool]:
         case Subject.WORKSPACE_TRUST:
             return _trust_sentence(record.tool_input), False
         case Subject.TOOL_CHANGED:
-            return f"Go on with {record.tool_name} although its server now describes it otherwise", False
+            return f"{record.tool_name} changed its description. Keep using it?", False
         case Subject.DEPENDENCY_INSTALL:
             is_asked = not record.covers_call and record.rule is not None and record.rule.verdict != "allow"
             then = "ask about" if is_asked else "call"
@@ -73,7 +83,7 @@ def _call_sentence(asked: Asked) -> tuple[str, bool]:
     words = _first_sentence(told.get("description"))
     if words is not None:
         return words, True
-    return _changed(asked) or f"Call {tool.action} of {tool.namespace}", False
+    return _changed(asked) or f"Call {tool.namespace}:{tool.action}", False
 
 
 def _only_fetches(asked: Asked) -> bool:
@@ -91,9 +101,9 @@ def _own_sentence(asked: Asked) -> str:
         return _OF_CLIENT[tool.action](asked)
     match tool.action.split("__"):
         case ["mcp", server, *rest] if rest:
-            return f"Call {'__'.join(rest)} of the client's own server {server}"
+            return f"Call {server} {'__'.join(rest)} (a server of the client)"
         case _:
-            return f"Use {tool.action}, a tool of the client's own"
+            return f"Use {tool.action}, one of the client's own tools"
 
 
 def _changed(asked: Asked) -> str | None:
@@ -113,8 +123,54 @@ def _changed(asked: Asked) -> str | None:
 
 
 def _bash(asked: Asked) -> str:
+    line = asked.record.run_input.get("command")
+    programs = programs_of(line[:_LOOKED_AT]) if isinstance(line, str) else []
+    more = len(programs) - _MAX_PROGRAMS
+    names = ", ".join(programs[:_MAX_PROGRAMS]) + (f" and {more} more" if more > 0 else "")
     is_behind = asked.record.run_input.get("run_in_background") is True
-    return "Run a command" + (" in the background" if is_behind else "")
+    return f"Run {names or 'a command'}" + (" in the background" if is_behind else "")
+
+
+def programs_of(line: str) -> list[str]:
+    """Return the programs that a command line names, in order; none where a shell could start others."""
+    if _SUBSTITUTES.search(line) or len(line) == _LOOKED_AT:
+        return []
+    found: dict[str, None] = {}
+    for each in (each for each in line.splitlines() if not each.lstrip().startswith("#")):
+        words = shlex.shlex(each, posix=True, punctuation_chars=";|&()<>")
+        words.whitespace_split, words.commenters = True, ""  # a `#` within a word begins no comment
+        try:
+            simple = _simple_commands(words)
+        except ValueError:  # a quote that is not closed: it may go on in the next line
+            return []
+        for command in simple:
+            program = _program(command)
+            if program is None:
+                return []
+            found[program] = None
+    return [*found]
+
+
+def _simple_commands(words: Iterable[str]) -> list[list[str]]:
+    commands: list[list[str]] = [[]]
+    is_file = False  # of a redirection
+    for word in words:
+        is_mark = bool(word) and set(word) <= set(";|&()<>")
+        if is_mark and not {"<", ">"} & {*word}:
+            commands.append([])
+        elif not is_mark and not is_file:
+            commands[-1].append(word)
+        is_file = is_mark and bool({"<", ">"} & {*word})
+    return [command for command in commands if command]
+
+
+def _program(words: Sequence[str]) -> str | None:
+    """Return the program, with its subcommand where that says what it does; None if it cannot be told."""
+    named = [*dropwhile(_ASSIGNMENT.match, words)]
+    if not named or _PROGRAM.fullmatch(named[0]) is None:
+        return None
+    has_more = named[0] in _WITH_SUBCOMMAND and len(named) > 1 and _PROGRAM.fullmatch(named[1])
+    return brief(" ".join(named[:2] if has_more else named[:1]), _MAX_PROGRAM)
 
 
 def _agent(arguments: JsonObject) -> str:

@@ -79,7 +79,7 @@ def _drawn(
 ) -> Iterator[DiffLine]:
     for run in runs:
         if run.mark is Mark.GAP:
-            yield DiffLine(mark=Mark.GAP, line=(f"{run.size:,} lines more, the same",))
+            yield DiffLine(mark=Mark.GAP, line=(f"{run.size:,} unchanged lines",))
             continue
         for at in range(run.size):
             old = None if run.mark is Mark.ADDED else run.old + at

@@ -18,13 +18,13 @@ from pml.core.text import has_hidden, visible, visible_json
 from pml.core.values import Json, JsonObject, loads, loads_object
 
 _WHY: Final[Mapping[Subject, str]] = {
-    Subject.TOOL_CHANGED: "the server describes this tool in other words than when it was first used",
+    Subject.TOOL_CHANGED: "the server changed the description of this tool since it was first used",
     Subject.API_KEY_REQUIRED: "the server that was called cannot work without it",
     Subject.INTEGRITY_CHANGED: "files of the server are not those that were installed, trusted or accepted",
 }
 NEEDS: Final = "needs"  # why a capability is asked about: for the tools that its code calls
-_UNLISTED: Final = "tools of theirs that no rule names: PML asks"
-_LEFT_TO_CLIENT: Final = "tools of theirs that no rule names: the client asks about them, PML does not"
+_UNLISTED: Final = "tools without a rule: PML asks"
+_LEFT_TO_CLIENT: Final = "tools without a rule: the client asks, PML does not"
 _PLAIN_NAME: Final = re.compile(r"(?!you$)[\w.@+-]+", re.IGNORECASE)  # it reads as nothing but a name
 _UNITS: Final = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 
@@ -114,7 +114,7 @@ def caller_facts(record: Approval) -> list[tuple[str, str]]:
     """Return what code makes a call, and what a capability that is called is and needs."""
     facts: list[tuple[str, str]] = []
     if record.run_id is not None:
-        facts.append(("made by", f"code at work, which waits here (run {record.run_id[:8]})"))
+        facts.append(("asked from", f"code that is paused here (run {record.run_id[:8]})"))
     told = needs_of(record)
     return facts if told is None else facts + _capability_facts(told)
 

@@ -58,7 +58,7 @@ def _deed(record: Approval) -> str:
         case Subject.INTEGRITY_CHANGED:
             return f"accept the changed files of {server_name(record.tool_input)}"
         case Subject.API_KEY_REQUIRED:
-            return f"go on without {variable_names(record.tool_input)}"
+            return f"continue without {variable_names(record.tool_input)}"
 
 
 def approval_json(record: Approval) -> dict[str, Json]:

@@ -123,7 +123,7 @@ def _install_once(record: Approval, what: str) -> str:
 
 def _remember_field(record: Approval, era: Era) -> JsonObject:
     scopes = _scopes(record)
-    writes = "Always writes to .pml.json. " if Scope.ALWAYS in scopes else ""
+    writes = "Rules go to .pml.json. " if Scope.ALWAYS in scopes else ""
     field: dict[str, Json] = {
         "type": "string",
         "title": "Remember" if len(scopes) > 1 else "Answer",

@@ -177,7 +177,7 @@ def _no_token() -> Response:
     """The same for no token, a wrong one, and one that counts no longer: nobody learns which it was."""
     return refusal(
         401,
-        "no token that counts was sent",
+        "no valid token was sent",
         hint="send `Authorization: Bearer TOKEN`; `pml token create` makes one",
         headers={"www-authenticate": 'Bearer realm="pml"'},
     )

@@ -45,7 +45,7 @@ def listen_as_hub(host: str, port: int) -> socket.socket:
             raise
         raise Unavailable(
             f"port {port} is taken by {_told(find_listener(port), is_hub=is_hub(host, port))}",
-            hint="end it, or give another with `--port`; port 0 takes any that is free",
+            hint="end it, or give another with `--port`; port 0 picks a free one",
         ) from exc
 
 

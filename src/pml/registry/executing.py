@@ -123,7 +123,7 @@ class Calls:
         if identity is None:
             _refuse(
                 401,
-                "no token that counts was sent",
+                "no valid token was sent",
                 hint="send `Authorization: Bearer TOKEN`; the operator of this cloud makes one",
                 headers={"www-authenticate": 'Bearer realm="pml"'},
             )

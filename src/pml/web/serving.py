@@ -39,7 +39,7 @@ def listen(host: str, port: int) -> socket.socket:
         reason = exc.strerror if isinstance(exc, OSError) else "that is no name of a host"
         raise Unavailable(
             f"cannot listen on {quote(host)} port {port}: {reason}",
-            hint="give another with `--host` or `--port`; port 0 takes any that is free",
+            hint="give another with `--host` or `--port`; port 0 picks a free one",
         ) from exc
 
 

@@ -145,7 +145,7 @@ function unheard(error, isGiven) {
   if (!(error instanceof NotTheHub)) {
     return new ApiError(0, "unreachable", "the hub does not answer", "is `pml serve` running?");
   }
-  if (isGiven && error.says) return new ApiError(401, "unauthorized", "no token that counts was sent", null);
+  if (isGiven && error.says) return new ApiError(401, "unauthorized", "no valid token was sent", null);
   return new ApiError(
     0,
     "not_the_hub",
