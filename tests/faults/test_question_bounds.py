@@ -17,7 +17,7 @@ from tests.upstream.fleets import ODD
 
 TOO_LARGE = {"text": "x" * MAX_INPUT_BYTES}
 LARGE = {"text": "x" * (MAX_INPUT_BYTES - 1000)}
-TOO_MANY = {"rows": [[]] * MAX_INPUT_VALUES}
+TOO_MANY = {"rows": [0] * MAX_INPUT_VALUES}
 
 
 @pytest.fixture
