@@ -159,6 +159,7 @@ class FakeAsking:
         has_model: bool = True,
     ) -> None:
         self.has_form = has_form
+        self.declares_form = has_form
         self.has_model = has_model
         self.asked: list[Approval] = []
         self._answers = list(answers)

@@ -112,6 +112,7 @@ PROMISES: Final[dict[str, str]] = {
     "first-look:to-its-end": "`make run` reaches its last line once every question is answered.",
     "form:bound-and-single-use": "A form's answer counts once, and only for the very call it was asked for.",
     "form:cut-decides-nothing": "A question that a form cannot show whole is decided elsewhere.",
+    "forms:off-means-people": "Where forms were switched off, no model confirms in their place.",
     "form:hook-is-no-person": "No form decides trust or a launch where a hook of the client answers forms.",
     "form:never-forged": "A server can show nothing that looks like PML's own question.",
     "form:nobody-decides-nothing": "An answer that nobody clearly gave decides nothing.",

@@ -144,7 +144,12 @@ async def open_desk(place: Place) -> AsyncGenerator["Desk"]:
 
 
 async def open_gateway(
-    place: Place, connection: "Connection", era: "Era", stack: contextlib.AsyncExitStack
+    place: Place,
+    connection: "Connection",
+    era: "Era",
+    stack: contextlib.AsyncExitStack,
+    *,
+    shows_forms: bool = True,
 ) -> "Gateway":
     """Return the gateway for the client of `connection`; the stack closes it and all that it started."""
     from pml.core.approvals import SessionId
@@ -192,6 +197,7 @@ async def open_gateway(
             cloud=cloud,
             form_hook=_form_hook(place, era.client),
             is_stdio=True,
+            shows_forms=shows_forms,
         )
         launching = BesideHub(desk, place)
         opening.push_async_callback(launching.close)

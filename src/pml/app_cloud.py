@@ -58,6 +58,7 @@ class PeopleElsewhere:
     """The port `Asking` of a cloud: whoever calls decides nothing; people of this place do."""
 
     has_form = False
+    declares_form = False
     has_model = False
 
     async def put(self, record: Approval) -> Approval:

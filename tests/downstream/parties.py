@@ -194,6 +194,7 @@ class Party(Behind):
         super().__init__(root)
         self.version = LATEST
         self.capabilities: JsonObject = {}
+        self.shows_forms = True
         self.opened: list[Era] = []
         self._stirred = asyncio.Event()
         self.servers.on_sent = self._stirred.set
@@ -361,7 +362,13 @@ class Party(Behind):
         session = await self.office.session()
         self.relay = Relay(self.connection, session.workspace)
         self.servers.on_changed = self.relay.changed
-        gate = Gate(desk=self.office.desk, session=session, servers=self.servers, is_stdio=True)
+        gate = Gate(
+            desk=self.office.desk,
+            session=session,
+            servers=self.servers,
+            is_stdio=True,
+            shows_forms=self.shows_forms,
+        )
         self._gateway = Gateway(gate, self.connection, self.relay)
         return self._gateway
 

@@ -205,3 +205,54 @@ async def test_nobody_trusts_a_file_over_http(web: Web, version: str) -> None:
     (record,) = await web.pending()
     assert (record.tool_name, record.deciders) == ("pml:trust", {Role.PERSON})
     assert web.servers.started == []
+
+
+# Forms that were switched off
+
+
+@promise("forms:off-means-people")
+@pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25", MODERN])
+@pytest.mark.parametrize("by", ["the command line", "the user's file"])
+async def test_where_forms_are_switched_off_people_decide_and_not_the_model(
+    party: Party, version: str, by: str
+) -> None:
+    party.as_new()
+    party.shows_forms = by != "the command line"
+    if party.shows_forms:
+        party.configure(approval={"forms": False})
+    await party.connect(version, FORMS)
+    asked = await party.call("files__read", {"path": "a"})
+
+    (record,) = await party.pending()
+    assert record.deciders == frozenset({Role.PERSON})
+    assert "You cannot approve it." in text_of(asked)
+    assert "Your client's own form does not decide this: forms are switched off" in text_of(asked)
+    workflow_id = asked["approval_context"]["workflow_id"]
+    again = (await party.continue_("call", workflow_id))["result"]
+    assert (again["approval_required"], party.servers.calls) == (True, [])
+    assert party.unasked
+
+    await party.decide(allow=True)
+    assert text_of((await party.continue_("call", workflow_id))["result"]) == '{"path": "a"}'
+
+
+async def test_a_client_that_declares_no_form_is_as_it_was_where_forms_are_switched_off(party: Party) -> None:
+    party.configure(approval={"forms": False})
+    await party.connect()
+    await party.call("files__read", {"path": "a"})
+
+    (record,) = await party.pending()
+    assert record.deciders == frozenset({Role.PERSON, Role.MODEL})
+
+
+async def test_a_switch_in_the_users_file_applies_from_the_next_call(party: Party) -> None:
+    party.as_new()
+    await party.connect("2025-11-25", FORMS)
+    id = party.start_call("files__read", {"path": "a"})
+    party.reply(await party.asked(), {"action": "cancel"})
+    await party.result_of(id)
+    party.configure(approval={"forms": False})
+
+    asked = await party.call("files__write", {"path": "a", "text": "b"})
+    assert asked["approval_required"] is True
+    assert party.unasked

@@ -108,6 +108,21 @@ async def test_a_client_without_forms_is_not_asked_and_the_server_told_so(party:
     assert party.unasked
 
 
+@pytest.mark.parametrize("version", ["2025-11-25", MODERN])
+@pytest.mark.parametrize("by", ["the command line", "the user's file"])
+async def test_where_forms_are_switched_off_no_server_shows_one(party: Party, version: str, by: str) -> None:
+    server = curious(party)
+    party.shows_forms = by != "the command line"
+    if party.shows_forms:
+        party.configure(approval={"forms": False, "unlisted": "if_client_cannot"})
+    await party.connect(version, FORMS)
+
+    assert not party.relay.can_elicit
+    assert text_of(await party.call("files__read", {"path": "a"})) == "done"
+    assert server.answers == [{"action": "cancel"}]
+    assert party.unasked
+
+
 async def test_a_client_that_answers_with_an_error_has_cancelled(party: Party) -> None:
     server = curious(party)
     await party.connect("2025-11-25", FORMS)

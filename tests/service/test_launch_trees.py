@@ -342,6 +342,7 @@ class Asking:
     """A client with a form and a model, both of which allow whatever they are let."""
 
     has_form = True
+    declares_form = True
     has_model = True
 
     def __init__(self, world: World, answers: tuple[Answer, ...]) -> None:

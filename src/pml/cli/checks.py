@@ -176,6 +176,17 @@ def check_model(settings: Settings) -> Check:
     return Check(name="model_may_approve", status=status, message=f"{value}: {meaning}", hint=hint)
 
 
+def check_forms(settings: Settings) -> Check:
+    if not settings.approval.forms:
+        message = "switched off: people decide, in the inbox or with `pml approvals`"
+        hint = "remove `approval.forms` from the user's config.json to send clients forms"
+        return Check(name="forms", status=Status.OK, message=message, hint=hint)
+    message = (
+        "sent to clients that declare them; `goose run` ends at any form: start `pml stdio --no-forms` there"
+    )
+    return Check(name="forms", status=Status.OK, message=message)
+
+
 def check_home(home: Path) -> Iterator[Check]:
     """Yield whether only the user can reach what PML keeps."""
     from pml.host.private import too_open

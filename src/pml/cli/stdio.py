@@ -22,25 +22,31 @@ EXAMPLES = """A client starts this; it speaks MCP on standard input and output a
 
 examples:
   claude mcp add pml -- pml stdio      give Claude Code the tools of this workspace's .pml.json
-  pml stdio --workspace ~/project      serve another folder than the working directory"""
+  pml stdio --workspace ~/project      serve another folder than the working directory
+  pml stdio --no-forms                 for `goose run`, which ends at any form"""
 
 
 def configure(parser: "argparse.ArgumentParser") -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("--workspace", metavar="DIR", help="the workspace (default: the working directory)")
+    parser.add_argument(
+        "--no-forms",
+        action="store_true",
+        help="send no forms, for a client that declares them and cannot show them: people decide elsewhere",
+    )
 
 
 def run(args: "argparse.Namespace") -> int:
-    return serve(args.workspace)
+    return serve(args.workspace, shows_forms=not args.no_forms)
 
 
-def serve(workspace: str | None) -> int:
+def serve(workspace: str | None, *, shows_forms: bool = True) -> int:
     """Serve one client until it closes its end, or the process is told to stop; both are good ends."""
     take_token_file()  # nothing that a gateway starts is a person's
     if sys.stdin is not None and sys.stdin.isatty():
         print("pml: this is for an MCP client to start; `pml call` is for people", file=sys.stderr)
     try:
-        return asyncio.run(until_done(_serve(workspace)))
+        return asyncio.run(until_done(_serve(workspace, shows_forms=shows_forms)))
     except (KeyboardInterrupt, asyncio.CancelledError):
         return 0
     except PmlError as exc:
@@ -51,13 +57,13 @@ def serve(workspace: str | None) -> int:
         return exit_of(exc)
 
 
-async def _serve(workspace: str | None) -> int:
+async def _serve(workspace: str | None, *, shows_forms: bool) -> int:
     place = find_place(workspace)
 
     async def open_gateway(connection: "Connection", era: "Era", stack: AsyncExitStack) -> "Answering":
         from pml import app
 
-        return await app.open_gateway(place, connection, era, stack)
+        return await app.open_gateway(place, connection, era, stack, shows_forms=shows_forms)
 
     await serve_stdio(open_gateway, debug=is_debugging())
     return 0

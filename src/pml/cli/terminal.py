@@ -64,6 +64,10 @@ class TerminalAsking:
         return False
 
     @property
+    def declares_form(self) -> bool:
+        return False
+
+    @property
     def has_model(self) -> bool:
         """No: an agent that runs the command in its shell must not confirm it at its own gateway."""
         return False

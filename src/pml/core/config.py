@@ -74,6 +74,7 @@ class ApprovalKeys:
     ttl_s: int | None = None
     unlisted: Unlisted | None = None
     model_may_approve: ModelMayApprove | None = None
+    forms: bool | None = None
     parent_may_decide: ParentMayDecide | None = None
     enabled: bool | OffUntil | None = None
 
@@ -175,6 +176,7 @@ def _approval(section: Section) -> ApprovalKeys:
         ttl_s=section.whole_number("ttl_s", low=1, high=MAX_SECONDS),
         unlisted=section.choice("unlisted", Unlisted),
         model_may_approve=section.choice("model_may_approve", ModelMayApprove),
+        forms=section.boolean("forms"),
         parent_may_decide=_parent_may_decide(section),
         enabled=_enabled(section),
     )

@@ -42,6 +42,7 @@ class ApprovalSettings:
     ttl_s: int = DEFAULT_TTL_S
     unlisted: Unlisted = Unlisted.EVERY_CALL
     model_may_approve: ModelMayApprove = ModelMayApprove.IF_NO_FORM
+    forms: bool = True  # whether clients are sent forms at all
     parent_may_decide: ParentMayDecide = "unlisted"
     enabled: bool | OffUntil = True
 
@@ -275,6 +276,7 @@ def _approval(keys: ApprovalKeys) -> ApprovalSettings:
         ttl_s=_either(keys.ttl_s, default.ttl_s),
         unlisted=_either(keys.unlisted, default.unlisted),
         model_may_approve=_either(keys.model_may_approve, default.model_may_approve),
+        forms=_either(keys.forms, default.forms),
         parent_may_decide=_either(keys.parent_may_decide, default.parent_may_decide),
         enabled=_either(keys.enabled, default.enabled),
     )

@@ -96,6 +96,10 @@ class Asker:
         return self.era.has_form and not self._gate.is_held
 
     @property
+    def declares_form(self) -> bool:
+        return self.era.declares_form
+
+    @property
     def has_model(self) -> bool:
         return True
 
@@ -131,6 +135,8 @@ class Asker:
 
     def why_no_form(self, record: Approval) -> str | None:
         """Return why the client was sent no form although it shows them, where the model should know."""
+        if self.declares_form and not self.era.has_form:
+            return "forms are switched off (`approval.forms`, or `pml stdio --no-forms`)"
         if not self.has_form:
             return None
         if Role.FORM in record.deciders and is_cut(record):

@@ -62,6 +62,7 @@ class Era(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     client: str
     capabilities: JsonObject
+    forms: bool = True  # False where the user switched them off
 
     @property
     def is_modern(self) -> bool:
@@ -69,7 +70,12 @@ class Era(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_form(self) -> bool:
-        """Whether the client can show a form; a bare `elicitation: {}` means forms."""
+        """Whether the client can be sent a form."""
+        return self.forms and self.declares_form
+
+    @property
+    def declares_form(self) -> bool:
+        """Whether the client says that it shows forms; a bare `elicitation: {}` means forms."""
         declared = self.capabilities.get("elicitation")
         if self.version not in _WITH_FORMS or not isinstance(declared, Mapping):
             return False
@@ -79,7 +85,8 @@ class Era(msgspec.Struct, frozen=True, kw_only=True):
     def has_link(self) -> bool:
         """Whether the client can have its user open a page."""
         declared = self.capabilities.get("elicitation")
-        return self.version in _WITH_LINKS and isinstance(declared, Mapping) and "url" in declared
+        is_declared = self.version in _WITH_LINKS and isinstance(declared, Mapping) and "url" in declared
+        return self.forms and is_declared
 
     @property
     def has_structure(self) -> bool:

@@ -22,6 +22,7 @@ from pml.downstream.supervision import Launching, Supervision
 from pml.downstream.toolcalls import ToolCalls
 from pml.service.discovery import Tools, prespawn
 from pml.service.gate import Gate
+from pml.service.judging import policy_of_turn
 from pml.service.policy import Policy, current_policy
 
 LIST_S: Final = 0.5  # for servers that start for the first time: some clients give a list up after a second
@@ -63,7 +64,9 @@ class Gateway:
             gate, connection, self._catalog, self._rounds, self.spawn, supervision, self._sent, hub_url
         )
         self._changed: set[str] = set()
+        self._without_forms: tuple[Era, Era] | None = None
         relay.on_changed = self._note_change
+        relay.shows_forms = self._shows_forms
         self.spawn(self._begin())
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
@@ -86,6 +89,7 @@ class Gateway:
 
     async def answer(self, exchange: Exchange, era: Era) -> bytes:
         """Return the result of the request, as its era has it. Raises: RpcError."""
+        era = await self._as_used(era)
         self._relay.meet(era)
         match exchange.request.method:
             case "tools/call":
@@ -98,6 +102,21 @@ class Gateway:
                 return self._set_level(exchange.request.params)
             case _:
                 return await self._passed(exchange, era)
+
+    async def _as_used(self, era: Era) -> Era:
+        """Return the era without forms, if it declares them and the user switched them off."""
+        if not (era.has_form or era.has_link):
+            return era
+        await policy_of_turn(self._gate)
+        if self._shows_forms():
+            return era
+        if self._without_forms is None or self._without_forms[0] is not era:
+            self._without_forms = era, msgspec.structs.replace(era, forms=False)
+        return self._without_forms[1]
+
+    def _shows_forms(self) -> bool:
+        policy = self._gate.desk.policies.get(self._gate.session.workspace)
+        return self._gate.shows_forms and (policy is None or policy.settings.approval.forms)
 
     def noticed(self, notification: Notification) -> None:
         """Learn what the client tells without being asked."""

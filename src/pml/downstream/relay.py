@@ -78,6 +78,7 @@ class Relay:
         self.working: list[Work] = []
         self.serving: dict[Exchange, str | None] = {}  # the calls of legacy clients, and the server of each
         self.on_changed: Callable[[str, str], None] = lambda server, kind: None
+        self.shows_forms: Callable[[], bool] = lambda: True  # unless the user switched them off
         self._connection = connection
         self._workspace = workspace
         self._met: Era | None = None
@@ -99,7 +100,7 @@ class Relay:
 
     @property
     def can_elicit(self) -> bool:
-        return self._has_form
+        return self._has_form and self.shows_forms()
 
     @property
     def has_roots(self) -> bool:
@@ -107,6 +108,8 @@ class Relay:
 
     async def elicit(self, server: str, params: JsonObject) -> JsonObject:
         """Put the server's form before the client's user; `cancel` if nobody can be asked."""
+        if not self.shows_forms():
+            return CANCELLED
         asked = {**params, "message": _in_its_name(server, params.get("message"))}
         free = [(work.server, work) for work in self.working if not work.asked.is_set()]
         work = _serves(free, server)

@@ -95,6 +95,7 @@ class Gate:
     cloud: Cloud | None = None
     is_cloud: bool = False  # this is the cloud: what others route here runs here
     is_stdio: bool = False  # a process started us; over HTTP whoever has the token answers its forms
+    shows_forms: bool = True  # its client can show the forms that it declares
     is_held: bool = False  # launched by PML, which asks for all it uses; its model confirms nothing
     form_hook: Callable[[], str | None] = no_form_hook  # why a program may answer the client's forms
     client_answers: bool = True  # its forms, and its model's word, are answers at all
@@ -171,6 +172,11 @@ class Asking(Protocol):
         ...
 
     @property
+    def declares_form(self) -> bool:
+        """Whether the client says that it shows forms, also where the user switched them off."""
+        ...
+
+    @property
     def has_model(self) -> bool:
         """Whether a model makes the call, which may be let to confirm it."""
         ...
@@ -221,7 +227,7 @@ def deciders(
         case ModelMayApprove.NEVER:
             model = False
         case ModelMayApprove.IF_NO_FORM:
-            model = not asking.has_form
+            model = not asking.declares_form  # forms that were switched off make no model a person
     way = Way(
         form=asking.has_form and counts,
         model=model and asking.has_model and counts,
