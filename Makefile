@@ -8,7 +8,7 @@ SHELL := /bin/sh
 # A process that compiles all of PML first takes four times as long to start.
 unexport PYTHONDONTWRITEBYTECODE
 # What is pure or in memory: the inner loop.
-QUICK := tests/core tests/service tests/settings tests/host tests/web tests/docs tests/test_promises.py
+QUICK := core service host web docs
 
 PYTHONS := python3.14 python3.13 python3.12 python3.11 python3
 PY := .venv/bin/python
@@ -28,7 +28,7 @@ test: $(READY) $(CLIENTS) ## run every test, on all cores
 	@$(PY) scripts/test
 
 quick: $(READY) ## run the tests that need no process, browser or network: half a minute
-	@$(PY) -m pytest $(QUICK)
+	@$(PY) scripts/test $(QUICK)
 
 test-load: $(READY) $(CLIENTS) ## run every test beside four busy loops, which must not matter
 	@$(PY) scripts/test --beside 4

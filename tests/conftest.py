@@ -17,7 +17,11 @@ _numbers = itertools.count()
 
 # Neither a busy machine nor what an earlier run found decides whether a property holds.
 settings.register_profile(
-    "anywhere", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+    "anywhere",
+    max_examples=50,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("anywhere")
 
@@ -31,6 +35,7 @@ def pytest_configure() -> None:
     # Hundreds of processes are started: compiling all of PML in each would take longer than they do.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    os.environ.setdefault("TEXTUAL_FPS", "10")  # nobody watches
     # A job in the background inherits an ignored Ctrl-C, and so would the processes that tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

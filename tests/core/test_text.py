@@ -145,8 +145,8 @@ def test_json_is_shown_in_the_order_and_layout_a_person_reads() -> None:
 
 
 def test_a_long_value_is_never_cut() -> None:
-    text = "x" * 10_000_000 + "\u202e"
-    assert visible(text) == "x" * 10_000_000 + r"\u{202e}"
+    text = "x" * 1_000_000 + "\u202e"
+    assert visible(text) == "x" * 1_000_000 + r"\u{202e}"
     assert json.loads(visible_json(text)) == text
 
 

@@ -20,6 +20,7 @@ from tests.service.offices import Office
 
 WIDE = (140, 40)
 NARROW = (80, 24)
+_LOOK_EVERY_S = 0.04  # each look draws the whole screen
 _LOOKS = 500  # of one turn or more of the event loop each: bounded, and far more than anything takes
 
 
@@ -97,7 +98,7 @@ class Seat:
         for _ in range(_LOOKS):
             if condition():
                 return
-            await self.pilot.pause(0.02)
+            await self.pilot.pause(_LOOK_EVERY_S)
         raise AssertionError(f"it did not come about; the screen shows:\n{self.screen()}")
 
     async def shows(self, *texts: str) -> None:

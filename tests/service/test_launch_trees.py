@@ -362,7 +362,7 @@ def _names(pattern: str, tool: str) -> bool:
 
 @promise("supervise:power-from-a-person")
 @promise("launch:a-persons-to-allow")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100)
 @given(rules=RULES, approval=APPROVAL, steps=STEPS)
 def test_nothing_is_allowed_by_anybody_whom_no_person_let_decide(
     rules: JsonObject, approval: JsonObject, steps: list[Step]

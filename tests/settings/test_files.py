@@ -252,6 +252,7 @@ def test_waiting_for_a_lock_ends_and_names_the_lock_file(home: Path, workspace: 
     assert files.add_rule(WORKSPACE, Effect.ALLOW, "a:c")
 
 
+EACH = 60  # entries of each process
 ADD = """
 import sys
 from pathlib import Path
@@ -295,7 +296,7 @@ def test_two_processes_writing_at_once_lose_no_entry_and_the_file_is_valid_at_ev
 ) -> None:
     files.edit(WORKSPACE, lambda text: text)
     for name in ("one", "two"):
-        command = [sys.executable, "-c", ADD, str(home), str(workspace), name, "200"]
+        command = [sys.executable, "-c", ADD, str(home), str(workspace), name, str(EACH)]
         started.append(subprocess.Popen(command))
     reader = files_in(home, workspace)
     states = 0
@@ -305,8 +306,10 @@ def test_two_processes_writing_at_once_lose_no_entry_and_the_file_is_valid_at_ev
         states += 1
     assert [process.wait() for process in started] == [0, 0]
     found = json.loads((workspace / ".pml.json").read_text())["permissions"]["allow"]
-    assert sorted(found) == sorted(f"{name}:{number}" for name in ("one", "two") for number in range(200))
-    assert [entry for entry in found if entry.startswith("one")] == [f"one:{number}" for number in range(200)]
+    assert sorted(found) == sorted(f"{name}:{number}" for name in ("one", "two") for number in range(EACH))
+    assert [entry for entry in found if entry.startswith("one")] == [
+        f"one:{number}" for number in range(EACH)
+    ]
     assert listing(workspace) == [".pml.json"]
     assert states > 0
 
