@@ -20,7 +20,7 @@ from tests.e2e.messages_api import MessagesApi
 
 SESSION = SessionId("2f0c3f5e-0000-4000-8000-000000000001")
 TOKEN = "pml_0123456789ab_secret-of-the-run"
-RUN_S = 90.0  # only ever reached by a client that hangs
+RUN_S = 200.0  # only ever reached by a client that hangs
 
 
 @dataclass(kw_only=True)

@@ -18,7 +18,7 @@ from tests.promises import promise
 from tests.upstream.boxes import need as need_box
 from tests.upstream.fleets import all_beneath, runs
 
-WAIT_S = 30.0  # only ever reached by something that hangs
+WAIT_S = 60.0  # only ever reached by something that hangs
 KINDS = [Containment.BUBBLEWRAP, Containment.LANDLOCK, Containment.NONE]
 STUBBORN = "trap '' TERM HUP; echo pid=$$; while :; do sleep 0.1; done"
 

@@ -19,7 +19,7 @@ from pml.downstream.messages import Notification
 from pml.downstream.stdio import PipeConnection
 from tests.promises import promise
 
-SOON_S = 10
+SOON_S = 60
 
 
 class FakeSink:

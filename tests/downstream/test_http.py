@@ -521,7 +521,7 @@ async def test_a_stream_that_is_taken_up_elsewhere_leaves_its_old_connection(
     await knock.until(lambda: len(knock.events) == 1)
     resumed = client.get(last_event_id=knock.events[0][0])
     await resumed.until(lambda: resumed.status == 200)
-    await asyncio.wait({knock.task}, timeout=5)
+    await asyncio.wait({knock.task}, timeout=SOON_S)
     assert knock.task.done()
     release.set()
     assert text_of(await resumed.result()) == "done"
@@ -665,7 +665,7 @@ async def test_a_client_that_never_reads_is_left(
     await knock.until(lambda: knock.status == 200)
     knock.takes = False
     release.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await knock.task
     assert not knock.is_complete
     assert http_visit(web).connection.in_flight == 0

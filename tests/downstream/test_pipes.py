@@ -20,7 +20,7 @@ from pml.downstream import pipes as module
 from pml.downstream.pipes import CONGESTED_BYTES, RELIEVED_BYTES, Pipes, open_pipes
 from tests.promises import promise
 
-SOON_S = 20
+SOON_S = 60
 
 # A server that echoes; what it prints, and what its children print, must not reach the client.
 SERVER = """

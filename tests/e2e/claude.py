@@ -20,8 +20,8 @@ from tests.e2e.messages_api import MessagesApi
 from tests.tools import need
 
 KEY: Final = "fake-key"
-RUN_S: Final = 90.0  # only ever reached by a client that hangs
-SCREEN_S: Final = 40.0  # a loaded machine takes seconds to draw the first screen
+RUN_S: Final = 200.0  # only ever reached by a client that hangs
+SCREEN_S: Final = 90.0  # a loaded machine takes seconds to draw the first screen
 READS_S: Final = 1.0  # an answer that is quicker than a person can read decides nothing
 KEY_S: Final = 0.5  # after which a key that changed nothing is pressed again
 LOOK_EVERY_S: Final = 0.05

@@ -22,7 +22,7 @@ from tests.e2e.workspaces import Workspace
 from tests.tools import need
 
 EXECUTE: Final = "mcp__pml__execute"
-LOOK_S: Final = 10.0  # only ever reached by a command that hangs
+LOOK_S: Final = 60.0  # only ever reached by a command that hangs
 LANGUAGES: Final = ("typescript", "python")
 
 LEDGER: Final = Server(

@@ -11,7 +11,7 @@ from typing import Any, Final
 from tests.commands import Ran, run_process
 from tests.e2e.installed import Server, gateway
 
-QUESTION_S: Final = 30.0  # only ever reached when nothing is asked at all
+QUESTION_S: Final = 90.0  # only ever reached when nothing is asked at all
 
 # What `memory:create_entities`, the tool that asks, is called with; `Workspace.remembered` tells if it ran.
 ENTITY: Final = {"name": "Ada", "entityType": "person", "observations": ["writes programs"]}

@@ -11,7 +11,7 @@ from pml.core.card_files import Present
 from pml.host.textfiles import MAX_BYTES, read_text
 from tests.promises import promise
 
-BOUND_S = 5.0
+BOUND_S = 60.0
 MADE_UP = "what the system itself shows as a file is not read"
 
 

@@ -95,7 +95,7 @@ async def test_what_is_not_there_or_makes_no_sense_is_told(rig: HubRig, path: st
 
 async def test_cards_are_made_while_questions_are_decided(rig: HubRig) -> None:
     asked = [await rig.ask(KID, n=n) for n in range(10)]
-    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         listing = [group.create_task(rig.send("GET", "/api/inbox")) for _ in range(5)]
         for record in asked:
             group.create_task(rig.decide(record))

@@ -206,7 +206,7 @@ async def hooked(rig: HubRig, tool: str, input: JsonObject) -> tuple[asyncio.Tas
         "tool_use_id": "use-9",
     }
     hook = asyncio.create_task(rig.send("POST", "/api/hook", TokenRole.CHILD, json=asks))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         with rig.desk.store.changes.watch() as changes:
             while not (waiting := await pending(rig.desk)):
                 await changes.wait(1.0)

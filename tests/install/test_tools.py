@@ -14,7 +14,7 @@ from pml.core.errors import Invalid, Unavailable
 from pml.install import tools
 from pml.install.tools import Disk, Output, find_deno, find_program, find_uv, run_tool
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 HOLDER = """
 import os, subprocess, sys, time
 hold = '''

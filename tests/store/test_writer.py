@@ -20,7 +20,7 @@ from tests.builders import NOW, allow, make_approval, make_grant, uuid
 from tests.chains import verify
 
 OWNER = OwnerId("a")
-BOUND_S = 10.0
+BOUND_S = 60.0
 
 
 @pytest_asyncio.fixture

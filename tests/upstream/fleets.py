@@ -21,7 +21,7 @@ from pml.upstream.fleet import Fleet
 from pml.upstream.limits import Limits
 
 ODD: Final = Path(__file__).parent / "odd_server.py"
-SOON_S: Final = 20.0  # bounds every wait; only a fault ever reaches it
+SOON_S: Final = 60.0  # bounds every wait; only a fault ever reaches it
 LOOK_S: Final = 0.01
 
 

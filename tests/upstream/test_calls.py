@@ -89,9 +89,9 @@ async def test_cancelling_the_caller_cancels_the_call_at_the_server(harbour: Har
 
 async def test_a_call_that_stays_silent_is_cancelled_and_fails(harbour: Harbour) -> None:
     fleet, spec = harbour.fleet(limits=Limits(call_s=0.2)), odd()
-    with pytest.raises(ServerFailed, match=r"server `odd` did not answer for 0\.2 s"):
-        await use(fleet, spec, "wait_cancel")
-    await until(lambda: harbour.client.heard("cancelled True"))
+    while not harbour.client.heard("cancelled True"):  # on a busy machine its list may be what takes too long
+        with pytest.raises(ServerFailed, match=r"server `odd` did not answer for 0\.2 s"):
+            await use(fleet, spec, "wait_cancel")
 
 
 async def test_what_was_seen_and_is_no_longer_offered_is_not_called(harbour: Harbour) -> None:

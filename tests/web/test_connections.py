@@ -23,7 +23,7 @@ async def test_a_small_answer_does_not_wait_for_its_reader_to_confirm_the_head_b
     port = listening.getsockname()[1]
     serving = asyncio.create_task(serve(app, listening))
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
             await reader.read()
