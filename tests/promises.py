@@ -260,6 +260,7 @@ PROMISES: Final[dict[str, str]] = {
     "server:forms-make-room": "Forms that nobody came back to do not keep a server from asking.",
     "server:killed-whole": "Stopping a server ends all that it started.",
     "server:never-replayed": "A call that was interrupted is never sent to a server again.",
+    "disk:full-is-told": "A full disk is called full, with what to do, and nothing is half done.",
     "server:expansion-pinned": "A variable's new value starts another program after a person's yes only.",
     "server:programs-pinned": "A changed program in the workspace is started after a person's yes only.",
     "session:own-memory": "A session's memory serves only the principal and workspace it belongs to.",

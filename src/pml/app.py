@@ -124,9 +124,10 @@ async def open_desk(place: Place) -> AsyncGenerator["Desk"]:
     try:
         owners = OwnerLocks(place.home, me)
     except OSError as exc:
-        raise Unavailable(
-            f"{place.home}: {exc.strerror}", hint="make PML_HOME a directory that this user can write"
-        ) from exc
+        from pml.host.disk import unavailable
+
+        hint = "make PML_HOME a directory that this user can write"
+        raise unavailable(str(place.home), exc, hint=hint) from exc
     with owners:
         store = await SqliteStore.open(place.home, me)
         try:

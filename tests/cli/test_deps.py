@@ -281,6 +281,16 @@ def test_a_name_that_nobody_knows_is_told(shop: Shop, pml: Pml) -> None:
 
 
 @promise("deny:beats-grants")
+def test_a_name_that_nobody_knows_is_told_with_what_to_do(pml: Pml, workspace: Path) -> None:
+    near = pml("deps", "install", "memroy", "--yes")
+    assert (near.code, "did you mean `memory`?" in near.err) == (GONE, True)
+    far = pml("deps", "install", "zzz", "--yes")
+    assert "`pml catalog list` shows the catalog; `registry` in a configuration file names" in far.err
+    (workspace / ".pml.json").write_text(json.dumps({"registry": "https://registry.test"}))
+    untrusted = pml("deps", "install", "zzz", "--yes")
+    assert (untrusted.code, "is not trusted: look at it with `pml trust`" in untrusted.err) == (GONE, True)
+
+
 def test_a_deny_written_while_the_question_was_open_is_kept(shop: Shop, pml: Pml) -> None:
     with on_terminal("deps", "install", "greeter", stdout_too=True) as terminal:
         terminal.until("[y/N] ")

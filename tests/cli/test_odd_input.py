@@ -95,7 +95,7 @@ def test_output_that_cannot_be_written_is_told_in_words(unbuffered: str) -> None
         )
 
     assert ran.returncode == FAILED
-    assert b"No space left on device" in ran.stderr
+    assert b"the disk is full" in ran.stderr
     assert b"internal error" not in ran.stderr
 
 

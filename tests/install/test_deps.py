@@ -279,7 +279,7 @@ def test_a_disk_that_is_full_is_told_with_what_to_do(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(replacing.os, "fsync", full)
-    with pytest.raises(Unavailable, match=r"cannot write `deps\.json`: .*No space left") as caught:
+    with pytest.raises(Unavailable, match=r"cannot write `deps\.json`: .*the disk is full") as caught:
         deps.forget("memory")
     assert caught.value.hint == "free some space on that disk, then try again"
     assert deps.path.read_bytes() == before

@@ -38,7 +38,7 @@ def said(errors: str) -> Output:
 )
 def test_a_disk_that_is_full_is_not_told_as_a_network_that_fails(error: PmlError) -> None:
     assert isinstance(error, Unavailable)
-    assert error.message.endswith(f": `{AT}`: No space left on device")
+    assert error.message.endswith(f": `{AT}`: the disk is full")
     assert error.hint == "free some space on that disk, then try again"
 
 

@@ -110,7 +110,7 @@ async def fails_with_an_error(installer: DiskInstaller, ecosystem: FakeEcosystem
 async def fails_on_a_full_disk(installer: DiskInstaller, ecosystem: FakeEcosystem) -> None:
     ecosystem.error = OSError(errno.ENOSPC, "No space left on device", "/disk/file")
     with pytest.raises(
-        Unavailable, match=r"cannot install `memory@1\.2\.3`: `/disk/file`: No space"
+        Unavailable, match=r"cannot install `memory@1\.2\.3`: `/disk/file`: the disk is full"
     ) as caught:
         await installer.install(make_plan(), told=ignore)
     assert caught.value.hint == "free some space on that disk, then try again"

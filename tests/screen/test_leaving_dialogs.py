@@ -207,7 +207,7 @@ async def test_a_disk_that_is_full_is_told_and_ends_nothing(office: Office) -> N
     await office.ask("github:create_issue", KEY, subject=Subject.API_KEY_REQUIRED)
     async with seated(office, store_key=_is_full) as seat:
         await seat.press("p", *"ghp", "enter")
-        await seat.shows("No space left on device")
+        await seat.shows("the disk is full")
         assert seat.app.is_running
 
 

@@ -144,7 +144,7 @@ async def test_writes_that_fail_for_want_of_a_chain_leave_nothing_open_and_begin
     for _ in range(5):
         with monkeypatch.context() as patch:
             patch.setattr(os, "pwrite", full)
-            with pytest.raises(Unavailable, match="No space left"):
+            with pytest.raises(Unavailable, match="the disk is full"):
                 await record(store)
 
     assert len(os.listdir("/dev/fd")) == before

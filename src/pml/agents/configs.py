@@ -16,6 +16,7 @@ from typing import Final
 from pml.core.approvals import SessionId
 from pml.core.errors import Unavailable
 from pml.core.text import quote
+from pml.host.disk import unavailable
 
 FILES: Final = ("mcp.json", "settings.json")  # nothing else is ever written, or removed
 _NAME: Final = re.compile(r"[0-9a-f]{32}")
@@ -47,8 +48,7 @@ def write_config(folder: Path, files: Mapping[str, bytes]) -> None:
             with open(descriptor, "wb") as file:
                 file.write(content)
     except OSError as exc:
-        reason = (exc.strerror or "it cannot be written").lower()
-        raise Unavailable(f"{quote(str(folder))}: {reason}", hint="`pml doctor` checks the set-up") from exc
+        raise unavailable(quote(str(folder)), exc, hint="`pml doctor` checks the setup") from exc
 
 
 def remove_config(folder: Path) -> None:

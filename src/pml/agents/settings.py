@@ -17,6 +17,7 @@ from pml.core.jsonedit import append_item, remove_item
 from pml.core.jsontext import Node, parse
 from pml.core.text import visible, visible_json
 from pml.core.values import Json, JsonObject
+from pml.host.disk import unavailable
 from pml.host.replacing import replace_file
 
 EVENT: Final = "PreToolUse"
@@ -103,8 +104,7 @@ def _changed(path: Path) -> Unavailable:
 
 
 def _unavailable(path: Path, error: OSError) -> Unavailable:
-    reason = (error.strerror or "cannot be read").lower()
-    return Unavailable(f"{visible(str(path))}: {reason}", hint="`pml init --claude-code --print` shows all")
+    return unavailable(visible(str(path)), error, hint="`pml init --claude-code --print` shows all")
 
 
 def with_hook(text: str | None, entry: JsonObject, path: Path) -> str:

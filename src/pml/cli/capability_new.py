@@ -26,6 +26,7 @@ from pml.core.signatures import DECLARATIONS_HEAD, MAX_DECLARED, declarations
 from pml.core.static_calls import static_calls
 from pml.core.text import quote, visible, visible_json
 from pml.core.values import Json, JsonObject
+from pml.host.disk import unavailable
 
 PLACEHOLDER: Final = "(Tell here what it does: people and models read it.)"
 SUFFIXES: Final = {Language.TYPESCRIPT: ".ts", Language.PYTHON: ".py"}
@@ -254,4 +255,4 @@ def _replace(path: Path, text: str) -> Path:
 
 
 def _cannot_write(path: Path, exc: OSError) -> Unavailable:
-    return Unavailable(f"cannot write {quote(str(path))}: {exc.strerror}")
+    return unavailable(f"cannot write {quote(str(path))}", exc)

@@ -221,6 +221,17 @@ def check_home(home: Path) -> Iterator[Check]:
         yield Check(name="home", status=Status.WARN, message=f"others may read {names}", hint=hint)
 
 
+def check_disk(home: Path) -> Iterator[Check]:
+    """Yield that the disk which holds PML's files is full."""
+    from pml.host.disk import is_full
+
+    parent = next(path for path in (home, *home.parents) if path.exists())
+    if is_full(str(parent)):
+        message = f"the disk that holds {visible(str(home))} is full"
+        hint = "free some space: until then nothing can be asked, decided or installed"
+        yield Check(name="disk", status=Status.FAIL, message=message, hint=hint)
+
+
 def _check_parent(home: Path) -> Check:
     """Tell whether `home` could be created. Permissions alone do not say, so it is tried, and undone."""
     shown = visible(str(home))

@@ -7,6 +7,7 @@ and one set of variables, as for an install that a call asks for.
 import argparse
 import asyncio
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from pml.cli.catalog import print_facts
@@ -130,8 +131,22 @@ class _Installing:
         found = await find(self._loader, policy, Attempt(tool=tool, arguments={}, offered=False))
         if found is None:
             where = "in the catalog" if settings.registry is None else "in the catalog or in the registry"
-            raise NotFound(f"no server {quote(name)} {where}", hint="`pml catalog list` shows the catalog")
+            raise NotFound(f"no server {quote(name)} {where}", hint=self._where_to_look(name))
         return found
+
+    def _where_to_look(self, name: str) -> str:
+        """Return what to do about a name that nothing has."""
+        config, settings = self._policy.loaded.workspace.config, self._policy.settings
+        if config is not None and config.registry is not None and not self._policy.trusted:
+            path = visible(self._policy.loaded.workspace.path)
+            return f"{path} names a registry and is not trusted: look at it with `pml trust`, then try again"
+        sources = self._loader.sources
+        known = [each.metadata for each in (*sources.bundled(), *sources.known(settings.registry))]
+        names = {dependency.name for each in known for dependency in each.mcp_deps}
+        near = get_close_matches(name.partition(":")[0], sorted(names), n=1)
+        meant = f"did you mean `{near[0]}`? " if near else ""
+        more = "" if settings.registry else "; `registry` in a configuration file names a place with more"
+        return f"{meant}`pml catalog list` shows the catalog{more}; `mcpServers` starts other programs"
 
     async def _refuse(self, found: Found, tool: ToolName) -> None:
         """Refuse what the files as they are now do not let be installed. Raises: as `install_servers`."""
@@ -288,9 +303,9 @@ def _unanswered(title: str, *, is_young: bool) -> str:
 def _refuse_configured(policy: "Policy", name: str) -> None:
     """Refuse a name that a file has already: what it configures is what runs. Raises: Conflict."""
     for config in (policy.loaded.user.config, policy.loaded.workspace.config):
-        spec = None if config is None else config.servers.get(name)
-        if spec is not None:
-            where = f"{spec.source.file}:{spec.source.line}"
+        entry = None if config is None else config.servers.get(name) or config.unusable.get(name)
+        if entry is not None:
+            where = f"{entry.source.file}:{entry.source.line}"
             raise Conflict(
                 f"server {quote(name)} is configured in {where}, and runs as that says",
                 hint="remove it there to use the one of the catalog or the registry",

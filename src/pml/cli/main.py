@@ -15,7 +15,7 @@ from pml.cli.output import complain, print_error
 from pml.cli.parsing import Parser, parse
 from pml.cli.running import until_done
 from pml.core.errors import ConfigInvalid, PmlError
-from pml.core.text import quote
+from pml.core.text import quote, visible
 
 COMMANDS: Final[dict[str, str]] = {
     "init": "create the workspace's .pml.json",
@@ -83,7 +83,10 @@ def main(argv: Sequence[str]) -> int:
         sys.stderr.close()  # the reader has gone; there is nobody left to tell
         return Exit.FAILED
     except OSError as exc:
-        complain(f"pml: {exc.strerror or exc}")
+        from pml.host.disk import unavailable
+
+        where = f": {visible(exc.filename)}" if isinstance(exc.filename, str) else ""
+        print_error(unavailable(f"cannot go on{where}", exc), as_json=getattr(args, "json", False))
         return Exit.FAILED
     except Exception as exc:  # a mistake of ours: logged whole, shown bare
         from pml.app import is_debugging

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from pml.core.errors import Conflict, Unavailable
+from pml.host.disk import unavailable
 from pml.host.locks import locked, open_lock_file, try_lock
 from pml.host.private import private_directory
 from pml.host.replacing import replace_file
@@ -40,7 +41,7 @@ def sole_hub(home: Path) -> Generator[Callable[[Presence], None]]:
     try:
         private_directory(folder)
     except OSError as exc:
-        raise Unavailable(f"{folder}: {exc.strerror}") from exc
+        raise unavailable(str(folder), exc) from exc
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(locked(folder / "hub.lock", timeout_s=_LOCK_S))
@@ -77,7 +78,7 @@ def put_link(home: Path, link: str) -> Path:
     try:
         replace_file(path, page.encode(), mode=0o600)
     except OSError as exc:
-        raise Unavailable(f"{path}: {exc.strerror}") from exc
+        raise unavailable(str(path), exc) from exc
     return path
 
 
@@ -95,7 +96,7 @@ def _announce(home: Path, presence: Presence) -> None:
     try:
         replace_file(_file(home), msgspec.json.encode(presence), mode=0o600)
     except OSError as exc:
-        raise Unavailable(f"{_file(home)}: {exc.strerror}") from exc
+        raise unavailable(str(_file(home)), exc) from exc
 
 
 def _forget(home: Path) -> None:

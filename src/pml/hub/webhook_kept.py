@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from pml.core.approvals import ApprovalId
-from pml.core.errors import Unavailable
+from pml.host.disk import unavailable
 from pml.host.locks import is_same_file, open_lock_file, try_lock
 from pml.host.private import private_directory
 from pml.host.replacing import replace_file
@@ -61,7 +61,7 @@ class Sent:
             await asyncio.to_thread(replace_file, self._path, content, mode=0o600)
         except OSError as exc:
             self._is_saved = False
-            raise Unavailable(f"{self._path}: {exc.strerror}") from exc
+            raise unavailable(str(self._path), exc) from exc
 
 
 def run_folder(home: str) -> Path:
@@ -70,7 +70,7 @@ def run_folder(home: str) -> Path:
     try:
         return private_directory(folder)
     except OSError as exc:
-        raise Unavailable(f"{folder}: {exc.strerror}") from exc
+        raise unavailable(str(folder), exc) from exc
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def alone(path: Path) -> Generator[bool]:
     try:
         descriptor = open_lock_file(str(path), create=True)
     except OSError as exc:
-        raise Unavailable(f"{path}: {exc.strerror}") from exc
+        raise unavailable(str(path), exc) from exc
     try:
         yield try_lock(descriptor) and is_same_file(descriptor, str(path))
     finally:

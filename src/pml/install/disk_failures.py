@@ -8,14 +8,9 @@ from typing import Final
 
 from pml.core.errors import Unavailable
 from pml.core.text import quote
+from pml.host import disk
 
-_HINTS: Final = {
-    errno.ENOSPC: "free some space on that disk, then try again",
-    errno.EDQUOT: "free some of your quota on that disk, then try again",
-    errno.EROFS: "set `PML_HOME` to a folder that can be written",
-    errno.EACCES: "make it accessible to you",
-    errno.EPERM: "make it accessible to you",
-}
+_CLOSED: Final = (errno.EACCES, errno.EPERM)
 _FULL: Final = (
     (re.compile(r"[Nn]o space left on device|not enough space on the disk"), errno.ENOSPC),
     (re.compile(r"[Dd]isk quota exceeded"), errno.EDQUOT),
@@ -25,8 +20,8 @@ _FULL: Final = (
 def unavailable(what: str, exc: OSError, *, at: str) -> Unavailable:
     """Return what to tell people when the disk does not let us do `what`, beneath `at` if it is not said."""
     place = exc.filename if isinstance(exc.filename, str) else at
-    reason = exc.strerror or str(exc) or type(exc).__name__
-    return Unavailable(f"cannot {what}: {quote(place, limit=200)}: {reason}", hint=_HINTS.get(exc.errno or 0))
+    hint = "make it accessible to you" if exc.errno in _CLOSED else None
+    return disk.unavailable(f"cannot {what}: {quote(place, limit=200)}", exc, hint=hint)
 
 
 def full_disk(said: str, what: str, *, at: Path) -> Unavailable | None:

@@ -13,6 +13,7 @@ import msgspec
 
 from pml.core.errors import Changed, Invalid, Unavailable
 from pml.core.text import visible
+from pml.host.disk import unavailable
 from pml.host.private import private_directory
 from pml.host.replacing import create_file, replace_file
 from pml.registry.files import read_plain
@@ -76,7 +77,7 @@ class CodePins:
         try:
             replace_file(self._path(pin.registry, pin.fqdn), msgspec.json.encode(accepted), mode=0o600)
         except OSError as exc:
-            raise Unavailable(f"cannot pin the code of {visible(pin.fqdn)}: {exc.strerror}") from exc
+            raise unavailable(f"cannot pin the code of {visible(pin.fqdn)}", exc) from exc
 
     def _path(self, registry: str, fqdn: str) -> Path:
         digest = hashlib.sha256(f"{registry}\n{fqdn}".encode()).hexdigest()

@@ -19,6 +19,7 @@ from pml.core.errors import Conflict, IntegrityFailed, Invalid, NotFound, Unavai
 from pml.core.integrity import Algorithm, integrity_of, parse_integrity
 from pml.core.locks import Lock
 from pml.core.text import quote
+from pml.host.disk import unavailable
 from pml.host.locks import open_lock_file, try_lock
 from pml.host.replacing import replace_file
 from pml.registry.entries import MAX_BYTES, SUFFIX, EntryName, Form, code_form
@@ -264,4 +265,4 @@ def _writing(folder: Path) -> Generator[None]:
 
 
 def _cannot_write(folder: Path, exc: OSError) -> Unavailable:
-    return Unavailable(f"cannot write to {quote(str(folder))}: {exc.strerror}")
+    return unavailable(f"cannot write to {quote(str(folder))}", exc)

@@ -7,6 +7,7 @@ from pml.core.approvals import Approval, State
 from pml.core.errors import PmlError
 from pml.core.telling import span, who_decided
 from pml.core.text import visible
+from pml.host.disk import reason_of
 
 TOLD: Final = (PmlError, OSError)  # what is said at the screen; the inbox goes on
 
@@ -24,7 +25,7 @@ def what_became(record: Approval, now: datetime) -> str:
 def problem(error: Exception) -> str:
     """Return what went wrong and the next step in one line; of what nobody foresaw, only its kind."""
     if isinstance(error, OSError):
-        return visible(error.strerror or str(error))
+        return visible(reason_of(error))
     if not isinstance(error, PmlError):
         return f"internal error ({type(error).__name__})"
     hint = "" if error.hint is None else f" → {visible(error.hint)}"

@@ -16,13 +16,14 @@ from typing import Final, TypeAlias
 
 from pml.core.config import ConfigFile, FileKind, parse_config
 from pml.core.entries import bare, is_named, is_to_switch
-from pml.core.errors import Changed, Forbidden, Invalid, Unavailable
+from pml.core.errors import Changed, Forbidden, Invalid
 from pml.core.jsonedit import append_item, remove_item, remove_member, replace_item, set_member, set_value
 from pml.core.jsontext import parse
 from pml.core.ports import Loaded
 from pml.core.rules import DEFAULT_ASK, Effect, parse_entry
 from pml.core.servers import ServerSpec
 from pml.core.values import Json, check, is_same
+from pml.host.disk import unavailable
 from pml.host.locks import LOCK_TIMEOUT_S, locked
 from pml.host.replacing import replace_file
 from pml.settings.paths import RealPaths
@@ -105,7 +106,7 @@ class WorkspaceFiles:
         try:
             self._pml_home.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as exc:
-            raise Unavailable(f"cannot create `{self._pml_home}`: {exc.strerror}") from exc
+            raise unavailable(f"cannot create `{self._pml_home}`", exc) from exc
         path = self._writable(which)
         with locked(self._lock_of(path), timeout_s=self._lock_timeout_s):
             found = read_bytes(path)
@@ -252,7 +253,7 @@ class WorkspaceFiles:
         try:
             replace_file(path, new, mode=mode, last_check=check_unchanged)
         except OSError as exc:
-            raise Unavailable(f"cannot write `{path}`: {exc.strerror}") from exc
+            raise unavailable(f"cannot write `{path}`", exc) from exc
 
 
 def _entries(text: str, effect: Effect, path: str) -> Iterator[tuple[int, Json]]:

@@ -16,6 +16,7 @@ import msgspec
 
 from pml.core.errors import Changed, Invalid, NotFound, Unavailable
 from pml.core.text import quote
+from pml.host.disk import unavailable
 from pml.host.locks import LOCK_TIMEOUT_S, locked
 from pml.host.private import private_directory, too_open
 from pml.host.replacing import replace_file
@@ -149,7 +150,7 @@ class Secrets:
         try:
             lock = private_directory(self._home) / "locks" / "secrets.lock"
         except OSError as exc:
-            raise Unavailable(f"cannot create `{self._home}`: {exc.strerror}") from exc
+            raise unavailable(f"cannot create `{self._home}`", exc) from exc
         with locked(lock, timeout_s=_LOCK_WAIT_S):
             yield
 
@@ -179,7 +180,7 @@ class Secrets:
         try:
             replace_file(path, content, mode=0o600, last_check=check_unchanged)
         except OSError as exc:
-            raise Unavailable(f"cannot write {path}: {exc.strerror}") from exc
+            raise unavailable(f"cannot write {path}", exc) from exc
 
 
 def check_name(name: str) -> None:

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 import apsw
 
 from pml.core.errors import Unavailable
+from pml.host import disk
 from pml.host.private import private_directory, private_file
 from pml.store.database import Database
 from pml.store.failures import unavailable
@@ -32,9 +33,7 @@ async def open_database(home: Path) -> Database:
         private_directory(home)
         private_file(path)
     except OSError as exc:
-        raise Unavailable(
-            f"{path}: {exc.strerror}", hint="make PML_HOME a directory this user can write"
-        ) from exc
+        raise disk.unavailable(str(path), exc, hint="make PML_HOME a directory this user can write") from exc
     try:
         database = Database(str(path))
         await _patiently(lambda: database.run("PRAGMA journal_mode = WAL"))

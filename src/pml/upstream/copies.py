@@ -14,6 +14,7 @@ from typing import Final
 
 from pml.core.errors import ServerFailed
 from pml.core.text import quote
+from pml.host.disk import reason_of
 from pml.host.private import private_directory
 from pml.upstream.pinned import leads_to
 
@@ -31,8 +32,7 @@ def copy_of(path: str, *, home: str) -> str | None:
     except (FileNotFoundError, IsADirectoryError):
         return None
     except OSError as exc:
-        reason = (exc.strerror or "it cannot be copied").lower()
-        raise ServerFailed(f"{quote(path)} cannot be protected: {reason}") from exc
+        raise ServerFailed(f"{quote(path)} cannot be protected: {reason_of(exc).lower()}") from exc
 
 
 def _read(path: str) -> bytes | None:
