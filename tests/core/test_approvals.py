@@ -369,7 +369,7 @@ def test_each_state_is_told_in_its_own_words() -> None:
         State.UNKNOWN: f"allowed {by}, now unknown",
         State.DENIED: f"denied {by}",
         State.EXPIRED: "expired at 2026-11-03T12:05:00Z",
-        State.CANCELLED: "cancelled at 2026-11-03T12:00:01Z",
+        State.CANCELLED: "withdrawn at 2026-11-03T12:00:01Z",
     }
 
 

@@ -59,7 +59,7 @@ def test_a_card_has_all_that_is_known_of_the_question() -> None:
         subject=Subject.TOOL_CALL,
         tool="github:create_issue",
         title="Call github:create_issue",
-        sentence="Call create_issue of github",
+        sentence="Call github:create_issue",
         blocks=(Arguments(title="arguments", lines=("{", '  "title": "it is broken"', "}")),),
         why="no rule covers github:create_issue",
         rule=None,

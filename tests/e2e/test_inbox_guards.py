@@ -104,7 +104,7 @@ def test_what_comes_while_the_tab_is_hidden_was_not_seen(tab: Tab, agent: Caller
     tab.focus(asked.id)
     tab.let_pass()
     tab.press(key)
-    tab.says("Not all of it was in view yet")
+    tab.says("Scroll to the end first")
     expect(tab.card(asked.id)).not_to_have_attribute("data-seen", "true")
     tab.still_waits(asked)
     tab.page.evaluate(SHOW)

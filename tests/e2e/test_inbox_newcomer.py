@@ -91,7 +91,7 @@ def test_the_place_of_a_card_that_ended_folds_once_no_pointer_is_near(
         tab.button(second, "allow").hover()
         before = height(tab, first.id)
         leaving.end()
-        tab.is_over(first, "no longer waits")
+        tab.is_over(first, "Withdrawn")
         tab.let_pass(OVER_MS)
         assert height(tab, first.id) == before
         tab.page.mouse.move(0, 0)

@@ -170,7 +170,7 @@ def test_a_call_is_explained_and_a_rule_that_is_none_is_refused_in_place(tab: Ta
     expect(tab.page.locator("[data-verdict]")).to_have_attribute("data-verdict", "deny")
     tab.page.get_by_label("Arguments, as JSON").fill("{")
     tab.page.get_by_role("button", name="Explain").click()
-    expect(tab.page.get_by_role("alert")).to_contain_text("no JSON")
+    expect(tab.page.get_by_role("alert")).to_contain_text("not JSON")
     tab.page.get_by_role("button", name="Add a rule").click()
     tab.page.get_by_label("Tool, glob").fill('{"tool": "a:b", "arg": 1}')
     tab.page.get_by_role("button", name="Add rule").click()

@@ -95,7 +95,7 @@ async def test_a_write_through_a_link_is_allowed_with_others_only_once_its_targe
     write = await office.ask("Write", given)
     async with seated(office) as seat:
         await seat.press("A")
-        await seat.shows("allow this one?", "1 not seen whole, and not among these", "✗ Write")
+        await seat.shows("allow this one?", "1 longer one is left out", "✗ Write")
         await seat.press("escape")
         await seat.until(lambda: seat.app.screen is seat.inbox)
         await seat.press("j")
@@ -135,7 +135,7 @@ async def test_what_was_not_seen_whole_is_left_out_of_allow_all_and_named(office
     long = await office.ask("Bash", LONG)
     async with seated(office) as seat:
         await seat.press("A")
-        await seat.shows("allow this one?", "1 not seen whole, and not among these", "✗ Bash")
+        await seat.shows("allow this one?", "1 longer one is left out", "✗ Bash")
         await seat.press("enter")
         await seat.shows("allowed 1 of 1")
         await seat.press("enter")
@@ -169,7 +169,7 @@ async def test_what_only_its_card_tells_must_be_read_there(
     unread = await office.ask(arguments=arguments, **{"tool": "Bash"} | more)
     async with seated(office) as seat:
         await seat.press("A")
-        await seat.shows("1 not seen whole, and not among these")
+        await seat.shows("1 longer one is left out")
         await seat.press("enter")
         await seat.shows("allowed 1 of 1")
     assert await office.status(plain) is State.ALLOWED

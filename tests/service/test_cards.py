@@ -255,7 +255,7 @@ async def test_what_always_would_let_run_too_is_told_on_a_whole_card_only(office
         Covered(
             id=other.id,
             tool="github:create_issue",
-            sentence="Call create_issue of github",
+            sentence="Call github:create_issue",
             glimpse='{"n": 2}',
         ),
     )

@@ -62,7 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         epilog=_LIST,
         workspace="only of this workspace (default: of all)",
     )
-    listing.add_argument("--all", action="store_true", help="also what is decided, expired or cancelled")
+    listing.add_argument("--all", action="store_true", help="also what is decided, expired or withdrawn")
     listing.add_argument(
         "--session", metavar="ID", help="only of this session: its name, its id, or the start of that"
     )

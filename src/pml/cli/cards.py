@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from pml.cli.output import console, count
-from pml.core.approvals import Approval, SessionId, State, Subject, instant, told
+from pml.core.approvals import Approval, SessionId, State, Subject, instant, state_word, told
 from pml.core.ports import Session
 from pml.core.telling import always_note, asked_facts, gone_note, span, who_decided, why_asked
 from pml.core.text import visible, visible_json
@@ -33,9 +33,9 @@ def left(record: Approval, now: datetime) -> str:
         return f"{span((record.expires_at - now).total_seconds())} left"
     ago = "" if record.resolved_at is None else f" {span((now - record.resolved_at).total_seconds())} ago"
     if record.decided_by is None:
-        return f"{record.status}{ago}"
+        return f"{state_word(record.status)}{ago}"
     verb = "denied" if record.status is State.DENIED else "allowed"
-    after = "" if record.status in (State.DENIED, State.ALLOWED) else f", {record.status}"
+    after = "" if record.status in (State.DENIED, State.ALLOWED) else f", {state_word(record.status)}"
     return f"{verb} by {who_decided(record.decided_by)}{ago}{after}"
 
 

@@ -400,14 +400,20 @@ def _expired(record: Approval) -> ApprovalExpired:
     return ApprovalExpired(f"approval `{record.id}` was not {waited} by {instant(record.expires_at)}")
 
 
+def state_word(state: State) -> str:
+    """Return the state as people read it: who asked withdrew what is cancelled."""
+    return "withdrawn" if state is State.CANCELLED else str(state)
+
+
 def told(record: Approval) -> str:
     """Return what became of `record` in words: what, by whom, when."""
+    word = state_word(record.status)
     if record.resolved_at is None:
-        return str(record.status)
+        return word
     if record.decided_by is None:
-        return f"{record.status} at {instant(record.resolved_at)}"
+        return f"{word} at {instant(record.resolved_at)}"
     verb = "denied" if record.status is State.DENIED else "allowed"
-    now = "" if record.status in (State.DENIED, State.ALLOWED) else f", now {record.status}"
+    now = "" if record.status in (State.DENIED, State.ALLOWED) else f", now {word}"
     return f"{verb} by {record.decided_by} at {instant(record.resolved_at)}{now}"
 
 

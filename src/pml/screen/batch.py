@@ -72,7 +72,13 @@ def batch_lines(
     """Each request that "all" would decide and what it would do, below those that are left out."""
     lines: list[Styled] = []
     if left_out:
-        told = f"{len(left_out)} not seen whole, and not among these: read each by itself"
+        is_one = len(left_out) == 1
+        which = (
+            "1 longer one is left out: open it"
+            if is_one
+            else f"{len(left_out)} longer ones are left out: open each"
+        )
+        told = f"{which} to decide"
         lines.append(Styled(spans=((told, YELLOW),), by_words=True))
         lines += [Styled(spans=_title(entry), gutter=(("✗ ", YELLOW),)) for entry in left_out]
         lines.append(BLANK)

@@ -101,7 +101,7 @@ def _opening(card: Card) -> Iterator[Styled]:
     sentence = f"“{card.sentence}”" if card.quoted else card.sentence
     yield from _prose(sentence, BOLD)
     if card.quoted:
-        yield Styled(spans=(("in the server's own words", DIM),))
+        yield Styled(spans=(("says the server", DIM),))
     for warning in card.warnings:
         yield from _prose(warning, ALARM, mark=(("! ", ALARM),))
     yield BLANK

@@ -6,7 +6,7 @@ from typing import Final
 
 from rich.style import Style
 
-from pml.core.approvals import Approval, ApprovalId, State, Subject
+from pml.core.approvals import Approval, ApprovalId, State, Subject, state_word
 from pml.core.cards import Card
 from pml.core.telling import span
 from pml.screen.lines import Row, fitted, shown, width_of
@@ -92,7 +92,7 @@ def _name_style(entry: Entry, *, is_focused: bool) -> Style:
 
 def _outcome(record: Approval) -> Row:
     decided = RED if record.status is State.DENIED else GREEN
-    return ((str(record.status), DIM if record.decided_by is None else decided),)
+    return ((state_word(record.status), DIM if record.decided_by is None else decided),)
 
 
 def list_rows(

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Final
 
-from pml.core.approvals import Approval, State
+from pml.core.approvals import Approval, State, state_word
 from pml.core.errors import PmlError
 from pml.core.telling import span, who_decided
 from pml.core.text import visible
@@ -19,7 +19,7 @@ def what_became(record: Approval, now: datetime) -> str:
     if by is not None:
         return f"{who_decided(by)} {'denied' if record.status is State.DENIED else 'allowed'} it{ago}"
     reason = "" if record.reason is None else f": {visible(record.reason)}"
-    return f"{record.status}{ago}{reason}"
+    return f"{state_word(record.status)}{ago}{reason}"
 
 
 def problem(error: Exception) -> str:

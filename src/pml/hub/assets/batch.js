@@ -100,7 +100,7 @@ async function confirmAll(views, { allow, search, edited, unread }) {
       h(
         "div",
         { class: "notice warn", dataset: { part: "unread" } },
-        `${unread} more you have not seen whole: not among these, read each by itself.`,
+        leftOut(unread),
       ),
       edited > 0 &&
       h(
@@ -109,7 +109,7 @@ async function confirmAll(views, { allow, search, edited, unread }) {
         `${edited} that you are writing at is not among them: answer it by itself.`,
       ),
       listing.nodes,
-      h("p", { class: "hint" }, "Exactly these. What arrives from now on is not among them."),
+      h("p", { class: "hint" }, "Only these; new requests are not included."),
       h(
         "div",
         { class: "actions" },
@@ -133,4 +133,11 @@ async function confirmAll(views, { allow, search, edited, unread }) {
 /** @param {CardView[]} views */
 function unseenFirst(views) {
   return [...views.filter((view) => !view.isSeen), ...views.filter((view) => view.isSeen)];
+}
+
+/** @param {number} count */
+function leftOut(count) {
+  return count === 1
+    ? "1 longer one is left out: open it to decide."
+    : `${count} longer ones are left out: open each to decide.`;
 }

@@ -102,7 +102,7 @@ export class CardView {
       { class: "card-head" },
       h("div", { class: "meta", id: `d-${card.id}` }, drawOrigin(card), clock.node),
       h("h2", { class: "sentence", id: `s-${card.id}` }, words),
-      card.quoted && h("p", { class: "hint" }, "in the words of the server"),
+      card.quoted && h("p", { class: "hint" }, "says the server"),
     );
     replace(this.node, head, this.body);
   }

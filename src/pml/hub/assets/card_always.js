@@ -28,7 +28,9 @@ export function drawAlways(card, doing) {
         "label",
         { class: "check" },
         release,
-        `Also let go on what waits and would be covered (${card.covers.length})`,
+        `Also allow ${card.covers.length} waiting ${
+          card.covers.length === 1 ? "request" : "requests"
+        } that this covers`,
       ),
       h("ul", null, card.covers.map(drawCovered)),
     );

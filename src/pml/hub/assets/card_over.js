@@ -34,6 +34,9 @@ export function drawOver(card, status, text) {
 export function outcomeText(card) {
   const { outcome, status } = card;
   if (!outcome) return status === "pending" ? "It waits still" : sentenceOf(status, null);
+  if (status === "cancelled") {
+    return `Withdrawn ${ago(outcome.at)}${outcome.reason ? "" : ": the agent left"}`;
+  }
   return `${sentenceOf(status, outcome.by)}${outcome.edited ? ", edited," : ""} ${ago(outcome.at)}`;
 }
 
@@ -44,7 +47,7 @@ export function outcomeText(card) {
  */
 export function sentenceOf(status, by) {
   if (status === "expired") return "It expired";
-  if (status === "cancelled") return "Its asker no longer waits";
+  if (status === "cancelled") return "Withdrawn: the agent left";
   const who = by ? whoText(by) : "somebody";
   const begin = who === by?.id ? who : who.charAt(0).toUpperCase() + who.slice(1);
   return status === "denied" ? `${begin} denied it` : `${begin} allowed it`;

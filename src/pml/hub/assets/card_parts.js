@@ -93,7 +93,7 @@ export function drawWhy(card) {
   return h(
     "p",
     { class: "why" },
-    h("span", { class: "label" }, "Why"),
+    h("span", { class: "label" }, "Asked because"),
     h("span", { class: "reason" }, card.why),
     card.subject === "tool_call" && rule?.file &&
       h("a", { href: `#/rules?${query}`, title: rule.file }, "Show the rule"),
@@ -128,7 +128,7 @@ export function drawWarnings(card) {
 
 /** @param {Card} card */
 export function allowText(card) {
-  return card.missing.length ? "Go on without" : "Allow";
+  return card.missing.length ? "Continue without the key" : "Allow";
 }
 
 /**

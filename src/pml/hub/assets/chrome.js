@@ -14,10 +14,10 @@ const NAV = [
   ["/history", "History"],
   ["/sessions", "Sessions"],
   ["/rules", "Rules"],
-  ["/grants", "Grants"],
+  ["/grants", "Session permissions"],
   ["/servers", "Servers"],
   ["/audit", "Audit"],
-  ["/trust", "Trust"],
+  ["/trust", "Trusted files"],
 ];
 const GONE = "The hub is gone; what waits is kept. Trying again…";
 const TAKEN =

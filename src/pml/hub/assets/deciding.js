@@ -65,8 +65,8 @@ export async function tellRefusal(view, error) {
   }
   if (error.status === 0) {
     const words = error.code === "unreachable"
-      ? "The hub does not answer, so nothing is sure yet. Try again."
-      : `Nothing is sure yet: ${error.message} (${error.hint}).`;
+      ? "No reply from the hub: your answer may not have arrived. Try again."
+      : `Your answer may not have arrived: ${error.message} (${error.hint}).`;
     return view.tell(h("span", { dataset: { lost: "" } }, words), "warn");
   }
   view.tell(shownText(error.message + (error.hint ? ` (${error.hint})` : "")), "bad");

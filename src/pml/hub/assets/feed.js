@@ -240,7 +240,7 @@ export class Feed {
     }
     this.look();
     if (view.isSeen) return view.tell("It has only just come into view: press again.");
-    view.tell("Not all of it was in view yet: read it, then press again.");
+    view.tell("Scroll to the end first, then press again.");
     const { top, bottom } = screen();
     const box = view.node.getBoundingClientRect();
     if (box.height + GAP_PX <= bottom - top) {

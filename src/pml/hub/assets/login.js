@@ -134,7 +134,7 @@ export function showLogin(root, problem) {
           h(
             "form",
             { class: "field", onsubmit: submit },
-            h("label", { for: "login-paste" }, "Or paste the link, or a person's token"),
+            h("label", { for: "login-paste" }, "Or paste the link or a token"),
             h("div", { class: "row" }, h("div", { class: "grow" }, input), loginButton()),
           ),
         ),
@@ -194,7 +194,7 @@ async function keepPersons(given, refused) {
 /** @param {ApiError} problem */
 function notice(problem) {
   const text = problem.status === 401
-    ? "This token does not count: it is wrong, revoked or over."
+    ? "This link is not valid: wrong, revoked or expired."
     : problem.message;
   return h(
     "div",

@@ -12,7 +12,7 @@ const KEY = "M5.5 10.5a3 3 0 1 1 2.6-4.5H14v3h-2v2H9.5V9H8.1a3 3 0 0 1-2.6 1.5M5
 /** @type {import("./router.js").Page} */
 export const page = {
   path: "/grants",
-  title: "Grants",
+  title: "Session permissions",
   async render(root, { signal }) {
     const problems = h("div", { class: "problems" });
     const groups = h("div", null);
@@ -25,7 +25,10 @@ export const page = {
       redraw(groups, grants.length ? bySession(grants).map((group) => section(group, names)) : nothing());
     };
     root.append(
-      pageHead("Grants", "What you allowed for a session: it is not asked again until the session ends."),
+      pageHead(
+        "Session permissions",
+        "What you allowed for a session: it is not asked again until the session ends.",
+      ),
       problems,
       groups,
     );
@@ -90,7 +93,7 @@ function row(grant) {
         h(
           "span",
           null,
-          grant.digest === null ? "whatever its arguments" : "only with the arguments that were allowed",
+          grant.digest === null ? "with any arguments" : "only with the arguments that were allowed",
         ),
         h("span", null, shownText(whoText(grant.by)), " · ", tickingTime(grant.created_at)),
         grant.approval && h("a", { href: `#/card/${grant.approval}` }, "the question"),

@@ -104,7 +104,7 @@ function noticesOf(rules, trust) {
         "div",
         { class: "notice bad" },
         shownText(text),
-        h("div", { class: "hint" }, "While a file is broken no file allows anything: mend it."),
+        h("div", { class: "hint" }, "While a file is broken no file allows anything: fix it."),
       )
     ),
     rules.kept &&
@@ -112,7 +112,7 @@ function noticesOf(rules, trust) {
     trust.needed && h(
       "div",
       { class: "notice warn" },
-      "This workspace's file is not trusted, so what it allows does not count. ",
+      "This workspace's file is not trusted, so what it allows does not apply. ",
       h(
         "a",
         { href: `#/trust?workspace=${encodeURIComponent(trust.workspace)}` },
@@ -266,7 +266,7 @@ async function removeRule(body, rule) {
     title: "Remove this rule?",
     body: [
       code(rule),
-      h("p", null, body.user ? "It counts in every workspace." : "It counts in this workspace."),
+      h("p", null, body.user ? "It applies in every workspace." : "It applies in this workspace."),
     ],
     confirm: "Remove",
     danger: true,
@@ -290,7 +290,7 @@ function nothing(isFiltered, add) {
   return emptyState(
     LIST,
     "No rules yet",
-    "Without rules a person is asked about everything. “Always” on a card writes one, or add one here.",
+    "Without rules PML asks about everything. “Always” on a card writes one, or add one here.",
     h("button", { type: "button", class: "primary", onclick: add }, "Add a rule"),
   );
 }

@@ -99,7 +99,7 @@ function form(card, kept, saved) {
   const save = h(
     "button",
     { type: "submit", class: "primary", dataset: { action: "save-secrets" } },
-    "Save and go on",
+    "Save and continue",
   );
   const deny = h("button", { type: "button", class: "danger", dataset: { action: "deny" } }, "Deny");
   const act = async (/** @type {() => Promise<void>} */ work) => {
@@ -116,7 +116,7 @@ function form(card, kept, saved) {
     act(async () => {
       for (const input of inputs) await store(input, saved);
       await decide(card, true);
-      toast(`Saved. ${card.tool} goes on.`, "good");
+      toast(`Saved. ${card.tool} continues.`, "good");
       go(`/card/${card.id}`);
     });
   };
@@ -258,7 +258,7 @@ function row(secret) {
 function nothing() {
   return emptyState(
     LOCK,
-    "No secrets are kept",
+    "No secrets yet",
     "When a server needs a key, its question leads to a page that takes it. In a terminal:",
     h("pre", null, "pml secrets set GITHUB_TOKEN"),
   );

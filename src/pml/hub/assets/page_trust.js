@@ -9,8 +9,8 @@ import { emptyState, problemNote, redraw, spaced, workspacePage } from "./page_p
 const LOOK_MS = 1500; // a file that changed under the cursor is not trusted by a click meant for the one before
 /** @type {Record<string, string>} */
 const UNLISTED = {
-  every_call: "Tools of theirs that no rule names: PML asks.",
-  if_client_cannot: "Tools of theirs that no rule names: the client asks about them, PML does not.",
+  every_call: "Tools without a rule: PML asks.",
+  if_client_cannot: "Tools without a rule: the client asks, PML does not.",
 };
 const COMES_AND_GOES = ["focus", "blur", "visibilitychange"];
 const SHIELD = "M8 2l5 1.8v4c0 3.2-2.1 5.3-5 6.2-2.9-.9-5-3-5-6.2v-4z";
@@ -18,14 +18,14 @@ const SHIELD = "M8 2l5 1.8v4c0 3.2-2.1 5.3-5 6.2-2.9-.9-5-3-5-6.2v-4z";
 /** @type {import("./router.js").Page} */
 export const page = {
   path: "/trust",
-  title: "Trust",
+  title: "Trusted files",
   async render(root, visit) {
     const place = h("div", { class: "stack" });
     const sight = new Sight(() => place.querySelector("[data-action=trust]")?.removeAttribute("disabled"));
     const fresh = await workspacePage(root, visit, {
-      title: "Trust",
+      title: "Trusted files",
       lead:
-        "A workspace's file may only tighten until you trust its exact content. Any change ends the trust.",
+        "Until you trust this file it can only make rules stricter. Any change ends the trust.",
       place,
       types: ["trust.changed", "rules.changed"],
       load: async (workspace) => {
@@ -125,7 +125,7 @@ function shown(told, sight, refresh) {
             h(
               "div",
               { class: "hint" },
-              "While it is broken nothing it allows counts, and it cannot be trusted.",
+              "While it is broken nothing it allows applies, and it cannot be trusted.",
             ),
           ),
         sight.hasChanged &&
@@ -188,7 +188,7 @@ function tightens(told) {
   return h(
     "div",
     { class: "loosens tight" },
-    h("h3", null, "These count whether it is trusted or not"),
+    h("h3", null, "These apply whether it is trusted or not"),
     told.tightens.map((/** @type {any} */ each) =>
       h("div", { class: "ln" }, `${each.effect.padEnd(5)}`, shownText(each.entry))
     ),
@@ -229,7 +229,7 @@ function trustButton(told, problem, refresh) {
   const untrust = async () => {
     const isSure = await confirmDialog({
       title: "Stop trusting this file?",
-      body: "What it allows, starts and sets counts no longer. Its deny and ask rules count all the same.",
+      body: "What it allows, starts and sets no longer applies. Its deny and ask rules still do.",
       confirm: "Stop trusting",
       danger: true,
     });
@@ -286,7 +286,7 @@ function content(told) {
       ? h(
         "p",
         { class: "panel-body muted" },
-        "It is no text, or too long to be shown here. Look at it in an editor before you trust it.",
+        "It is not text, or too long to be shown here. Look at it in an editor before you trust it.",
       )
       : jsonView(told.content.split("\n")),
   );

@@ -35,7 +35,7 @@ function form(where, close) {
   });
   const file = choice({
     name: "file",
-    legend: "Where it counts",
+    legend: "Where it applies",
     options: [["workspace", "In this workspace"], ["user", "In every workspace"]],
     value: "workspace",
   });
@@ -169,8 +169,8 @@ async function offerRelease(added, covers) {
           "p",
           { class: "muted" },
           cards.length === 1
-            ? "It goes on waiting until you let it run."
-            : "They go on waiting until you let them run.",
+            ? "It keeps waiting until you let it run."
+            : "They keep waiting until you let them run.",
         ),
         listing.nodes,
         covers.length > cards.length &&
