@@ -4,6 +4,7 @@ import itertools
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
 
@@ -53,6 +54,13 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("HOME", str(place))
     monkeypatch.setenv("PML_HOME", str(place / ".pml"))
     return place
+
+
+@pytest.fixture
+def near() -> Generator[Path]:
+    """A folder near the root: a socket in it has a path that fits, wherever temporary folders are."""
+    with tempfile.TemporaryDirectory(prefix="pml", dir="/tmp") as folder:
+        yield Path(folder)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -170,9 +170,9 @@ async def test_watching_a_database_that_does_not_answer_is_refused_with_its_name
             pass
 
 
-async def test_the_socket_of_a_dead_process_is_tidied_up(tmp_path: Path) -> None:
-    async with two_stores(tmp_path) as (_, deciding, record):
-        left = tmp_path / "run" / "dead.sock"
+async def test_the_socket_of_a_dead_process_is_tidied_up(near: Path) -> None:
+    async with two_stores(near) as (_, deciding, record):
+        left = near / "run" / "dead.sock"
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
             dead.bind(str(left))
         await deciding.approvals.advance(record.id, allow(record))
@@ -180,16 +180,16 @@ async def test_the_socket_of_a_dead_process_is_tidied_up(tmp_path: Path) -> None
         assert not left.exists()
 
 
-async def test_an_inbox_that_is_full_does_not_hold_up_the_sender(tmp_path: Path) -> None:
-    async with two_stores(tmp_path) as (_, deciding, record):
+async def test_an_inbox_that_is_full_does_not_hold_up_the_sender(near: Path) -> None:
+    async with two_stores(near) as (_, deciding, record):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as deaf:
-            deaf.bind(str(tmp_path / "run" / "deaf.sock"))
+            deaf.bind(str(near / "run" / "deaf.sock"))
             async with asyncio.timeout(BOUND_S):
                 await deciding.approvals.advance(record.id, allow(record))
                 for n in range(2, 602):
                     await deciding.approvals.ask(make_approval(n), max_pending=1000)
 
-        assert (tmp_path / "run" / "deaf.sock").exists()
+        assert (near / "run" / "deaf.sock").exists()
 
 
 async def test_watching_ends_without_a_trace(tmp_path: Path) -> None:

@@ -352,7 +352,7 @@ async def test_the_processes_of_the_user_are_not_seen_in_a_box(
 
 
 async def test_what_a_person_named_by_command_finds_all_that_its_user_has(
-    harbour: Harbour, home: Path, kind: Containment, port: int, tmp_path: Path
+    harbour: Harbour, home: Path, kind: Containment, port: int, near: Path
 ) -> None:
     (home / "diary").write_text("dear diary", encoding="utf-8")
     server = box(harbour, kind, odd())
@@ -361,9 +361,9 @@ async def test_what_a_person_named_by_command_finds_all_that_its_user_has(
     assert await server.can("ls /sys && id && git --version && echo > /dev/null && mkdir a && mv new a/new")
     assert await server.connects(port)
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "s"))
+        listener.bind(str(near / "s"))
         listener.listen()
-        code = f"import socket; socket.socket(socket.AF_UNIX).connect({str(tmp_path / 's')!r})"
+        code = f"import socket; socket.socket(socket.AF_UNIX).connect({str(near / 's')!r})"
         assert await server.run(sys.executable, "-c", code) == (True, "")
 
 

@@ -90,14 +90,12 @@ async def test_a_server_without_network_has_pairs_of_sockets(harbour: Harbour) -
 
 @promise("contain:only-declared-folders")
 @pytest.mark.parametrize("net", [False, True])
-async def test_no_narrow_server_asks_a_service_of_its_user(
-    harbour: Harbour, tmp_path: Path, net: bool
-) -> None:
+async def test_no_narrow_server_asks_a_service_of_its_user(harbour: Harbour, near: Path, net: bool) -> None:
     need_filter()
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "s"))
+        listener.bind(str(near / "s"))
         listener.listen()
-        code = f"import socket; socket.socket(socket.AF_UNIX).connect({str(tmp_path / 's')!r})"
+        code = f"import socket; socket.socket(socket.AF_UNIX).connect({str(near / 's')!r})"
         made, said = await narrow(harbour, net=net).run(sys.executable, "-c", code)
     assert not made
     assert "PermissionError" in said
