@@ -51,7 +51,7 @@ PROMISES: Final[dict[str, str]] = {
     "cloud:own-rules": "A cloud runs a call by the rules of its own place.",
     "cloud:read-only": "`pml cloud` serves entries of its folder and nothing else, and changes nothing.",
     "cloud:retried-only-unrun": "A call is sent to the cloud again only where nothing can have run.",
-    "cloud:revoked-ends-calls": "What a cloud runs for a token ends when the token counts no longer.",
+    "cloud:revoked-ends-calls": "What a cloud runs for a token ends when the token is no longer valid.",
     "cloud:runs-there": "The cloud itself runs what is routed to it, by its own rules.",
     "cloud:same-call-once": "A call that is sent to a cloud again under its key runs once.",
     "cloud:unknown-is-told": "What may have run in the cloud is told as unknown and never sent again.",

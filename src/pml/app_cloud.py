@@ -86,7 +86,7 @@ class CloudExecutor:
         except asyncio.CancelledError:
             work.cancel()
             if self._working[work] is None:
-                raise Forbidden("the token counts no longer") from None
+                raise Forbidden("the token is no longer valid") from None
             raise
         finally:
             del self._working[work]

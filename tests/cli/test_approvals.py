@@ -599,7 +599,7 @@ def test_a_question_asked_because_a_file_is_broken_says_so_to_asker_and_person(p
     (question,) = ids_of(pml("approvals", "list", "--json").json)
 
     assert asked.code == PENDING
-    assert "until it is mended its denies are unknown" in asked.err
+    assert "until it is fixed its denies are unknown" in asked.err
     assert f"{user}:1 is broken: trailing comma" in pml("approvals", "show", question).out
 
 

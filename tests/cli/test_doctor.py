@@ -64,7 +64,7 @@ def test_what_does_not_count_in_a_file_is_a_warning(pml: Pml, workspace: Path) -
     (workspace / ".pml.json").write_text('{"approval": {"enabled": false}, "permissons": {}}')
     warnings = [message for status, message in found(pml, "workspace file") if status == "warn"]
     assert len(warnings) == 2
-    assert "`approval` at line 1 counts only in the user's file" in warnings[0]
+    assert "`approval` at line 1 applies only in the user's file" in warnings[0]
     assert "`permissons`" in warnings[1]
     assert one(pml, "asking")[0] == "ok"
 

@@ -236,7 +236,7 @@ def test_trust_of_a_broken_file_says_where_it_is_broken(pml: Pml, workspace: Pat
     ran = pml("trust", "--yes")
     assert ran.code == 1
     assert f"{path}:1:27" in ran.err
-    assert "mend it there; `pml doctor` checks both files" in ran.err
+    assert "fix it there; `pml doctor` checks both files" in ran.err
 
 
 def test_trust_of_a_missing_file_says_how_to_create_it(pml: Pml) -> None:

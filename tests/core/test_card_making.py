@@ -100,7 +100,7 @@ def test_what_runs_code_is_remembered_only_as_it_is() -> None:
 def test_an_entry_in_a_file_that_is_not_trusted_says_when_it_counts() -> None:
     card = made(make_approval(), is_trusted=False)
     assert card.always is not None
-    assert card.always.note == f"it counts once {PATH} is trusted"
+    assert card.always.note == f"it applies once {PATH} is trusted"
 
 
 @pytest.mark.parametrize("tool", ["pml:call", "pml:session_launch"])
@@ -138,7 +138,7 @@ def test_a_decided_question_tells_its_outcome_and_offers_nothing() -> None:
 def test_a_broken_file_is_warned_of_while_the_question_waits() -> None:
     record = make_approval()
     assert made(record, broken=("config.json:1: oops",)).warnings == (
-        "config.json:1: oops: until it is mended its denies are unknown",
+        "config.json:1: oops: until it is fixed its denies are unknown",
     )
     assert made(advance(record, deny(record)), broken=("config.json:1: oops",)).warnings == ()
 

@@ -479,7 +479,7 @@ def test_the_users_own_switches_are_ignored_in_a_workspace_and_reported() -> Non
         path="f.json",
         kind=FileKind.WORKSPACE,
         warnings=tuple(
-            f"`{key}` at line {line} counts only in the user's file and is ignored"
+            f"`{key}` at line {line} applies only in the user's file and is ignored"
             for line, key in enumerate(USER_ONLY, start=2)
         ),
     )

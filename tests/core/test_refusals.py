@@ -80,7 +80,7 @@ REFUSALS = [
     (
         ConfigInvalid("/f", 1, 2, "bad"),
         "config_broken",
-        "/f:1:2: bad; until it is mended its servers cannot be used",
+        "/f:1:2: bad; until it is fixed its servers cannot be used",
     ),
     (Invalid("wrong"), "invalid_arguments", "wrong"),
 ]

@@ -475,7 +475,7 @@ async def test_a_broken_file_is_told_in_the_list(party: Party) -> None:
     party.office.write(FileKind.WORKSPACE, "oops")
     listed = await party.connect()
 
-    assert "until it is mended, everything asks" in listed[0]["description"]
+    assert "until it is fixed, everything asks" in listed[0]["description"]
 
 
 async def test_a_server_that_is_denied_whole_is_not_said_to_start(party: Party) -> None:

@@ -280,7 +280,7 @@ async def test_a_stream_ends_with_its_token(hub: Hub, path: str) -> None:
     hub.streams = EventStreams(hub.feed, limits=StreamLimits(heartbeat_s=3 * BOUND_S))
     async with hub.listening(path) as stream:
         await hub.office.desk.store.tokens.revoke(TokenId(f"{0:012x}"), at=NOW, by=PERSON)
-        assert await stream.block() == ": the token counts no longer"
+        assert await stream.block() == ": the token is no longer valid"
         assert await stream.block() is None
     async with hub.get() as stream:
         assert stream.status == 403

@@ -271,7 +271,7 @@ async def test_hashes_that_the_package_index_has_otherwise_are_told_to_the_publi
     with pytest.raises(IntegrityFailed) as caught:
         await publish(drafts, publisher.folder, resolve=fail, replace=False)
     assert caught.value.hint == (
-        f"the file's `{said}` says the first, the package index has the second; mend or remove `{said}`"
+        f"the file's `{said}` says the first, the package index has the second; fix or remove `{said}`"
     )
 
 

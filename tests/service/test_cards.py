@@ -275,7 +275,7 @@ async def test_always_tells_its_file_and_when_that_counts(office: Office) -> Non
     office.write_rules(FileKind.WORKSPACE, allow=["x:*"])
     untrusted = await whole(office, await office.ask(arguments={"n": 1}))
     assert untrusted.always is not None
-    assert untrusted.always.note == f"it counts once {office.path(FileKind.WORKSPACE)} is trusted"
+    assert untrusted.always.note == f"it applies once {office.path(FileKind.WORKSPACE)} is trusted"
     await office.trust()
     trusted = await whole(office, await office.ask(arguments={"n": 2}))
     assert trusted.always is not None
@@ -286,7 +286,7 @@ async def test_a_broken_file_is_warned_of(office: Office) -> None:
     record = await office.ask()
     office.path(FileKind.USER).write_text("{")
     (warning,) = (await whole(office, record)).warnings
-    assert warning.endswith("until it is mended its denies are unknown")
+    assert warning.endswith("until it is fixed its denies are unknown")
 
 
 async def test_a_question_about_trust_has_its_facts(office: Office) -> None:

@@ -95,13 +95,13 @@ def test_a_name_that_changes_which_code_runs_never_counts(name: str) -> None:
 def test_a_file_that_is_too_large_sets_nothing() -> None:
     assert parse_dotenv(b"A=" + b"b" * (MAX_DOTENV_BYTES - 2)).values == {"A": "b" * (MAX_DOTENV_BYTES - 2)}
     found = parse_dotenv(b"A=b\n" + b"#" * MAX_DOTENV_BYTES)
-    assert (found.values, found.problems) == ({}, ("larger than 256 KiB: nothing of it counts",))
+    assert (found.values, found.problems) == ({}, ("larger than 256 KiB: it is ignored",))
 
 
 def test_of_many_bad_lines_the_first_are_told_and_the_others_counted() -> None:
     found = parse_dotenv(b"?\n" * (MAX_PROBLEMS + 7))
     assert len(found.problems) == MAX_PROBLEMS + 1
-    assert found.problems[-1] == "7 more lines do not count"
+    assert found.problems[-1] == "7 more lines are ignored"
 
 
 @given(st.binary(max_size=200))

@@ -138,7 +138,7 @@ def _tell_consent(consent: "Consent", *, as_json: bool) -> int:
         words = record.response_message or record.reason or nobody
         say(f"{word}{by}{edited}" + ("" if words is None else f": {visible(words)}"))
     for error in consent.judged.broken:
-        complain(f"warning: {visible(error.message)}; until it is mended its denies are unknown")
+        complain(f"warning: {visible(error.message)}; until it is fixed its denies are unknown")
     return code
 
 
@@ -254,4 +254,4 @@ def tell_memory(memory: "Remembered", *, tell: Callable[[str], None]) -> None:
     if memory.scope is Scope.ALWAYS and memory.problem is not None:
         complain(f"  not in the file yet: {visible(memory.problem.message)}; PML writes it once it can")
     elif memory.scope is Scope.ALWAYS and not memory.counts:
-        complain("  the file is not trusted, so its entries do not count yet: run `pml trust`")
+        complain("  the file is not trusted, so its entries do not apply yet: run `pml trust`")

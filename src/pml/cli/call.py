@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """Runs a tool of a server if rules and people let it, and prints the result. A server that is not
 installed yet is found in the catalog or the registry, and installed after you agreed to exactly that. On a
-terminal you are asked there: continue, session, always or abort; an answer from elsewhere counts as well.
+terminal you are asked there: continue, session, always or abort; an answer from elsewhere applies as well.
 Without one it exits 4 and says how to approve; running the same command again collects the answer.
 
 examples:

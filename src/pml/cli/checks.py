@@ -56,7 +56,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 def check_file(name: str, file: FileState) -> Iterator[Check]:
     """Yield whether a configuration file is sound, and what in it does not count."""
     if file.error is not None:
-        hint = file.error.hint or "mend it; until then no file allows anything"
+        hint = file.error.hint or "fix it; until then no file allows anything"
         yield Check(name=name, status=Status.FAIL, message=visible(file.error.message), hint=hint)
     elif file.config is None:
         yield Check(
@@ -80,7 +80,7 @@ def check_trust(file: FileState, *, trusted: bool) -> Check:
     return Check(
         name="trust",
         status=Status.WARN,
-        message="the workspace's file is not trusted: its allows and servers do not count",
+        message="the workspace's file is not trusted: its allows and servers do not apply",
         hint="look at what it would allow, and trust it: `pml trust`",
     )
 
@@ -299,7 +299,7 @@ def check_remembered(intents: Sequence[Intent]) -> Check:
         name="remembered",
         status=Status.WARN,
         message=f"decided as `always` but not in {visible(intents[0].workspace)}/.pml.json yet: {entries}",
-        hint="mend that file; the next `pml approvals list` writes them",
+        hint="fix that file; the next `pml approvals list` writes them",
     )
 
 
@@ -340,7 +340,7 @@ def check_installed(place: "Place") -> Check:
     try:
         installed = open_installer(place).all_installed()
     except PmlError as exc:
-        hint = exc.hint or "mend it; until then nothing that is installed can be started"
+        hint = exc.hint or "fix it; until then nothing that is installed can be started"
         return Check(name="installed", status=Status.FAIL, message=visible(exc.message), hint=hint)
     if not installed:
         return Check(name="installed", status=Status.OK, message="no server is installed")
@@ -359,7 +359,7 @@ def check_variables(place: "Place", *, trusted: bool) -> Iterator[Check]:
 
     workspace = str(place.workspace) if trusted else None
     for problem in open_variables(place).problems(workspace=workspace):
-        yield Check(name="variables", status=Status.WARN, message=visible(problem), hint="mend that file")
+        yield Check(name="variables", status=Status.WARN, message=visible(problem), hint="fix that file")
 
 
 def check_webhook(settings: Settings, place: "Place") -> Iterator[Check]:

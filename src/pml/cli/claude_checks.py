@@ -157,7 +157,7 @@ def _look_at_settings(path: Path) -> tuple[int, list[Check]]:
             Check(name="claude settings", status=Status.WARN, message=message, hint=f"edit {shown}")
         )
     if (why := why_scripted(path)) is not None:
-        message = f"{why}: a form's answer does not count for trust and launches"
+        message = f"{why}: a form's answer does not decide trust and launches"
         hint = f"remove it from {shown}, or decide those with `pml approvals` or `pml inbox`"
         checks.append(Check(name="claude forms", status=Status.WARN, message=message, hint=hint))
     return len(commands), checks

@@ -35,7 +35,7 @@ def configure_logs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the server")
     parser.add_argument("--lines", type=page_size, default=50, metavar="N", help="the last N (default: 50)")
     parser.add_argument(
-        "--follow", action="store_true", help="go on with what is written, with --json an object a line"
+        "--follow", action="store_true", help="follow what is written, with --json an object a line"
     )
 
 

@@ -110,7 +110,7 @@ def _with_hint(error: PmlError) -> PmlError:
     """Return the error with a next step; what reads a configuration file does not know of one."""
     if not isinstance(error, ConfigInvalid) or error.hint is not None:
         return error
-    hint = "mend it there; `pml doctor` checks both files"
+    hint = "fix it there; `pml doctor` checks both files"
     return ConfigInvalid(error.path, error.line, error.column, error.problem, hint=hint)
 
 

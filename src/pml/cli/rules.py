@@ -61,9 +61,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for effect, summary in summaries.items():
         configure_add(verbs.add(effect.value, summary, add_entry), effect)
     configure_switch(
-        verbs.add("disable", "let rules not count, without removing them", switch_entry), enabled=False
+        verbs.add("disable", "switch rules off without removing them", switch_entry), enabled=False
     )
-    configure_switch(verbs.add("enable", "let disabled rules count again", switch_entry), enabled=True)
+    configure_switch(verbs.add("enable", "switch disabled rules on again", switch_entry), enabled=True)
     configure_remove(verbs.add("remove", "remove rules", remove_entry))
     summary = "say what the rules make of a call, and why"
     explain = verbs.add("explain", summary, explain_call, epilog=EXPLAIN_EXAMPLES)
@@ -126,7 +126,7 @@ def _complain_of_files(policy: "Policy") -> None:
     for error in policy.broken:
         complain(f"broken: {visible(error.message)}")
     if policy.broken:
-        complain("  → while a file is broken no file allows anything; mend it")
+        complain("  → while a file is broken no file allows anything; fix it")
 
 
 def _who_asks(policy: "Policy") -> str:

@@ -158,9 +158,9 @@ def _tell_change(change: "Change", workspace: str | None) -> None:
     for error in change.policy.broken:
         complain(f"  while a file is broken no file allows anything: {visible(error.message)}")
     if change.is_misplaced_launch:
-        complain("  it does not count: only the user's file allows launches (`--user`)")
+        complain("  it does not apply: only the user's file allows launches (`--user`)")
     elif not change.counts and not change.policy.broken:
-        complain("  the file is not trusted, so its allows do not count yet: `pml trust`")
+        complain("  the file is not trusted, so its allows do not apply yet: `pml trust`")
     for ask, allow in change.policy.rules.hidden_asks():
         if change.effect is Effect.ASK and ask.entry == change.entry:
             complain(f"  it never asks: allow {entry_text(allow.entry)} comes first")

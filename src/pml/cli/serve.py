@@ -169,7 +169,7 @@ async def warn_broken(desk: "Desk", workspace: str) -> None:
     from pml.service.policy import current_policy
 
     for error in (await current_policy(desk, workspace)).broken:
-        complain(f"warning: {visible(error.message)}; until it is mended its denies and servers are unknown")
+        complain(f"warning: {visible(error.message)}; until it is fixed its denies and servers are unknown")
 
 
 async def _tell_left(desk: "Desk", *, since: datetime) -> None:

@@ -123,7 +123,7 @@ async def _look(args: argparse.Namespace) -> tuple[list[Standing], bool]:
     async with opened(args) as desk:
         policy = await current_policy(desk, str(place.workspace))
         for error in policy.broken:
-            complain(f"warning: {visible(error.message)}; its servers are not known until it is mended")
+            complain(f"warning: {visible(error.message)}; its servers are not known until it is fixed")
         unknown = broken_installs(place)
         if unknown is not None:
             complain(f"warning: refused: {visible(unknown.message)}; what is installed is not known")

@@ -68,7 +68,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--all", action="store_true", help="also those that have ended, and hubs")
     showing = verbs.add("show", "show one session", _show)
     messages = verbs.add("messages", "print what a launched agent said and used, oldest first", _messages)
-    messages.add_argument("--follow", action="store_true", help="go on until it ends")
+    messages.add_argument("--follow", action="store_true", help="follow until it ends")
     stopping = verbs.add("stop", "end a launched agent and all that it launched", _stop)
     for parser in (showing, messages, stopping):
         parser.add_argument("id", metavar="ID", help="its name, its id, or the start of that")

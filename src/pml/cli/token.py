@@ -62,7 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--ttl",
         type=_lasting,
         metavar="SECONDS",
-        help="how long it counts, or `never` for no end (default: a person's 30 days, others no end)",
+        help="how long it is valid, or `never` for no end (default: a person's 30 days, others no end)",
     )
     create.add_argument(
         "--forms",
@@ -72,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     listing = verbs.add("list", "list tokens, oldest first, without their text", list_tokens, epilog=_LIST)
     listing.add_argument("--all", action="store_true", help="also those that are revoked or have expired")
-    revoke = verbs.add("revoke", "let a token count no longer", revoke_one, epilog=_REVOKE)
+    revoke = verbs.add("revoke", "end a token", revoke_one, epilog=_REVOKE)
     revoke.add_argument("id", metavar="ID", help="the token's id, or the start of it")
     revoke.set_defaults(is_hushed=True)  # somebody may give the token itself
 

@@ -67,7 +67,7 @@ async def run(args: argparse.Namespace) -> int:
                 complain(f"pml: nobody is there to answer; to trust it: pml trust --yes --digest {digest}")
                 return Exit.PENDING
             if not confirm("\nTrust this file as it is now?"):
-                say("not trusted; nothing was changed (its deny and ask rules count all the same)")
+                say("not trusted; nothing was changed (its deny and ask rules still apply)")
                 return Exit.DENIED
         await _trust(desk, policy, digest, as_json=args.json)
     return Exit.OK
@@ -127,7 +127,7 @@ async def _remove(desk: "Desk", workspace: str, *, forget: bool, as_json: bool) 
     elif forget and was_kept:
         say(f"{visible(path)} is not trusted, and nothing of what was trusted is kept")
     elif count:
-        say(f"{visible(path)} is no longer trusted; its deny and ask rules count all the same")
+        say(f"{visible(path)} is no longer trusted; its deny and ask rules still apply")
     else:
         say(f"{visible(path)} was not trusted")
     return Exit.OK

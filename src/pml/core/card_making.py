@@ -137,7 +137,7 @@ def _left_out(blocks: Sequence[Block]) -> Iterator[str]:
 
 
 def _broken(error: str) -> str:
-    return f"{visible(brief(error, MAX_HEADING))}: until it is mended its denies are unknown"
+    return f"{visible(brief(error, MAX_HEADING))}: until it is fixed its denies are unknown"
 
 
 def _shown_rule(rule: MatchedRule) -> MatchedRule:
@@ -162,7 +162,7 @@ def _always(around: Around, entry: Json) -> Always | None:
     if entry is None or not _can_remember(around.asked.record):
         return None
     file = visible(around.rules_file)
-    notes = [always_note(entry), None if around.is_trusted else f"it counts once {file} is trusted"]
+    notes = [always_note(entry), None if around.is_trusted else f"it applies once {file} is trusted"]
     note = "; ".join(each for each in notes if each is not None)
     return Always(entry=entry, text=entry_text(entry), file=file, note=note or None)
 

@@ -155,7 +155,7 @@ def _with_user_keys(config: ConfigFile, top: Section) -> ConfigFile:
         for key in USER_ONLY:
             if top.get(key) is not None:
                 line = top.node.keys[key].line
-                top.note(line, f"`{key}` at line {line} counts only in the user's file and is ignored")
+                top.note(line, f"`{key}` at line {line} applies only in the user's file and is ignored")
         return config
     approval, install, notify, audit = (top.section(key) or top.empty(key) for key in USER_ONLY)
     config = replace(

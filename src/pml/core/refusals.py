@@ -67,7 +67,7 @@ def refusal_code(error: PmlError) -> tuple[str, str] | None:
         case NotFound():
             return "not_found", error.message
         case ConfigInvalid():
-            return "config_broken", f"{error.message}; until it is mended its servers cannot be used"
+            return "config_broken", f"{error.message}; until it is fixed its servers cannot be used"
         case Invalid():
             return "invalid_arguments", error.message
         case _:

@@ -18,7 +18,7 @@ from pml.downstream.ticks import waiting
 from pml.service.approvals import get, wait
 from pml.service.gate import Gate, Suspended, why_no_form
 
-FORM_S: Final = 50.0  # clients give a request up after 60 s; then the model must know how to go on
+FORM_S: Final = 50.0  # clients give a request up after 60 s; then the model must know how to continue
 CONTINUE_S: Final = 25.0  # a continued call waits so long for a decision, where its client hears progress
 CONTINUE_SILENT_S: Final = 3.0  # and where not: some clients end every request after 5 s
 

@@ -82,7 +82,7 @@ class Catalog:
 
     def problems(self, policy: Policy) -> list[str]:
         """Return what a user should know of the configuration."""
-        found = [f"{error.message}: until it is mended, everything asks" for error in policy.broken]
+        found = [f"{error.message}: until it is fixed, everything asks" for error in policy.broken]
         if not policy.settings.approval.asking_enabled(self._gate.desk.clock.now()):
             found.append("ASKING IS OFF: what no rule denies runs without asking")
         return [*found, *policy.settings.problems]

@@ -63,7 +63,7 @@ _CALL: Final[JsonObject] = {
     "name": "call",
     "description": (
         "Call a tool that is not listed by its own name: `tool` as `namespace:action` (see `discover`), with "
-        "its `arguments`. With only `continue_workflow` it goes on with any call that needed approval."
+        "its `arguments`. With only `continue_workflow` it continues any call that needed approval."
     ),
     "inputSchema": {
         "type": "object",

@@ -33,7 +33,7 @@ async def _answer(visit: Visit) -> Mapping[str, Json]:
         on_asked=lambda _: None,
     )
     if not await is_live_token(visit.desk, visit.identity.token_id):
-        raise Forbidden("the token counts no longer")  # it was revoked while the question waited
+        raise Forbidden("the token is no longer valid")  # it was revoked while the question waited
     return _told(said, input)
 
 

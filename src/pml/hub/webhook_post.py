@@ -52,13 +52,13 @@ def check_webhook(url: str) -> None:
     except (httpx2.InvalidURL, ValueError):
         raise Invalid(
             f"nothing is sent to the webhook: {_shown(parts)} cannot be reached by that name",
-            hint="mend `notify.webhook`",
+            hint="fix `notify.webhook`",
         ) from None
     host = parts.hostname or ""
     # Names beneath `localhost` may be asked of a name server, which may say anything.
     is_here = is_loopback(host) and not host.rstrip(".").endswith(".localhost")
     if parts.fragment:
-        raise Invalid("the webhook's URL must be without `#`", hint="mend `notify.webhook`")
+        raise Invalid("the webhook's URL must be without `#`", hint="fix `notify.webhook`")
     if parts.scheme == "http" and not is_here:
         raise Invalid(
             f"nothing is sent to the webhook: {_shown(parts)} is plain http, which others can read",

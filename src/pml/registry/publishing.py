@@ -184,7 +184,7 @@ def _published(there: RegistryFolder, name: EntryName, *, replace: bool) -> Capa
     except Invalid as exc:
         if replace:
             return None
-        raise Invalid(exc.message, hint="mend or remove it, or use `--replace`") from exc
+        raise Invalid(exc.message, hint="fix or remove it, or use `--replace`") from exc
 
 
 async def _complete(
@@ -211,7 +211,7 @@ async def _resolved(dependency: McpDependency, resolve: Resolve) -> Lock:
     except IntegrityFailed as exc:
         said = "lock" if exc.expected == dependency.lock else "integrity"
         has = "its `lock` or the package index" if isinstance(dependency.lock, Lock) else "the package index"
-        hint = f"the file's `{said}` says the first, {has} has the second; mend or remove `{said}`"
+        hint = f"the file's `{said}` says the first, {has} has the second; fix or remove `{said}`"
         raise IntegrityFailed(exc.title, expected=exc.expected, got=exc.got, hint=hint) from exc
 
 

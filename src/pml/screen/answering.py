@@ -96,7 +96,7 @@ class Answering(Live):
             self._edits.pop(card.id, None)
             if text is not None and text != whole:
                 self._edits[card.id] = text
-                self.tell("nothing was decided; your edit is kept, and e goes on with it")
+                self.tell("nothing was decided; your edit is kept, and e continues it")
 
         text = self._edits.get(card.id, whole)
         program(self).push_screen(Editing(self.work.ticks, card.tool, text, submit=submit), left)

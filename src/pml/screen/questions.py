@@ -25,7 +25,7 @@ _KEYS: Final = (
     ("o", "open or close folded lines"),
     ("/", "search; an empty search shows all again"),
     ("h", "history: all that was ever asked"),
-    ("q", "leave; what waits goes on waiting"),
+    ("q", "leave; what waits keeps waiting"),
 )
 _RULES: Final = (
     "A key decides only what has the focus and was seen to its end. A key that comes right after the "

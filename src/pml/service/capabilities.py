@@ -325,9 +325,9 @@ async def call_cloud(gate: Gate, remote: Remote, attempt: Attempt, arguments: Js
     if b'"approval_required"' not in result or not is_asking(result):
         return result
     asks = ToolFailed(
-        f"the cloud asks a person there before it goes on with `{attempt.tool}`",
+        f"the cloud asks a person there before it continues `{attempt.tool}`",
         refusal="cloud_asks",
-        hint="call it again with the same arguments when they have decided: it goes on where it waits",
+        hint="call it again with the same arguments when they have decided: it continues where it waits",
     )
     raise asks if attempt.inner is None else BrokenOff(asks)  # a pause is nothing that code can catch
 

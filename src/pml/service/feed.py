@@ -320,7 +320,7 @@ class Reader:
         """Raises: Forbidden if the viewer's token counts no longer."""
         token = await self._desk.store.tokens.get(self._viewer.token_id)
         if token is None or not token.is_live(self._desk.clock.now()):
-            raise Forbidden("the token counts no longer")
+            raise Forbidden("the token is no longer valid")
         self._token_ends_at = token.expires_at
 
     def _token_lasts_s(self) -> float:

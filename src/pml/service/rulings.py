@@ -212,11 +212,11 @@ def _why_not(
     if rule.expires_at is not None and rule.expires_at <= now:
         return f"expired {instant(rule.expires_at)}"
     if loose and not policy.trusted:
-        return "does not count: the file is not trusted"
+        return "does not apply: the file is not trusted"
     if policy.broken and rule.effect is Effect.ALLOW:
-        return "does not count while a file is broken"
+        return "does not apply while a file is broken"
     if loose and rule.tool == LAUNCH_TOOL:
-        return "does not count: only the user's file allows launches"
+        return "does not apply: only the user's file allows launches"
     if id(rule) in hidden:
         return f"never asks: allow {entry_text(hidden[id(rule)].entry)} comes first"
     return None

@@ -40,7 +40,7 @@ def name_problem(name: str) -> str | None:
 def parse_dotenv(content: bytes) -> DotEnv:
     """Return what the file sets; of a name that is set twice, the last counts."""
     if len(content) > MAX_DOTENV_BYTES:
-        return DotEnv(problems=(f"larger than {MAX_DOTENV_BYTES // 1024} KiB: nothing of it counts",))
+        return DotEnv(problems=(f"larger than {MAX_DOTENV_BYTES // 1024} KiB: it is ignored",))
     values: dict[str, str] = {}
     problems: list[str] = []
     for number, raw in enumerate(content.removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):
@@ -70,7 +70,7 @@ def _parse_line(raw: bytes) -> dict[str, str]:
     if line is None or len(line["name"]) > MAX_NAME:
         raise _BadLine("is not `NAME=value`")
     if name_problem(line["name"]) is not None:
-        raise _BadLine(f"sets `{line['name']}`, which changes which code runs, and does not count")
+        raise _BadLine(f"sets `{line['name']}`, which changes which code runs, and is ignored")
     return {line["name"]: _value(line["rest"])}
 
 
@@ -108,4 +108,4 @@ def _unescape(found: re.Match[str]) -> str:
 
 def _first(problems: list[str]) -> tuple[str, ...]:
     more = len(problems) - MAX_PROBLEMS
-    return (*problems[:MAX_PROBLEMS], *([f"{more} more lines do not count"] if more > 0 else []))
+    return (*problems[:MAX_PROBLEMS], *([f"{more} more lines are ignored"] if more > 0 else []))

@@ -162,7 +162,7 @@ class Secrets:
         if file is None:
             raise Invalid(
                 f"{self.path} is not as PML writes it, and is left alone",
-                hint="mend it, or move it away and set its secrets anew",
+                hint="fix it, or move it away and set its secrets again",
             )
         return found[0], file.secrets
 

@@ -140,7 +140,7 @@ async function checkHub(frame) {
   frame.banners.set("updated", me.assets === ASSETS ? null : ["PML was updated.", reload], "info");
 }
 
-/** Log out: the token counts no longer anywhere; if the hub was not told, its person is. */
+/** Log out: the token is no longer valid anywhere; if the hub was not told, its person is. */
 async function leave() {
   stopLive();
   const kept = token();
