@@ -165,6 +165,7 @@ PROMISES: Final[dict[str, str]] = {
     "install:young-is-a-persons": "What is younger than the user wants, or of no known age, asks a person.",
     "integrity:no-weak-proof": "Only one sha256 or sha512 of the whole artefact counts as proof.",
     "launch:a-persons-to-allow": "An agent is started only if a person said so, through whatever door.",
+    "launch:exit-code-tells": "A launch exits with 3 where a person said no, with 5 where nobody answered.",
     "launch:config-private-and-removed": "The file with an agent's token is private and ends with the run.",
     "launch:ends-with-parent": "An agent ends with the session that launched it.",
     "launch:never-wider-than-parent": "A child may use nothing that its parent may not use.",

@@ -414,11 +414,12 @@ def open_installer(place: Place) -> "DiskInstaller":
 
 
 @functools.cache
-def open_variables(place: Place) -> "DiskVariables":
-    """Return where the values of variables come from that servers declare."""
+def open_variables(place: Place, *, but: frozenset[str] = frozenset()) -> "DiskVariables":
+    """Return where the values of variables come from; of those in `but`, not from the environment."""
     from pml.settings.variables import DiskVariables
 
-    return DiskVariables(place.home, os.environ)
+    environ = {name: value for name, value in os.environ.items() if name not in but} if but else os.environ
+    return DiskVariables(place.home, environ)
 
 
 def principal(place: Place) -> str:

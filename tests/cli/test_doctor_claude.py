@@ -70,6 +70,16 @@ def test_what_init_writes_is_found_again(pml: Pml) -> None:
 
 
 @pytest.mark.usefixtures("claude")
+def test_a_gateway_that_the_client_has_disabled_is_not_said_to_be_set_up(pml: Pml, workspace: Path) -> None:
+    pml("init", "--claude-code")
+    settings = workspace / ".claude" / "settings.local.json"
+    text = json.loads(settings.read_text())
+    settings.write_text(json.dumps({**text, "disabledMcpjsonServers": ["pml"]}))
+    [(status, message)] = said(pml, "claude server")
+    assert (status, "settings.local.json disables it" in message) == ("warn", True)
+
+
+@pytest.mark.usefixtures("claude")
 @pytest.mark.parametrize(
     ("settings", "told"),
     [

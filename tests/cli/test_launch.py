@@ -24,6 +24,7 @@ from tests.e2e.installed import bare_environment
 from tests.e2e.messages_api import LAST_WORD, MessagesApi, Turn, Use, scripted
 from tests.promises import promise
 
+DENIED, GONE = 3, 5
 TOUCH = Use(tool="Bash", arguments={"command": "touch made", "description": "make a file"})
 
 
@@ -141,6 +142,7 @@ def _at_terminal(made: Desk, *words: str) -> Generator[Terminal]:
         os.close(mine)
 
 
+@promise("launch:exit-code-tells")
 def test_at_a_terminal_every_question_is_told_as_it_begins_to_wait_and_at_the_end_what_came_of_them(
     desk: MakeDesk, pml: Pml
 ) -> None:
@@ -157,16 +159,46 @@ def test_at_a_terminal_every_question_is_told_as_it_begins_to_wait_and_at_the_en
         assert second.endswith(f"x…   (pml approvals allow {second[:8]})\n")
         assert pml("approvals", "deny", second[:8]).code == 0
         terminal.until("pml: 1 allowed, 1 denied\n")
-        assert terminal.end() == (0, f"{LAST_WORD}\n")
+        terminal.until("pml: exit code 3: a person said no; that of the agent is 0\n")
+        assert terminal.end() == (DENIED, f"{LAST_WORD}\n")
 
 
+@promise("launch:exit-code-tells")
 def test_at_a_terminal_it_is_told_that_nobody_answered(desk: MakeDesk, workspace: Path) -> None:
     with _at_terminal(desk(TOUCH, hub_runs=False), "--timeout", "1") as terminal:
         terminal.until("pml: waits for an answer: ")
         asked = terminal.until("\n")[:8]
         terminal.until(f"pml: nobody answered {asked} in time; it did not run\n")
         terminal.until("pml: 1 expired\n")
-        terminal.end()
+        terminal.until("pml: exit code 5: nobody answered in time; that of the agent is 0\n")
+        assert terminal.end()[0] == GONE
+    assert not (workspace / "made").exists()
+
+
+@promise("launch:exit-code-tells")
+@pytest.mark.parametrize(
+    ("options", "code"), [((), 0), (("--fail-on-deny",), 3), (("--fail-on-deny", "--exit-code", "agent"), 0)]
+)
+def test_what_rules_deny_is_counted_and_an_exit_code_where_that_is_wanted(
+    desk: MakeDesk, workspace: Path, options: tuple[str, ...], code: int
+) -> None:
+    (workspace / ".pml.json").write_text(json.dumps({"permissions": {"deny": ["Bash"]}}))
+    ran = desk(TOUCH, hub_runs=False).launch("--loopback", *options, claude=("-p", "make it"))
+    assert (ran.code, ran.out) == (code, f"{LAST_WORD}\n"), ran.err
+    assert "pml: 1 denied by rules\n" in ran.err
+    assert ("pml: exit code 3" in ran.err) is (code == DENIED)
+
+
+@promise("launch:exit-code-tells")
+def test_without_a_terminal_a_persons_no_is_the_exit_code(desk: MakeDesk, pml: Pml, workspace: Path) -> None:
+    made = desk(TOUCH, hub_runs=False)
+    with _ended(spawn(["approvals", "watch", "--json"])) as watching:
+        with _ended(made.start("--loopback", claude=("-p", "make it"))) as launched:
+            assert watching.stdout is not None
+            asked = json.loads(watching.stdout.readline())["approval"]
+            assert pml("approvals", "deny", asked).code == 0
+            _, err = launched.communicate("", timeout=TIMEOUT_S)
+    assert (launched.returncode, "pml: 1 denied\n" in err) == (DENIED, True)
     assert not (workspace / "made").exists()
 
 

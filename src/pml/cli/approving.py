@@ -1,6 +1,7 @@
 """`pml approvals ask`, `allow` and `deny`: putting a question, and answering it as a person."""
 
 import argparse
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -12,14 +13,15 @@ from pml.cli.output import complain, print_error, print_json, say
 from pml.cli.parsing import read_object
 from pml.cli.shell import script_session
 from pml.core.approvals import Approval, ApprovalId, Scope, State, Subject
-from pml.core.errors import Invalid, PmlError
+from pml.core.dependency import missing_variables, variable_names
+from pml.core.errors import Invalid, PmlError, Unavailable
 from pml.core.identity import ParentMay
 from pml.core.launch import PARENT_MAY, with_powers
 from pml.core.memory import LAUNCH_TOOL
 from pml.core.names import parse_tool
 from pml.core.text import visible, visible_json
 from pml.core.values import Json, JsonObject
-from pml.core.wire import approval_json, error_json, title
+from pml.core.wire import approval_json, error_json, headline, title
 
 if TYPE_CHECKING:
     from pml.service.approvals import Decided, Decision
@@ -46,7 +48,7 @@ examples:
 
 
 def configure_decide(parser: argparse.ArgumentParser, *, allow: bool) -> None:
-    parser.add_argument("ids", metavar="ID", nargs="+", help="ids, or the starts of them")
+    parser.add_argument("ids", metavar="ID", nargs="+", help="ids, the starts of them, or a workflow's id")
     parser.add_argument("--message", metavar="M", help="tell the agent something with the answer")
     parser.set_defaults(allow=allow, remember=None, literal=False, input=None, release=[], digest=None)
     parser.set_defaults(tools=None, parent_may=None)
@@ -195,8 +197,33 @@ async def _decide_one(desk: "Desk", prefix: str, args: argparse.Namespace) -> "D
     from pml.service.approvals import decide, find
 
     record = await find(desk, prefix)
+    if args.allow and record.subject is Subject.API_KEY_REQUIRED:
+        await _refuse_missing(desk, record, args)
     release = [(await find(desk, other)).id for other in args.release]
     return await decide(desk, record.id, _decision(args, record, release))
+
+
+async def _refuse_missing(desk: "Desk", record: Approval, args: argparse.Namespace) -> None:
+    """Raise Unavailable where the key is still missing: the call would only fail.
+
+    What is set in the environment of this terminal does not help the server: it has that of its gateway.
+    """
+    from pml.app import find_place, open_variables
+    from pml.service.policy import current_policy
+
+    session = await desk.store.sessions.get(record.session_id)
+    if session is None or record.status is not State.PENDING:
+        return
+    names = missing_variables(record.tool_input)
+    policy = await current_policy(desk, session.workspace)
+    workspace = session.workspace if policy.trusted else None
+    variables = open_variables(find_place(args.workspace), but=frozenset(names))
+    known = await asyncio.to_thread(variables.values, names, workspace=workspace)
+    missing = [name for name in names if name not in known]
+    if missing:
+        how = " and ".join(f"`pml secrets set {name}`" for name in missing)
+        hint = f"{how}, then allow it; or `pml approvals deny {short(record.id)}`"
+        raise Unavailable(f"{visible(headline(record))}, which is not set: nothing was decided", hint=hint)
 
 
 def _edited(args: argparse.Namespace, record: Approval) -> JsonObject | None:
@@ -239,8 +266,11 @@ def _tell_decided(decided: "Decided") -> None:
 
 def _what(record: Approval) -> str:
     """Return what was decided, as the middle of a sentence."""
+    if record.subject is Subject.API_KEY_REQUIRED:
+        is_set = record.status is not State.DENIED
+        return f"continue, {variable_names(record.tool_input)} is set" if is_set else title(record)
     done = title(record)
-    return done if record.subject is Subject.API_KEY_REQUIRED else f"{done[0].lower()}{done[1:]}"
+    return f"{done[0].lower()}{done[1:]}"
 
 
 def tell_memory(memory: "Remembered", *, tell: Callable[[str], None]) -> None:

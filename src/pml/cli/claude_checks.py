@@ -4,6 +4,7 @@ The proof runs the real client against a scripted model, with a home and a PML o
 afterwards. Nothing of the user's is read but settings, and nothing is changed.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -85,8 +86,32 @@ def check_set_up(place: "Place") -> Iterator[Check]:
     servers = [(path, server) for path in mcp_files(place) for server in _servers_in(path, place)]
     if not servers:
         yield _absent("server", "MCP servers")
+    off = next(_disabling(place), None)
     for path, server in servers:
-        yield _check_server(path, server)
+        if off is not None or server.get("disabled") is True:
+            message = f"{visible(str(off or path))} disables it: no tool behind PML is offered"
+            hint = "enable it in Claude Code with `/mcp`, or edit that file"
+            yield Check(name="claude server", status=Status.WARN, message=message, hint=hint)
+        else:
+            yield _check_server(path, server)
+
+
+def _disabling(place: "Place") -> Iterator[Path]:
+    """Yield the files that tell Claude Code not to start PML's gateway in this workspace."""
+    from pml.agents.form_hooks import config_folder, settings_files
+    from pml.agents.hooks import SERVER
+    from pml.agents.settings import read_settings
+    from pml.cli.claude_init import mcp_files
+
+    settings = settings_files(config_folder(os.environ, place.user_home), [place.workspace])
+    for path in (*settings, *mcp_files(place)):
+        with contextlib.suppress(PmlError, ValueError):
+            top = _object(json.loads(read_settings(path) or "{}"))
+            project = _object(_object(top.get("projects")).get(str(place.workspace)))
+            for key in ("disabledMcpjsonServers", "disabledMcpServers"):
+                for listed in (top.get(key), project.get(key)):
+                    if isinstance(listed, list | tuple) and SERVER in listed:
+                        yield path
 
 
 def _absent(what: str, whose: str) -> Check:

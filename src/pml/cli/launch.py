@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pml.agents.claude_here import ClaudeHere
     from pml.agents.command_line import Typed
     from pml.app import Place
+    from pml.cli.launch_watch import Tally
     from pml.core.agents import Order, Outcome
 
 EXAMPLES = """With `--loopback` every tool of the agent is judged by your rules, and asked for where none
@@ -37,8 +38,11 @@ examples:
   pml launch --loopback -- claude -p 'add a test for the parser'
   pml launch --loopback --may-launch --name lead -- claude       on its own screen
   pml launch -- claude -p 'what does this do?' < parser.py
+  pml launch --loopback --fail-on-deny -- claude -p 'release it' || echo "not all of it was allowed"
 
-exit codes: that of claude; 130 interrupted"""
+exit codes: 3 if a person said no to something, 5 if a question expired, else that of claude; 130 interrupted.
+What rules deny is counted in the last line; `--fail-on-deny` makes that 3 too. `--exit-code agent` gives
+claude's own, whatever was answered."""
 CLIENT: Final = "claude"
 _TOLD_BY_CLAUDE: Final = ("--version", "-v", "--help", "-h")
 _TIMEOUT_S: Final = (1, 24 * 3600)
@@ -57,6 +61,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", help="the name of its session")
     parser.add_argument(
         "--timeout", type=_seconds, metavar="S", help="time to answer each question, in seconds"
+    )
+    parser.add_argument("--fail-on-deny", action="store_true", help="exit with 3 also where a rule denied")
+    parser.add_argument(
+        "--exit-code",
+        choices=["answers", "agent"],
+        default="answers",
+        help="agent: exit as claude did, whatever was answered (default: answers)",
     )
     parser.add_argument("--workspace", metavar="DIR", help="the workspace (default: the working directory)")
     parser.add_argument(
@@ -78,8 +89,8 @@ async def run(args: argparse.Namespace) -> int:
     claude = _found(client)
     async with _hub(place) as url:
         agents = _agents(place, url, claude, typed)
-        outcome = await _launch(args, place, typed, agents)
-    return _exit(outcome)
+        outcome, tally = await _launch(args, place, typed, agents)
+    return _exit_of_answers(args, tally, _exit(outcome))
 
 
 def _command(words: Sequence[str]) -> list[str]:
@@ -154,9 +165,9 @@ def _agents(place: "Place", url: str, claude: str, typed: "Typed") -> "ClaudeHer
 
 async def _launch(
     args: argparse.Namespace, place: "Place", typed: "Typed", agents: "ClaudeHere"
-) -> "Outcome":
+) -> "tuple[Outcome, Tally]":
     from pml.app import open_desk, person
-    from pml.cli.launch_watch import telling_questions
+    from pml.cli.launch_watch import watching_questions
     from pml.service.launching import Launcher, close_left_runs
 
     if args.loopback:
@@ -167,15 +178,30 @@ async def _launch(
         async with contextlib.AsyncExitStack() as stack:
             if not typed.is_headless:
                 stack.enter_context(_without_interrupts())
-            elif args.loopback and sys.stderr.isatty():
-                await stack.enter_async_context(telling_questions(desk))
-            return await Launcher(desk, agents).run_here(
+            is_told = typed.is_headless and args.loopback and sys.stderr.isatty()
+            tally = await stack.enter_async_context(watching_questions(desk, is_told=is_told))
+            outcome = await Launcher(desk, agents).run_here(
                 _order(args, place, typed),
                 name=args.name or typed.value("--name"),
                 workspace=str(place.workspace),
                 ttl_s=args.timeout,
                 by=person(),
             )
+    return outcome, tally
+
+
+def _exit_of_answers(args: argparse.Namespace, tally: "Tally", code: int) -> int:
+    """Return the exit code, and say where it is not that of the agent: a job without a screen must notice."""
+    if args.exit_code == "agent" or code >= _SIGNALLED:
+        return code
+    if tally.denied or (args.fail_on_deny and tally.refused + tally.others):
+        who = "a person said no" if tally.denied else "something was denied (--fail-on-deny)"
+        complain(f"pml: exit code 3: {who}; that of the agent is {code}")
+        return Exit.DENIED
+    if tally.expired:
+        complain(f"pml: exit code 5: nobody answered in time; that of the agent is {code}")
+        return Exit.GONE
+    return code
 
 
 def _order(args: argparse.Namespace, place: "Place", typed: "Typed") -> "Order":

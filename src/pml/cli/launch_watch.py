@@ -1,4 +1,4 @@
-"""What a launched agent waits for, told in a line each at the terminal where it was launched.
+"""Questions of a launched agent, told in a line each at the terminal where it was launched, and counted.
 
 It only reads the store: whoever decides, and where, is not known here.
 """
@@ -6,15 +6,15 @@ It only reads the store: whoever decides, and where, is not known here.
 import asyncio
 import contextlib
 import shutil
-from collections import Counter
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pml.cli.cards import short
 from pml.cli.output import complain
-from pml.core.approvals import Approval, ApprovalId, SessionId, State, Subject
+from pml.core.approvals import Approval, ApprovalId, Role, SessionId, State, Subject, role_of
 from pml.core.errors import PmlError
-from pml.core.ports import ApprovalQuery
+from pml.core.ports import ApprovalQuery, AuditQuery
 from pml.core.text import visible, visible_json
 from pml.core.wire import headline
 
@@ -23,19 +23,39 @@ if TYPE_CHECKING:
 
 _LOOK_AGAIN_S: Final = 1.0  # a question may come from another process whose hint was lost
 _PAGE: Final = 500
-_WORDS: Final = ("allowed", "denied", "expired")
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """How many questions of an agent, and of those beneath it, came to what.
+
+    `denied` are those that a person denied, `others` those that somebody else did, such as a parent;
+    `refused` are calls that a rule denied, so that nobody was asked.
+    """
+
+    allowed: int = 0
+    denied: int = 0
+    others: int = 0
+    expired: int = 0
+    refused: int = 0
+
+    def __str__(self) -> str:
+        told = [(self.allowed, "allowed"), (self.denied + self.others, "denied"), (self.expired, "expired")]
+        told.append((self.refused, "denied by rules"))
+        return ", ".join(f"{number} {word}" for number, word in told if number)
 
 
 @contextlib.asynccontextmanager
-async def telling_questions(desk: "Desk") -> AsyncGenerator[None]:
-    """Tell on stderr what the agent that this process runs here waits for, and at the end what came of it.
+async def watching_questions(desk: "Desk", *, is_told: bool) -> AsyncGenerator[Tally]:
+    """Yield what came of all that the agent asked which this process runs here: it is complete at the end.
 
-    What cannot be read is not told, and does not keep the agent from running.
+    `is_told`: what it waits for is told on stderr meanwhile. What cannot be read does not keep it from
+    running.
     """
-    watch = _Watch(desk)
+    watch = _Watch(desk, is_told=is_told)
     following = asyncio.ensure_future(watch.follow())
     try:
-        yield
+        yield watch.tally
     finally:
         following.cancel()
         with contextlib.suppress(asyncio.CancelledError, PmlError):
@@ -46,8 +66,10 @@ async def telling_questions(desk: "Desk") -> AsyncGenerator[None]:
 
 
 class _Watch:
-    def __init__(self, desk: "Desk") -> None:
+    def __init__(self, desk: "Desk", *, is_told: bool) -> None:
         self._desk = desk
+        self._is_told = is_told
+        self.tally: Final = Tally()
         self._launched: SessionId | None = None
         self._waiting: set[ApprovalId] = set()
 
@@ -67,17 +89,18 @@ class _Watch:
         for gone in self._waiting - pending.keys():
             self._waiting.discard(gone)
             record = await self._desk.store.approvals.get(gone)
-            if record is not None and _came_to(record) == "expired":
+            if self._is_told and record is not None and record.status is State.EXPIRED:
                 _tell(f"pml: nobody answered {short(gone)} in time; it did not run")
         for record in pending.values():
             if record.id not in self._waiting:
                 self._waiting.add(record.id)
+                if not self._is_told:
+                    continue
                 what = f"pml: waits for an answer: {short(record.id)} {_glimpse(record)}"
                 _tell(what, then=f"   (pml approvals allow {short(record.id)})")
 
     async def sum_up(self) -> None:
-        """Tell how many were allowed, denied and left, if there were any."""
-        counts: Counter[str] = Counter()
+        """Count what was allowed, denied and left, and tell it if there was any."""
         sessions = await self._sessions()
         last: Approval | None = None
         while sessions:
@@ -86,11 +109,34 @@ class _Watch:
             page = await self._desk.store.approvals.page(query)
             if not page:
                 break
-            counts.update(_came_to(record) for record in page)
+            for record in page:
+                self._count(record)
             last = page[-1]
-        told = [f"{counts[word]} {word}" for word in _WORDS if counts[word]]
-        if told:
-            complain(f"pml: {', '.join(told)}")
+        for session_id in sessions:
+            self.tally.refused += await self._refused(session_id)
+        if told := str(self.tally):
+            complain(f"pml: {told}")
+
+    def _count(self, record: Approval) -> None:
+        """Count a question; one that was allowed stays so, whatever became of its call."""
+        tally, by = self.tally, record.decided_by
+        if record.status is State.DENIED:
+            is_persons = by is not None and role_of(by) in (Role.PERSON, Role.FORM)
+            tally.denied += is_persons
+            tally.others += not is_persons
+        elif by is not None:
+            tally.allowed += 1
+        elif record.status is State.EXPIRED:
+            tally.expired += 1
+
+    async def _refused(self, session_id: SessionId) -> int:
+        """Return how many calls of the session rules denied at once."""
+        count, after = 0, 0
+        while page := await self._desk.store.audit.list(
+            AuditQuery(session_id=session_id, kind="call.denied", after=after, limit=_PAGE)
+        ):
+            count, after = count + len(page), page[-1].seq
+        return count
 
     async def _sessions(self) -> frozenset[SessionId]:
         """Return the session of the agent and those beneath it; none before it has begun."""
@@ -105,15 +151,6 @@ class _Watch:
             return frozenset()
         below = await self._desk.store.sessions.descendants(self._launched)
         return frozenset({self._launched, *(session.id for session in below)})
-
-
-def _came_to(record: Approval) -> str:
-    """Return what became of a question; one that was allowed stays so, whatever became of its call."""
-    if record.status is State.DENIED:
-        return "denied"
-    if record.decided_by is not None:
-        return "allowed"
-    return "expired" if record.status is State.EXPIRED else "open"
 
 
 def _glimpse(record: Approval) -> str:

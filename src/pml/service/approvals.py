@@ -383,10 +383,16 @@ async def get(desk: Desk, approval_id: ApprovalId) -> Approval:
 
 
 async def find(desk: Desk, prefix: str) -> Approval:
-    """Return the one approval whose id begins with `prefix`. Raises: Invalid, NotFound, Conflict."""
+    """Return the one approval whose id, or whose workflow's, is meant. Raises: Invalid, NotFound, Conflict.
+
+    Of an approval's id the beginning is enough; agents are told the workflow's, which is taken whole.
+    """
     if not prefix:
         raise Invalid("an empty id names no approval", hint="give the id, or the start of it")
     found = await desk.store.approvals.find(prefix.lower(), limit=_CANDIDATES)
+    if not found and (workflow := await desk.store.workflows.get(prefix.lower())) is not None:
+        record = await desk.store.approvals.get(workflow.approval_id)
+        found = [] if record is None else [record]
     if not found:
         raise NotFound(f"no approval `{prefix}`", hint="`pml approvals list --all` shows all there are")
     if len(found) > 1:
