@@ -438,4 +438,4 @@ def test_metadata_that_is_not_sound_is_told_with_its_field(pml: Pml, workspace: 
     first, second, third = (line for line in ran.err.splitlines() if not line.startswith("checking"))
     assert "`type`" in first
     assert second.startswith("missing.ts: `missing.ts` and `missing.json` are not there (")
-    assert third.startswith("README.md: is no capability")
+    assert third.startswith("README.md: is not a capability")

@@ -293,7 +293,7 @@ def test_a_rule_with_a_time_to_live_ends(pml: Pml, local: Path) -> None:
         (['{"tool": "x:y", "args": {"path": {"undr": "."}}}'], "did you mean `under`?"),
         (["x: y"], "can never match"),
         (["x:y\u200b"], "can never match"),
-        (["Bash", "--under", "command=."], "which is no path"),
+        (["Bash", "--under", "command=."], "which is not a path"),
         (['{"tool": "x:y"'], "not JSON"),
         (['{"tool": "x:y", "match": ["z:z"]}'], "does not match"),
         ([""], "needs the name of a tool"),

@@ -305,9 +305,9 @@ def test_code_comes_from_below_the_registry_or_over_http_and_from_nowhere_else(u
         ({"name": None}, "`mcp_deps[0].name` is missing: expected the namespace of the server's tools"),
         (
             {"name": "../x"},
-            "`mcp_deps[0].name`: `../x` is no name for a server: 1 to 64 of `A-Z a-z 0-9 _ -`",
+            "`mcp_deps[0].name`: `../x` is not a name for a server: 1 to 64 of `A-Z a-z 0-9 _ -`",
         ),
-        ({"name": "PML"}, "`mcp_deps[0].name`: `PML` is no name for a server: PML uses it for itself"),
+        ({"name": "PML"}, "`mcp_deps[0].name`: `PML` is not a name for a server: PML uses it for itself"),
         ({"type": "sse"}, '`mcp_deps[0].type` must be `"stdio"`, not `sse`'),
         (
             {"install": None},
@@ -326,7 +326,7 @@ def test_code_comes_from_below_the_registry_or_over_http_and_from_nowhere_else(u
         ({"env_required": "API_KEY"}, "`mcp_deps[0].env_required` must be an array, not `API_KEY`"),
         (
             {"env_required": ["A", "B-C"]},
-            "`mcp_deps[0].env_required[1]`: `B-C` is no name for a variable",
+            "`mcp_deps[0].env_required[1]`: `B-C` is not a name for a variable",
         ),
         ({"env_required": ["A", "A"]}, "`mcp_deps[0].env_required[1]`: `A` is named twice"),
         ({"env_required": ["A"], "env": {"A": "1"}}, "`mcp_deps[0].env.A`: `A` is named twice"),

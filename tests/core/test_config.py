@@ -262,15 +262,15 @@ UNUSABLE = [
     ('{"mcpServers": {"a": "npx"}}', (1, 22, "`mcpServers.a` must be an object, not a string")),
     (
         '{"mcpServers": {"a b": {}}}',
-        (1, 17, "`mcpServers.a b` is no name for a server: 1 to 64 of `A-Z a-z 0-9 _ -`"),
+        (1, 17, "`mcpServers.a b` is not a name for a server: 1 to 64 of `A-Z a-z 0-9 _ -`"),
     ),
     (
         '{"mcpServers": {"pml": {}}}',
-        (1, 17, "`mcpServers.pml` is no name for a server: PML uses it for itself"),
+        (1, 17, "`mcpServers.pml` is not a name for a server: PML uses it for itself"),
     ),
     (
         '{"mcpServers": {"Plexus": {}}}',
-        (1, 17, "`mcpServers.Plexus` is no name for a server: PML uses it for itself"),
+        (1, 17, "`mcpServers.Plexus` is not a name for a server: PML uses it for itself"),
     ),
     ('{"mcpServers": {"a": {"args": []}}}', (1, 22, "`mcpServers.a` has no `command`")),
     (
@@ -296,7 +296,7 @@ UNUSABLE = [
     ),
     (
         '{"mcpServers": {"a": {"command": "x", "env": {"A=B": ""}}}}',
-        (1, 47, "`mcpServers.a.env.A=B` is no name for a variable"),
+        (1, 47, "`mcpServers.a.env.A=B` is not a name for a variable"),
     ),
     (
         '{"mcpServers": {"a": {"command": "x", "cwd": "$HOME"}}}',

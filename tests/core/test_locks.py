@@ -95,11 +95,11 @@ def test_a_lock_with_a_weak_or_broken_hash_is_refused_naming_the_package(text: s
         (with_root(version="1.2.4"), "the lock is of `name@1.2.3`, but its `root` is `name@1.2.4`"),
         (
             changed(packages=(msgspec.structs.replace(INNER, name="../inner"), ROOT)),
-            "`../inner@2.0.0` in the lock is no package of npm at one exact version",
+            "`../inner@2.0.0` in the lock is not a package of npm at one exact version",
         ),
         (
             changed(packages=(msgspec.structs.replace(INNER, version="^2"), ROOT)),
-            "`inner@^2` in the lock is no package of npm at one exact version",
+            "`inner@^2` in the lock is not a package of npm at one exact version",
         ),
         (
             changed(packages=(msgspec.structs.replace(INNER, key="inner\n"), ROOT)),

@@ -513,7 +513,7 @@ async def test_a_question_to_the_client_is_answered_by_its_id_whatever_else_come
         (
             {"result": {}, "error": {}},
             -32600,
-            "the client's answer to roots/list is no response: "
+            "the client's answer to roots/list is not a response: "
             "a response has either a `result` or an `error`",
         ),
     ],

@@ -227,7 +227,7 @@ async def test_garbage_for_an_id_is_refused(hub: Hub, given: str, how: str) -> N
         assert stream.status == 400
         error = (await stream.body())["error"]
     assert error["code"] == "invalid"
-    assert "is no id of an event" in error["message"]
+    assert "is not an id of an event" in error["message"]
 
 
 async def test_types_are_chosen_by_globs(hub: Hub) -> None:

@@ -240,7 +240,7 @@ async def test_a_name_that_is_a_device_on_windows_is_refused(
         lambda: installer.resolve(dependency, told=ignore),
         lambda: installer.install(make_plan(dependency), told=ignore),
     ):
-        with pytest.raises(Invalid, match=f"`{name}` is no name for a server: on Windows it is a device"):
+        with pytest.raises(Invalid, match=f"`{name}` is not a name for a server: on Windows it is a device"):
             await attempt()
     assert (ecosystem.resolved, ecosystem.installs) == (0, 0)
 

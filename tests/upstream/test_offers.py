@@ -53,7 +53,13 @@ async def test_entries_that_cannot_be_used_are_left_out_and_noted(harbour: Harbo
         ("last", "Does last."),
     ]
     log = harbour.log()
-    for reason in ("`echo` is there twice", "`*` and `?`", "`name` is no text", "blanks", "key 'name' twice"):
+    for reason in (
+        "`echo` is there twice",
+        "`*` and `?`",
+        "`name` is not text",
+        "blanks",
+        "key 'name' twice",
+    ):
         assert reason in log
 
 

@@ -64,7 +64,7 @@ async def test_a_server_that_declares_a_relative_folder_is_not_started(
     monkeypatch.chdir(harbour.workspace)
     for permissions in (Permissions(read=(folder,)), Permissions(write=(folder,))):
         fleet = harbour.fleet(containment=containment)
-        with pytest.raises(ServerFailed, match=r"cannot be started: `.*` is no folder .*: it is relative"):
+        with pytest.raises(ServerFailed, match=r"cannot be started: `.*` is not a folder .*: it is relative"):
             await fleet.manifest(installed(harbour, permissions=permissions))
         with pytest.raises(Invalid, match="it is relative"):
             fleet.containment_of(permissions)

@@ -116,7 +116,7 @@ def _time(text: str, *, now: datetime) -> datetime:
         found = None
     if found is None or found.tzinfo is None:
         raise Invalid(
-            f"{quote(text)} is no time",
+            f"{quote(text)} is not a time",
             hint="like 2027-01-31, 2027-01-31T08:00:00Z with its zone, or 30m, 2h, 7d ago",
         )
     return found

@@ -129,7 +129,7 @@ def _code(file: str | None) -> JsonObject:
     try:
         code = Path(file).read_text()
     except (OSError, UnicodeDecodeError) as exc:
-        reason = exc.strerror if isinstance(exc, OSError) else "it is no text"
+        reason = exc.strerror if isinstance(exc, OSError) else "it is not text"
         raise Unavailable(f"{quote(file)} cannot be read: {reason}") from exc
     language = "python" if file.endswith(".py") else "typescript"
     return {"code": code, "language": language}

@@ -145,7 +145,7 @@ def _draft(report: Report) -> "Draft | None":
 
     path = report.path
     if path.suffix not in {_METADATA, *SUFFIXES.values()}:
-        report.problems.append(Problem(message="is no capability: expected its `.ts`, `.py` or `.json`"))
+        report.problems.append(Problem(message="is not a capability: expected its `.ts`, `.py` or `.json`"))
         return None
     try:
         [draft] = read_drafts(path)

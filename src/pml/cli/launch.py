@@ -126,7 +126,7 @@ def _found(client: str) -> str:
         found = shutil.which(client, path=absolute_only(os.environ.get("PATH", os.defpath)))
     if found is None:
         hint = "`npm install -g @anthropic-ai/claude-code` installs it; if you have it, put it on the PATH"
-        where = f": {quote(client)} is no program" if os.sep in client else ""
+        where = f": {quote(client)} is not a program" if os.sep in client else ""
         raise Unavailable(f"Claude Code was not found{where}", hint=hint)
     return found
 

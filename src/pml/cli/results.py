@@ -46,7 +46,7 @@ def _read(raw: bytes, server: str) -> JsonObject:
     except (ValueError, RecursionError) as exc:
         raise PmlError(f"server `{server}` answered with what cannot be read") from exc
     if not isinstance(result, Mapping):
-        raise PmlError(f"server `{server}` answered with what is no result of a tool")
+        raise PmlError(f"server `{server}` answered with what is not a result of a tool")
     return result
 
 

@@ -232,7 +232,7 @@ def _parse_spec(word: Word, program: _Program) -> tuple[str, str | None]:
     text = word.text
     if program.prefix:
         if not text.startswith(program.prefix):
-            _refuse(word, f"is no package of npm: expected `{program.prefix}name@1.2.3`")
+            _refuse(word, f"is not a package of npm: expected `{program.prefix}name@1.2.3`")
         text = text.removeprefix(program.prefix)
     if _URL.fullmatch(text.split("@", 1)[-1].strip()) or _URL.fullmatch(text):
         _refuse(word, "is a URL or an alias: only packages by name are installed")
@@ -244,7 +244,7 @@ def _parse_spec(word: Word, program: _Program) -> tuple[str, str | None]:
     if program.ecosystem is Ecosystem.NPM and "/" in name and not name.startswith("@"):
         _refuse(word, "is a repository or a file: only packages by name are installed")
     if not is_name(name, program.ecosystem):
-        _refuse(word, f"is no name of a package of {program.ecosystem}")
+        _refuse(word, f"is not a name of a package of {program.ecosystem}")
     return normal_name(name, program.ecosystem), version
 
 
@@ -277,7 +277,7 @@ def _no_exact_version(name: str, ecosystem: Ecosystem, why: str) -> Invalid:
 def _parse_tool(word: Word, name: str) -> str | None:
     """Return the program to run, or None if it is called like its package."""
     if not _TOOL.fullmatch(word.text):
-        _refuse(word, "is no name of a program of the package")
+        _refuse(word, "is not a name of a program of the package")
     return None if word.text == name.rpartition("/")[2] else word.text
 
 

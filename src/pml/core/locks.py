@@ -162,7 +162,7 @@ def _checked(package: Locked, ecosystem: Ecosystem) -> Locked:
     if has_hidden(package.key):
         raise Invalid(f"the key {quote(package.key)} of the lock has hidden characters")
     if not is_name(package.name, ecosystem) or not is_version(package.version, ecosystem):
-        raise Invalid(f"{title} in the lock is no package of {ecosystem} at one exact version")
+        raise Invalid(f"{title} in the lock is not a package of {ecosystem} at one exact version")
     if not package.integrity:
         raise Invalid(f"{title} has no hash in the lock: it cannot be verified")
     hashes = {

@@ -38,8 +38,8 @@ KINDS: Final = ("is", "under", "host", "glob")
 ANY: Final = "*"  # an argument that is really named so is `/*`, a pointer
 # why a rule that reads how a command begins would be fooled by the rest of it
 _FOOLED: Final = {
-    "under": "which is no path: `./x.sh; curl …` is beneath the directory too",
-    "host": "which is no URL: `https://good.example; curl …` has that host too",
+    "under": "which is not a path: `./x.sh; curl …` is beneath the directory too",
+    "host": "which is not a URL: `https://good.example; curl …` has that host too",
     "glob": "which only a literal can name: `git status*` also allows `git status; curl …`",
 }
 

@@ -153,14 +153,14 @@ class Servers(NamedTuple):
 def server_name_problem(name: str) -> str | None:
     """Return why `name` cannot be the name of a server, or None."""
     if not _NAME.fullmatch(name):
-        return "is no name for a server: 1 to 64 of `A-Z a-z 0-9 _ -`"
-    return "is no name for a server: PML uses it for itself" if name.lower() in RESERVED else None
+        return "is not a name for a server: 1 to 64 of `A-Z a-z 0-9 _ -`"
+    return "is not a name for a server: PML uses it for itself" if name.lower() in RESERVED else None
 
 
 def variable_problem(name: str) -> str | None:
     """Return why a server may not be given the variable `name`, or None."""
     if not _VARIABLE.fullmatch(name):
-        return "is no name for a variable"
+        return "is not a name for a variable"
     if _LOADER_VARIABLE.fullmatch(name) and name not in _HARMLESS_VARIABLE:
         return "changes which code the server runs, and is refused"
     return None

@@ -400,7 +400,7 @@ def _one_line(text: bytes) -> bytes:
 
 def _result_of(found: Response | Malformed, method: str) -> JsonObject:
     if isinstance(found, Malformed):
-        raise RpcError(found.code, f"the client's answer to {method} is no response: {found.message}")
+        raise RpcError(found.code, f"the client's answer to {method} is not a response: {found.message}")
     if found.error is not None:
         code, message = found.error.get("code"), found.error.get("message")
         raise RpcError(

@@ -52,7 +52,7 @@ class Door:
         request = exchange.request
         declared = modern_era(request.params)
         if declared is not None and request.method in _LEGACY_ONLY:
-            raise RpcError(METHOD_NOT_FOUND, f"`{request.method}` is no method of {MODERN}")
+            raise RpcError(METHOD_NOT_FOUND, f"`{request.method}` is not a method of {MODERN}")
         if request.method == "initialize":
             exchange.origin.era = legacy_era(request.params)
             return initialized(exchange.origin.era)

@@ -190,7 +190,7 @@ def _members(text: bytes) -> dict[str, msgspec.Raw]:
     try:
         return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     except msgspec.MsgspecError as exc:
-        raise ServerFailed("the server answered with a result that is no object") from exc
+        raise ServerFailed("the server answered with a result that is not an object") from exc
 
 
 def _name(info: Json) -> str:

@@ -13,7 +13,7 @@ def expand_folder(text: str, *, home: str) -> str:
     """
     path = os.path.normpath(home + text[1:] if text.startswith("~/") else text)
     if not os.path.isabs(path):
-        raise Invalid(f"{quote(text)} is no folder that a server may be given: it is relative")
+        raise Invalid(f"{quote(text)} is not a folder that a server may be given: it is relative")
     return "/" + path.lstrip("/") if path.startswith("//") else path
 
 

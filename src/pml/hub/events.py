@@ -185,7 +185,8 @@ def _wish(request: Request) -> tuple[int | None, frozenset[EventType]]:
     given = request.headers.get("last-event-id", request.query_params.get("after"))
     if given is not None and _PLACE.fullmatch(given) is None:
         raise Invalid(
-            f"{quote(given)} is no id of an event", hint="leave it out to be told what happens from now on"
+            f"{quote(given)} is not an id of an event",
+            hint="leave it out to be told what happens from now on",
         )
     globs = [glob for each in request.query_params.getlist("types") for glob in each.split(",")]
     return None if given is None else int(given), types_matching(globs) if globs else ALL_TYPES

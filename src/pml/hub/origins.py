@@ -75,7 +75,9 @@ def _place(text: str, *, scheme: str, port: int) -> tuple[str, str, int]:
     """Return scheme, name and port; a proxy before the hub may have another port, and with it a scheme."""
     found = _NAME.fullmatch(text.lower())
     if found is None or not 0 < int(found[2] or port) <= 65535:
-        raise Invalid(f"{quote(text)} is no name of a host", hint="like `hub.example` or `hub.example:443`")
+        raise Invalid(
+            f"{quote(text)} is not a name of a host", hint="like `hub.example` or `hub.example:443`"
+        )
     at = int(found[2] or port)
     known = {number: each for each, number in _DEFAULT_PORTS.items()}
     return known.get(at, scheme), found[1], at

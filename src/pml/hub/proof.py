@@ -35,5 +35,5 @@ class Proof:
             return error_answer(NotFound("no such token"))
         host = request.query_params.get("host", "")
         if host not in self._names:
-            return error_answer(Invalid("`host` is no name of this hub"))
+            return error_answer(Invalid("`host` is not a name of this hub"))
         return JSONResponse({"proof": hub_proof(token, nonce=nonce, host=host)})

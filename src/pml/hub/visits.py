@@ -156,5 +156,5 @@ class Route:
 def read_approval_id(text: str) -> ApprovalId:
     """Raises: Invalid."""
     if _UUID.fullmatch(text.lower()) is None:
-        raise Invalid("that is no id of an approval", hint="give the whole id, as lists have it")
+        raise Invalid("that is not an id of an approval", hint="give the whole id, as lists have it")
     return ApprovalId(text.lower())

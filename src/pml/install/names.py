@@ -7,7 +7,7 @@ from typing import Final
 from pml.core.errors import Invalid
 from pml.core.text import quote
 
-RULE: Final = "is no name for a server: 1 to 64 of `A-Z a-z 0-9 _ -`"
+RULE: Final = "is not a name for a server: 1 to 64 of `A-Z a-z 0-9 _ -`"
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DEVICE: Final = re.compile(r"con|prn|aux|nul|(com|lpt)[0-9]", re.IGNORECASE)
 
@@ -27,7 +27,7 @@ def check_new(name: str, installed: Iterable[str]) -> None:
     """Refuse a name that some system cannot have as a folder beside those of `installed`. Raises: Invalid."""
     check_name(name)
     if _DEVICE.fullmatch(name):
-        raise Invalid(f"{quote(name)} is no name for a server: on Windows it is a device, and no folder")
+        raise Invalid(f"{quote(name)} is not a name for a server: on Windows it is a device, and no folder")
     for other in installed:
         if other != name and other.lower() == name.lower():
             raise Invalid(

@@ -62,7 +62,7 @@ def programs_of(tree: Path, name: str) -> dict[str, str]:
                 raise Invalid(f"the program {quote(program)} of {quote(name)} is not among its files")
             found[program] = path.relative_to(top).as_posix()
     if not found:
-        raise Invalid(f"{quote(name)} has no program, so it is no server")
+        raise Invalid(f"{quote(name)} has no program, so it is not a server")
     return found
 
 

@@ -278,7 +278,7 @@ def _arrange(tree: Path, name: str) -> list[str]:
     python_site.tidy(site)
     scripts = python_site.console_scripts(python_site.distribution(site, name))
     if not scripts:
-        raise Invalid(f"{quote(name)} has no program, so it is no server")
+        raise Invalid(f"{quote(name)} has no program, so it is not a server")
     python_site.write_starters(tree, scripts)
     return sorted(scripts)
 

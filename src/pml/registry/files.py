@@ -43,4 +43,4 @@ def read_plain(path: Path, *, limit: int) -> bytes | None:
 
 
 def _no_plain_file(path: Path) -> Invalid:
-    return Invalid(f"`{path}` is no plain file", hint="a registry holds files, no links")
+    return Invalid(f"`{path}` is not a plain file", hint="a registry holds files, no links")

@@ -82,7 +82,7 @@ def _key_at(path: Path) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
         mode = os.fstat(file.fileno()).st_mode
         if not stat.S_ISREG(mode) or (os.name == "posix" and mode & 0o077):
-            raise ValueError("the key of the snapshots is no private file")
+            raise ValueError("the key of the snapshots is not a private file")
         key = file.read(_KEY_BYTES + 1)
     if len(key) != _KEY_BYTES:
         raise ValueError("the key of the snapshots has a wrong length")

@@ -505,7 +505,7 @@ async def _guard_parent(desk: Desk, by: Decider, session: Session) -> None:
     if by.kind is not DeciderKind.PARENT:
         return
     if not await descends_from(desk, session, SessionId(by.id)):
-        raise MayNotDecide(f"session `{session.id}` is no descendant of session `{by.id}`")
+        raise MayNotDecide(f"session `{session.id}` is not a descendant of session `{by.id}`")
     at: Session | None = session
     while at is not None and at.id != by.id:  # also for a question that was asked before this was kept
         if at.parent_may is ParentMay.NOTHING or at.parent_id is None:

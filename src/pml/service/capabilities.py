@@ -75,7 +75,7 @@ async def resolve_code(gate: Gate, loader: Loader, found: Found, attempt: Attemp
     try:
         code = body.decode()
     except UnicodeDecodeError as exc:
-        raise Unavailable(f"the code of `{found.metadata.fqdn}` is no text") from exc
+        raise Unavailable(f"the code of `{found.metadata.fqdn}` is not text") from exc
     said = {"metadata": metadata_json(found.metadata), "code": hashlib.sha256(body).hexdigest()}
     return Coded(found=found, code=code, digest=digest(said), manifest=manifest)
 

@@ -347,7 +347,7 @@ def _check_wish(wish: Wish) -> None:
     if wish.name is not None and (len(wish.name) > MAX_NAME or has_hidden(wish.name)):
         raise Invalid(f"`name` has at most {MAX_NAME} characters, all of which can be seen")
     if wish.model is not None and (wish.model.startswith("-") or not _MODEL.fullmatch(wish.model)):
-        raise Invalid(f"`model` {quote(wish.model)} is no name of a model")
+        raise Invalid(f"`model` {quote(wish.model)} is not a name of a model")
     low, high = _TTL_S
     if wish.ttl_s is not None and not low <= wish.ttl_s <= high:
         raise Invalid(f"`loopback_timeout_secs` must be from {low} to {high}")

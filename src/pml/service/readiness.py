@@ -52,7 +52,7 @@ async def make_ready(
     Returns what answers the call if that is no server of this machine.
     """
     if isinstance(launch, Coded | Remote):
-        raise AssertionError("what is no server is always ready")
+        raise AssertionError("what is not a server is always ready")
     if launch is None and is_untrusted(policy, attempt.tool.namespace):
         refused = await settle_trust(gate, policy, judged, attempt=attempt, asking=asking, settled=settled)
         if refused is not None:

@@ -77,14 +77,14 @@ class CloudCall:
         try:
             answer = self._answer(body, max_bytes=max_bytes)
         except Invalid as exc:
-            raise self.unknown(f"answered with what is no strict JSON ({self._shown(exc.message)})") from exc
+            raise self.unknown(f"answered with what is not strict JSON ({self._shown(exc.message)})") from exc
         if answer is None:
-            raise self.unknown("answered with what is no answer to the call")
+            raise self.unknown("answered with what is not an answer to the call")
         if answer.error is not msgspec.UNSET:
             raise self._refused(bytes(answer.error))
         result = b"" if answer.result is msgspec.UNSET else bytes(answer.result)
         if not result.startswith(b"{"):
-            raise self.unknown("answered with what is no result of a tool")
+            raise self.unknown("answered with what is not a result of a tool")
         return result
 
     def refuse(self, status: int, body: bytes, *, retry_after: str | None) -> NoReturn:

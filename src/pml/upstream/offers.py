@@ -138,7 +138,7 @@ class Reader:
         try:
             entry = loads(bytes(raw), what="an entry")
             if not isinstance(entry, dict):
-                raise Invalid("an entry is no object")
+                raise Invalid("an entry is not an object")
             name = name_of(entry)
             if name in found:
                 raise Invalid(f"{quote(self._log.mask(name))} is there twice")
@@ -159,5 +159,5 @@ class Reader:
 def _text(entry: JsonObject, key: str) -> str:
     value = entry.get(key)
     if not isinstance(value, str) or not value:
-        raise Invalid(f"`{key}` is no text")
+        raise Invalid(f"`{key}` is not text")
     return value

@@ -36,7 +36,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except (OSError, UnicodeError) as exc:  # UnicodeError: a name that cannot be one, such as `a..b`
-        reason = exc.strerror if isinstance(exc, OSError) else "that is no name of a host"
+        reason = exc.strerror if isinstance(exc, OSError) else "that is not a name of a host"
         raise Unavailable(
             f"cannot listen on {quote(host)} port {port}: {reason}",
             hint="give another with `--host` or `--port`; port 0 picks a free one",

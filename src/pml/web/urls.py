@@ -12,9 +12,9 @@ def split_url(text: str, *, whose: str) -> SplitResult:
         parts = urlsplit(text)
         is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # a port that is no number, half of an IPv6 address
-        raise Invalid(f"{quote(text)} is no http or https URL") from None
+        raise Invalid(f"{quote(text)} is not an http or https URL") from None
     if not is_usable or has_hidden(text) or " " in text or "\\" in text:
-        raise Invalid(f"{quote(text)} is no http or https URL")
+        raise Invalid(f"{quote(text)} is not an http or https URL")
     if "@" in parts.netloc:
         raise Invalid(f"{whose}'s URL must not have a user or password in it")
     return parts
