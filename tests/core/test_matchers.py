@@ -134,7 +134,8 @@ def test_a_glob_on_a_command_or_code_is_refused(argument: str, reach: Reach) -> 
 
 @promise("rules:commands-never-by-glob")
 def test_a_command_is_no_path_and_no_url_either_but_the_place_of_a_script_is() -> None:
-    for spec, fooled in (({"under": "/repo"}, "not a path: `./x.sh; curl"), ({"host": "a.b"}, "not a URL: `https")):
+    fools = (({"under": "/repo"}, "not a path: `./x.sh; curl"), ({"host": "a.b"}, "not a URL: `https"))
+    for spec, fooled in fools:
         with pytest.raises(RuleInvalid, match=f"which is {fooled}"):
             parse("command", spec)
     assert parse("script_path", {"under": "/repo"}).condition == Under("/repo")
