@@ -13,7 +13,7 @@ from typing import Final
 from pml.host.locks import open_lock_file, try_lock
 from tests.cli.offering import SERVER, Registry
 from tests.cli.terminals import on_terminal
-from tests.commands import Pml, run_process
+from tests.commands import Pml
 from tests.e2e.claude import Screen
 from tests.install.python_index import make_wheel
 from tests.promises import promise
@@ -71,7 +71,9 @@ def test_a_person_is_shown_what_would_be_installed_and_is_not_asked_for_the_same
 
 
 @promise("always:only-what-was-shown")
-def test_always_installs_and_writes_the_entry_that_was_shown(registry: Registry, workspace: Path) -> None:
+def test_always_installs_and_writes_the_entry_that_was_shown(
+    pml: Pml, registry: Registry, workspace: Path
+) -> None:
     registry.offer(lock=registry.locked())
     with on_terminal(*CALL) as terminal:
         terminal.until('add "greeter:greet" to .pml.json')
@@ -80,7 +82,7 @@ def test_always_installs_and_writes_the_entry_that_was_shown(registry: Registry,
         assert terminal.end() == (OK, GREETED)
     settings = json.loads((workspace / ".pml.json").read_text())
     assert settings["permissions"]["allow"] == ["greeter:greet"]
-    assert run_process(*CALL, "--session", "other").out == GREETED
+    assert pml(*CALL, "--session", "other").out == GREETED
 
 
 @promise("load:asked-before-installed")
@@ -156,12 +158,12 @@ def test_an_install_that_a_rule_covers_is_told_once(pml: Pml, registry: Registry
 def test_without_a_terminal_nothing_is_installed_until_somebody_allows_it_elsewhere(
     pml: Pml, registry: Registry
 ) -> None:
-    ran = run_process(*CALL)
+    ran = pml(*CALL)
     assert (ran.code, ran.out) == (PENDING, "")
     assert "Approval required to install greeter@1.0: nothing has run\n" in ran.err
     assert "run the same command again" in ran.err
 
-    shape = run_process(*CALL, "--json").json
+    shape = pml(*CALL, "--json").json
     asked = shape["approval"]
     assert shape["approval_required"] is True
     assert (asked["subject"], asked["tool"], asked["may_allow"]) == (
@@ -176,7 +178,7 @@ def test_without_a_terminal_nothing_is_installed_until_somebody_allows_it_elsewh
     assert registry.leftovers == []
 
     assert pml("approvals", "allow", asked["id"]).code == OK
-    ran = run_process(*CALL)
+    ran = pml(*CALL)
     assert (ran.code, ran.out) == (OK, GREETED)
     assert "installed greeter@1.0\n" in ran.err
     assert pml.status(asked["id"]) == "completed"

@@ -101,10 +101,10 @@ def test_every_command_that_needs_a_person_is_tried() -> None:
 @pytest.mark.usefixtures("local")
 @pytest.mark.parametrize("row", REFUSED)
 def test_beneath_an_agent_that_pml_does_not_know_no_command_allows_or_makes_anything(
-    row: str, monkeypatch: pytest.MonkeyPatch
+    pml: Pml, row: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLAUDECODE", "1")
-    ran = run_process(*PEOPLES[row])
+    ran = pml(*PEOPLES[row])
     assert ran.code == 1
     assert "beneath an agent (`CLAUDECODE` is set, as Claude Code does" in ran.err
     assert SAYS in ran.err
@@ -141,12 +141,12 @@ def test_it_is_let_go_of_in_many_ways(shell: str) -> None:
 @pytest.mark.usefixtures("local")
 @pytest.mark.parametrize("row", sorted(ALONE))
 def test_what_only_looks_or_tightens_works_beneath_a_client_and_detached(
-    row: str, monkeypatch: pytest.MonkeyPatch
+    pml: Pml, row: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if sys.platform == "linux":
         assert SAYS not in detached(*ALONE[row]).err
     monkeypatch.setenv("CLAUDECODE", "1")
-    assert SAYS not in run_process(*ALONE[row]).err
+    assert SAYS not in pml(*ALONE[row]).err
 
 
 @pytest.mark.usefixtures("local")

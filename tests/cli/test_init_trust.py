@@ -186,7 +186,7 @@ def test_trust_holds_for_exactly_the_content_that_was_there(pml: Pml, workspace:
 def test_without_a_terminal_and_without_yes_nothing_is_trusted(pml: Pml, workspace: Path) -> None:
     write(workspace, LOOSE)
     digest = pml("trust", "--show", "--json").json["digest"]
-    for ran in (run_process("trust"), run_process("trust", "--json")):
+    for ran in (pml("trust"), pml("trust", "--json")):
         assert ran.code == 4
         assert f"pml trust --yes --digest {digest}" in ran.err
     assert not is_trusted(pml)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.doors import DOORS, allow, entering
 from tests.cli.offering import Registry
-from tests.commands import run_process
+from tests.commands import Pml
 from tests.promises import promise
 from tests.tools import need
 
@@ -109,11 +109,11 @@ def test_a_rule_installs_what_reaches_nothing_and_is_contained(
 @promise("load:rules-cover-only-the-confined")
 @reaches
 def test_on_the_command_line_nothing_is_installed_by_a_rule_either(
-    registry: Registry, permissions: dict[str, Any]
+    pml: Pml, registry: Registry, permissions: dict[str, Any]
 ) -> None:
     registry.offer(permissions=permissions, lock=registry.locked())
 
-    ran = run_process(*CALL)
+    ran = pml(*CALL)
 
     assert (ran.code, registry.was_downloaded, registry.leftovers) == (PENDING, False, [])
     assert "Approval required to install greeter@1.0" in ran.err
@@ -140,14 +140,15 @@ def test_a_rule_installs_nothing_that_is_too_young_and_the_models_word_does_not_
 
 @promise("install:young-is-a-persons")
 def test_what_is_old_enough_is_installed_by_a_rule_and_by_yes_and_what_is_not_by_neither(
+    pml: Pml,
     registry: Registry,
 ) -> None:
     need("bwrap")
     registry.offer(lock=registry.locked())
     set_age(registry, days=36_000)
-    refused = run_process("deps", "install", "greeter", "--yes")
-    assert (refused.code, run_process(*CALL).code, registry.leftovers) == (PENDING, PENDING, [])
+    refused = pml("deps", "install", "greeter", "--yes")
+    assert (refused.code, pml(*CALL).code, registry.leftovers) == (PENDING, PENDING, [])
     assert "`--yes` does not cover that" in refused.err
 
     set_age(registry, days=30)
-    assert run_process(*CALL).out == "hello Ada\n"
+    assert pml(*CALL).out == "hello Ada\n"

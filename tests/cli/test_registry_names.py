@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.doors import DOORS, entering
 from tests.cli.offering import Registry
-from tests.commands import run_process
+from tests.commands import Pml
 from tests.e2e.code_registry import cloud_of
 from tests.promises import promise
 
@@ -55,7 +55,16 @@ def reached(folder: Path, by: str) -> Generator[tuple[str, Lose]]:
 @names
 @pytest.mark.parametrize("by", ["folder", "http"])
 def test_a_capability_is_called_by_its_tool_also_when_its_registry_is_out_of_reach(
-    tmp_path: Path, pml_home: Path, workspace: Path, *, by: str, fqdn: str, export: str, tool: str, tools: Any
+    pml: Pml,
+    tmp_path: Path,
+    pml_home: Path,
+    workspace: Path,
+    *,
+    by: str,
+    fqdn: str,
+    export: str,
+    tool: str,
+    tools: Any,
 ) -> None:
     publish(tmp_path / "registry", fqdn, export, tools)
     with reached(tmp_path / "registry", by) as (registry, lose):
@@ -63,7 +72,7 @@ def test_a_capability_is_called_by_its_tool_also_when_its_registry_is_out_of_rea
         for is_there in (True, True, False):
             if not is_there:
                 lose()
-            ran = run_process("call", tool, '{"name": "Ada"}')
+            ran = pml("call", tool, '{"name": "Ada"}')
             assert (ran.code, ran.out.strip()) == (OK, f'"{fqdn} Ada"'), ran.err
 
 
@@ -91,13 +100,13 @@ def test_an_agent_calls_it_by_its_tool_at_every_door(
 @promise("registry:names-as-people-write-them")
 @pytest.mark.parametrize("named", ["smartSearch:run", "casys.pml.smartSearch"])
 def test_of_two_publishers_of_one_name_the_one_that_is_meant_is_called(
-    tmp_path: Path, pml_home: Path, workspace: Path, named: str
+    pml: Pml, tmp_path: Path, pml_home: Path, workspace: Path, named: str
 ) -> None:
     for publisher in ("casys.pml", "other.pml"):
         publish(tmp_path / "registry", f"{publisher}.smartSearch", "run", ["smartSearch:run"])
     configure(pml_home, str(tmp_path / "registry"), "smartSearch:*", "casys.pml")
 
-    ran = run_process("call", named, '{"name": "Ada"}')
+    ran = pml("call", named, '{"name": "Ada"}')
 
     assert (ran.code, ran.out.strip()) == (OK, '"casys.pml.smartSearch Ada"'), ran.err
 
@@ -105,11 +114,11 @@ def test_of_two_publishers_of_one_name_the_one_that_is_meant_is_called(
 @promise("registry:names-as-people-write-them")
 @pytest.mark.parametrize("tools", [["greeter:greet"], ["greet"]], ids=["colon", "bare"])
 def test_a_server_whose_tools_are_named_either_way_is_installed_for_one_of_them(
-    registry: Registry, tools: list[str]
+    pml: Pml, registry: Registry, tools: list[str]
 ) -> None:
     registry.offer(tools=tools, lock=registry.locked())
 
-    unknown = run_process("call", "greeter:great", '{"name": "Ada"}')
+    unknown = pml("call", "greeter:great", '{"name": "Ada"}')
     assert "did you mean `greeter:greet`?" in unknown.err
-    asked = run_process("call", "greeter:greet", '{"name": "Ada"}')
+    asked = pml("call", "greeter:greet", '{"name": "Ada"}')
     assert "Approval required to install greeter@1.0" in asked.err

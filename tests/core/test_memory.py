@@ -1,7 +1,7 @@
 """What a decision remembers is exactly what was shown, and matches nothing else."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pml.core.errors import Invalid
@@ -60,6 +60,7 @@ def test_tools_that_carry_other_calls_are_never_remembered(tool: str) -> None:
 
 @promise("always:only-what-was-shown")
 @given(arguments=_arguments, others=_arguments)
+@example(arguments={"*": None, "": 1, "/a": 2}, others={"a": None})
 def test_a_literal_entry_matches_its_own_call_and_no_other(arguments: JsonObject, others: JsonObject) -> None:
     entry = always_entry("t:act", arguments, literal=True)
 

@@ -6,6 +6,7 @@ For tools that run commands or code the arguments are the tool, so they are reme
 from typing import Final
 
 from pml.core.errors import Invalid
+from pml.core.matchers import ANY
 from pml.core.names import parse_tool
 from pml.core.rules import runs_code, without_words
 from pml.core.values import Json, JsonObject
@@ -53,7 +54,7 @@ def is_rememberable(tool: str) -> bool:
 
 
 def _key(name: str) -> str:
-    """Return the argument's name as a rule spells it: as a JSON pointer where it could be taken for one."""
-    if name and not name.startswith("/"):
+    """Return the argument's name as a rule spells it: a JSON pointer where it could mean something else."""
+    if name and name != ANY and not name.startswith("/"):
         return name
     return "/" + name.replace("~", "~0").replace("/", "~1")
