@@ -144,7 +144,7 @@ async def test_a_registry_that_only_an_untrusted_file_names_is_asked_only_once_t
         await warehouse.call("elsewhere:add", offered=False)
 
     assert paused.value.record.subject is Subject.WORKSPACE_TRUST
-    assert warehouse.sources.looked_up == [("elsewhere:add", None, None)]
+    assert warehouse.sources.looked_up == []
 
 
 async def test_a_tool_that_the_installed_server_does_not_have_is_not_found(warehouse: Warehouse) -> None:
