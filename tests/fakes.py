@@ -56,6 +56,9 @@ class FakeOwners:
     def alive(self, owner: OwnerId) -> bool:
         return owner == self.me or owner in self.others
 
+    def alive_others(self) -> list[str]:
+        return sorted(self.others)
+
 
 class FakeProcesses:
     """The processes that run, and the ones this process stands beneath (nearest first)."""

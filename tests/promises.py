@@ -297,6 +297,7 @@ PROMISES: Final[dict[str, str]] = {
     "webhook:signed": "A message to the webhook is signed with the user's secret, or not sent at all.",
     "webhook:users-file-only": "Only the user's own file names the webhook.",
     "wire:approval-names-its-subject": "What waits is named to clients by its subject: `dependency_install`.",
+    "uninstall:only-its-own": "Uninstalling removes what PML wrote, shown beforehand, and nothing else.",
     "workflow:bound-to-its-call": "A workflow continues only its own call, for its own principal.",
     "workflow:waiting-withdraws-nothing": "Whoever gives up waiting for a decision withdraws no question.",
     "workflow:once": "A workflow is continued or given up at most once.",

@@ -36,6 +36,7 @@ PEOPLES: Final[Mapping[str, list[str]]] = {
     "secrets set": ["secrets", "set", "A_KEY"],
     "token create": ["token", "create", "--role", "person"],
     "trust": ["trust", "--yes"],
+    "uninstall": ["uninstall", "--yes"],
 }
 # `call` asks at its terminal, or leaves the question to others: nothing is refused.
 REFUSED: Final = sorted({*PEOPLES} - {"call"})
@@ -50,6 +51,7 @@ ALONE: Final[Mapping[str, list[str]]] = {
     "token revoke": ["token", "revoke", "0000"],
     "trust --show": ["trust", "--show"],
     "trust --remove": ["trust", "--remove"],
+    "uninstall --dry-run": ["uninstall", "--dry-run"],
 }
 SAYS: Final = "run it in a terminal of yours, or give a person's token in PML_TOKEN_FILE"
 needs_setsid = pytest.mark.skipif(sys.platform != "linux", reason="`setsid` is a command of Linux")

@@ -9,8 +9,8 @@ import difflib
 import os
 import shlex
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +23,7 @@ from pml.agents.settings import (
     is_empty,
     read_settings,
     remove_settings,
+    server_in,
     with_hook,
     with_server,
     without_hook,
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace, place: "Place") -> int:
     changes = _changes(place, command, for_user=args.user, remove=args.remove)
     if not args.print:
         for change in changes:
-            _write(change)
+            write_change(change)
     if args.json:
         print_json(_shape(changes, command, written=not args.print))
         return Exit.OK
@@ -104,12 +105,40 @@ def _changes(place: "Place", command: Sequence[str], *, for_user: bool, remove: 
     return changes
 
 
+def removals(place: "Place", workspaces: Sequence[Path], kept: list[tuple[str, str]]) -> Iterator[Change]:
+    """Yield what takes PML out of Claude Code's files, for this user and in each workspace.
+
+    What somebody else wrote there goes into `kept`, with what to do. Raises: ConfigInvalid, Unavailable.
+    """
+    command = hook_command(sys.executable, str(place.home))
+    yield from _changes(place, command, for_user=True, remove=True)
+    for workspace in workspaces:
+        here = replace(place, workspace=workspace)
+        for change in _changes(here, command, for_user=False, remove=True):
+            is_own = change.path.name != ".mcp.json" or _is_own_server(change)
+            if is_own:
+                yield change
+            elif change.is_one:
+                kept.append((str(change.path), f"its server `{SERVER}` was not written by PML"))
+    for path in mcp_files(place):
+        text = read_settings(path) if path.name == ".claude.json" else None
+        if text is not None and server_in(text, SERVER, path) is not None:
+            kept.append((str(path), f"Claude Code's own: `claude mcp remove --scope user {SERVER}`"))
+
+
+def _is_own_server(change: Change) -> bool:
+    """Tell whether the server in the file is one that `pml init` writes."""
+    server = None if change.before is None else server_in(change.before, SERVER, change.path)
+    words = None if server is None else server.get("args")
+    return isinstance(words, list | tuple) and [*words[-3:]] == ["-m", "pml", "stdio"]
+
+
 def _unless_empty(before: str, after: str, path: Path) -> str | None:
     """Return the text, or None where taking PML's out has left nothing: then PML made the file."""
     return None if after != before and is_empty(after, path) and not path.is_symlink() else after
 
 
-def _write(change: Change) -> None:
+def write_change(change: Change) -> None:
     """Raises: Unavailable."""
     if change.after is not None and change.is_one:
         write_settings(change.path, change.after, was=change.before)
@@ -160,6 +189,11 @@ def _shape(changes: Sequence[Change], command: Sequence[str], *, written: bool) 
         "headless": _HEADLESS,
         "not_twice": {"permissions_allow": [ALLOWED]},
     }
+
+
+def show_change(change: Change) -> None:
+    """Show what would be taken out of a file, line by line."""
+    _show(change, written=False, remove=True)
 
 
 def _show(change: Change, *, written: bool, remove: bool) -> None:

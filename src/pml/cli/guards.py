@@ -84,6 +84,8 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "trust": Guard.PERSON,
     "trust --show": Guard.ANYBODY,
     "trust --remove": Guard.NO_AGENT,
+    "uninstall": Guard.PERSON,
+    "uninstall --dry-run": Guard.ANYBODY,
     "version": Guard.ANYBODY,
 }
 

@@ -50,6 +50,10 @@ class Owners(Protocol):
 
     def alive(self, owner: OwnerId) -> bool: ...
 
+    def alive_others(self) -> Sequence[str]:
+        """Return the names of all others that are alive."""
+        ...
+
 
 class Processes(Protocol):
     def running(self, process: Process) -> bool: ...

@@ -38,6 +38,12 @@ class OwnerLocks:
         """Tell whether `owner` still runs. Its lock is taken before its first row is written."""
         return owner == self.me or not self._is_dead(owner)
 
+    def alive_others(self) -> list[str]:
+        """Return the other processes on the store that run, by the names of their locks."""
+        names = [name for name in os.listdir(self._directory) if name.endswith(_LOCK)]
+        owners = [OwnerId(name.removesuffix(_LOCK)) for name in names]
+        return [owner for owner in owners if owner != self.me and not self._is_dead(owner)]
+
     def close(self) -> None:
         if self._fd >= 0:
             with contextlib.suppress(OSError):
