@@ -22,7 +22,7 @@ from tests.chains import verify
 from tests.faults.workers import place_of, session_in, spawn
 from tests.promises import promise
 
-ROUNDS = 40
+ROUNDS = 20
 BOUND_S = 60.0
 SEED = 20_261_115
 ALL = 1_000_000

@@ -11,6 +11,7 @@ import pytest
 
 from pml.core.bounds import MAX_INPUT_BYTES, MAX_INPUT_VALUES, MAX_PENDING, MAX_PENDING_BYTES
 from pml.core.identity import TokenRole
+from tests.commands import Pml
 from tests.faults.gateways import Place, Served, Visitor, opened, read, serving
 from tests.promises import promise
 from tests.upstream.fleets import ODD
@@ -105,10 +106,14 @@ def test_a_session_has_so_many_bytes_waiting_and_no_more(place: Place, served: S
 
 @promise("approval:bounded-asks")
 def test_from_the_command_line_the_twenty_first_question_is_refused_and_noticed(
-    place: Place, served: Served
+    place: Place, served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    for name, value in place.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(place.workspace)
+    pml = Pml(capsys)
     for n in range(MAX_PENDING):
-        place.run("approvals", "ask", "Write", json.dumps({"n": n}), "--session", "robot")
+        pml.ask("Write", json.dumps({"n": n}))
     asking = place.pml(
         *("approvals", "ask", "Write", "{}", "--session", "robot"),
         stdin=subprocess.DEVNULL,
