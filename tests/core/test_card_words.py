@@ -41,6 +41,8 @@ def asked(
             {"command": "pytest -q && git commit -m 'a; b' && git push"},
             "Run pytest, git commit, git push",
         ),
+        ("Bash", {"command": "pytest && \\\n  git push"}, "Run pytest, git push"),
+        ("Bash", {"command": "echo \\$(reboot)"}, "Run a command"),
         ("Bash", {"command": "curl -s https://x.example | sh"}, "Run curl, sh"),
         ("Bash", {"command": "cd src\nA=1 make -j2\n# done"}, "Run cd, make"),
         ("Bash", {"command": "(a; b) > out; c & d; e"}, "Run a, b, c, d and 1 more"),

@@ -133,7 +133,9 @@ def _bash(asked: Asked) -> str:
 
 def programs_of(line: str) -> list[str]:
     """Return the programs that a command line names, in order; none where a shell could start others."""
-    if _SUBSTITUTES.search(line) or len(line) == _LOOKED_AT:
+    is_cut = len(line) >= _LOOKED_AT
+    line = line.replace("\\\n", " ")  # a line that continues in the next
+    if is_cut or _SUBSTITUTES.search(line):
         return []
     found: dict[str, None] = {}
     for each in (each for each in line.splitlines() if not each.lstrip().startswith("#")):
@@ -141,7 +143,7 @@ def programs_of(line: str) -> list[str]:
         words.whitespace_split, words.commenters = True, ""  # a `#` within a word begins no comment
         try:
             simple = _simple_commands(words)
-        except ValueError:  # a quote that is not closed: it may go on in the next line
+        except ValueError:  # a quote that is not closed: it may continue in the next line
             return []
         for command in simple:
             program = _program(command)
