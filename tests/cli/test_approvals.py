@@ -419,7 +419,13 @@ def test_remembered_for_the_session_it_is_not_asked_again_there(pml: Pml) -> Non
     (shape,) = pml("approvals", "allow", asked, "--remember", "session", "--json").json["results"]
     again = pml("approvals", "ask", TOOL, '{"title": "another"}', "--session", "robot")
 
-    assert shape["remembered"] == {"scope": "session", "entry": TOOL, "counts": True, "problem": None}
+    assert shape["remembered"] == {
+        "scope": "session",
+        "entry": TOOL,
+        "counts": True,
+        "added": True,
+        "problem": None,
+    }
     assert (again.code, again.out) == (OK, "allowed: remembered for this session\n")
     assert pml("approvals", "ask", TOOL, "--session", "another").code == PENDING
 

@@ -268,8 +268,11 @@ def test_a_call_that_is_not_made_in_the_workspace_tells_where() -> None:
 def test_a_thousand_texts_are_not_a_thousand_parts() -> None:
     arguments: JsonObject = {f"text{number}": "a\nb" for number in range(1000)}
     shown = blocks("notes:add", arguments)
-    assert len(shown) == 13
+    assert len(shown) == 14
     assert whole(shown) == arguments
+    rest = shown[12]
+    assert isinstance(rest, Arguments)
+    assert len(json.loads("".join(rest.lines))) == 988
 
 
 def test_headings_are_bounded_even_in_a_whole_card() -> None:

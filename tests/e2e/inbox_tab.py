@@ -17,6 +17,7 @@ from tests.e2e.inbox_rig import Asked, Inbox
 
 WAIT_MS: Final = 60_000  # only ever reached by what never happens
 GRACE_MS: Final = 1100  # a card that came by itself takes no key for a second
+HELD_MS: Final = 4100  # a denial can be undone for four seconds
 FEW: Final = 10  # cards that are waited for one by one; hundreds would take too long
 _STATUS: Final = re.compile(r"responded with a status of (\d+)")
 _LOST: Final = re.compile(r"net::ERR_(CONNECTION|INCOMPLETE|EMPTY|NETWORK|SOCKET)\w*")
@@ -130,7 +131,9 @@ class Tab:
     @property
     def cards(self) -> Locator:
         """The cards that wait and are shown."""
-        return self.page.locator('article.card:not([hidden]):not([data-state="over"])')
+        return self.page.locator(
+            'article.card:not([hidden]):not([data-state="over"]):not([data-state="held"])'
+        )
 
     def shows(self, ids: Sequence[str]) -> None:
         """Wait until exactly these wait, in this order."""
@@ -158,6 +161,16 @@ class Tab:
     def let_pass(self, ms: int = GRACE_MS) -> None:
         """Let time pass for the page."""
         self.page.clock.fast_forward(ms)
+
+    def stop_clock(self) -> None:
+        """Let time pass for the page only when the test says so, from a moment from now on."""
+        now_ms: float = self.page.evaluate("Date.now()")
+        self.page.clock.pause_at((now_ms + GRACE_MS) / 1000)
+
+    def send_held(self) -> None:
+        """Let pass the time in which a denial can be undone."""
+        expect(self.page.locator('article.card[data-state="held"]').first).to_be_visible()
+        self.let_pass(HELD_MS)
 
     def press(self, key: str) -> None:
         self.page.keyboard.press(key)

@@ -35,6 +35,7 @@ def test_escape_denies(tab: Tab, agent: Caller) -> None:
     asked = agent.asks("Bash", **LS)
     tab.look_at(asked)
     tab.press("Escape")
+    tab.send_held()
     assert asked.answer()["behavior"] == "deny"
     tab.is_over(asked, "You denied it")
 
@@ -44,6 +45,8 @@ def test_the_buttons_do_what_they_say(tab: Tab, agent: Caller, action: str, beha
     asked = agent.asks("Bash", **LS)
     tab.look_at(asked)
     tab.button(asked, action).click()
+    if action == "deny":
+        tab.send_held()
     assert asked.answer()["behavior"] == behavior
 
 
@@ -62,6 +65,7 @@ def test_m_opens_a_message_which_reaches_the_agent_with_the_denial(tab: Tab, age
     tab.press("m")
     tab.type("look into src/ instead")
     tab.press("Control+Enter")
+    tab.send_held()
     told = asked.answer()
     assert told["behavior"] == "deny"
     assert "look into src/ instead" in told["message"]
@@ -235,6 +239,8 @@ def test_all_at_once_shows_what_it_covers_and_decides_exactly_that(
         expect(tab.dialog).to_contain_text(f"echo {n} of three")
     late = agent.asks("Bash", command="echo too late")
     tab.confirm()
+    if behavior == "deny":
+        tab.send_held()
     assert [each.answer()["behavior"] for each in asked] == [behavior] * 3
     tab.still_waits(late)
 
@@ -322,6 +328,7 @@ def test_claude_code_waits_for_the_page_and_runs_what_a_person_edited_there(
         second = room.question()
         tab.look_at_id(second["id"])
         tab.press("Escape")
+        tab.send_held()
         ran = agent.finish()
     assert (ran.code, ran.out) == (0, f"{LAST_WORD}\n"), ran.err
     assert room.marks() == ["edited.mark"]

@@ -43,6 +43,7 @@ def test_a_killed_hub_that_comes_back_costs_the_page_no_card_and_the_agent_no_an
         tab.press("Enter")
         tab.look_at_id(asked["echo once >> right.mark"])
         tab.press("Escape")
+        tab.send_held()
         ran = [left.finish(), right.finish()]
     assert [(each.code, each.out) for each in ran] == [(0, f"{LAST_WORD}\n")] * 2
     assert (room.path / "left.mark").read_text() == "once\n"

@@ -40,6 +40,8 @@ def test_a_press_and_a_release_of_the_mouse_do_what_the_button_says(
         case "edit" | "message":
             expect(tab.field(asked, action)).to_be_focused()
         case "deny" | "allow":
+            if action == "deny":
+                tab.send_held()
             assert asked.answer()["behavior"] == action
         case "allow-all":
             expect(tab.dialog).to_contain_text("ls -l")
@@ -82,6 +84,7 @@ def test_a_denial_sent_by_mouse_takes_the_message_with_it(tab: Tab, agent: Calle
     tab.hold_mouse(tab.button(asked, "deny"))
     assert tab.boxes(asked.id) == before
     tab.page.mouse.up()
+    tab.send_held()
     told = asked.answer()
     assert told["behavior"] == "deny"
     assert "only in src/" in told["message"]

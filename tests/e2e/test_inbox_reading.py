@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from pml.core.bounds import MAX_INPUT_BYTES
-from tests.e2e.hubs import STATE_S, Room
+from tests.e2e.hubs import STATE_S, Room, until
 from tests.e2e.inbox_rig import Caller, Inbox
 from tests.e2e.inbox_tab import Tab, opened
 from tests.promises import promise
@@ -72,6 +72,7 @@ def test_markup_in_a_card_is_text_and_nothing_of_it_runs(
     nothing_ran(tab)
     tab.look_at(asked)
     tab.press("Escape")
+    tab.send_held()
     assert asked.answer()["behavior"] == "deny"
     for path in ("/history", f"/card/{asked.id}", "/sessions", "/audit"):
         tab.go(path)
@@ -138,7 +139,8 @@ def test_hundreds_of_cards_are_all_there_in_order_and_each_can_be_reached(
     expect(tab.dialog.locator("[data-covers]")).to_have_count(MANY - 1)
     tab.confirm()
     expect(tab.cards).to_have_count(0)
-    assert inbox.hub.ask("/api/approvals")["approvals"] == []
+    tab.send_held()
+    until(lambda: not inbox.hub.ask("/api/approvals")["approvals"], "all are denied")
 
 
 def test_a_phone_shows_a_card_without_scrolling_sideways_and_its_buttons_can_be_touched(

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from pml.core.approvals import Approval
+from pml.core.approvals import Approval, Subject
 from pml.core.digest import digest
 from pml.core.errors import Unavailable
 from pml.core.identity import TokenRole
 from pml.core.supervising import Receipt
 from pml.core.values import Json
 from pml.hub.receipts import Answer, ReceiptBook
+from pml.service.approvals import ask
 from tests.builders import NOW, uuid
 from tests.hub.hubs import KID, STRANGER, TOP, HubRig, open_rig
 from tests.promises import promise
@@ -363,3 +364,30 @@ async def test_a_key_that_is_none_is_told(rig: HubRig, key: str) -> None:
     asked = await rig.ask()
     assert (await rig.decide(asked, key=key)).status == 400
     assert await rig.status(asked) == "pending"
+
+
+@promise("approval:alone")
+async def test_a_batch_allows_nothing_that_is_decided_by_itself(rig: HubRig) -> None:
+    plain = await rig.ask(KID, n=1)
+    question = await rig.office.question("memory:read_graph", {"diff": []}, subject=Subject.TOOL_CHANGED)
+    alone = await ask(rig.office.desk, question)
+    yes = [{"id": each.id, "digest": each.digest, "allow": True} for each in (plain, alone)]
+    got = await rig.send("POST", "/api/approvals/decisions", json={"decisions": yes})
+    first, second = got.json["results"]
+    assert first["status"] == "allowed"
+    assert second["error"]["code"] == "forbidden"
+    shown = await rig.send("GET", f"/api/approvals/{alone.id}")
+    assert shown.json["status"] == "pending"
+
+
+@promise("approval:undo-remembered")
+async def test_a_person_takes_a_remembered_answer_back_and_nobody_else_does(rig: HubRig) -> None:
+    asked = await rig.ask(KID, n=1)
+    answer = {"allow": True, "digest": asked.digest, "scope": "session"}
+    decided = await rig.send("POST", f"/api/approvals/{asked.id}/decision", json=answer)
+    assert decided.json["remembered"]["added"] is True
+    path = f"/api/approvals/{asked.id}/undo"
+    assert (await rig.send("POST", path, TokenRole.SESSION, json={})).status == 403
+    undone = await rig.send("POST", path, json={})
+    assert undone.json == {"id": asked.id, "status": "cancelled", "taken_back": True, "has_run": False}
+    assert (await rig.send("GET", "/api/grants")).json == {"grants": []}

@@ -13,7 +13,7 @@ from pml.core.config import FileKind
 from pml.core.identity import TokenRole
 from pml.core.values import Json
 from pml.hub.api import ROUTES
-from pml.hub.api_approvals import BatchBody, DecisionBody
+from pml.hub.api_approvals import BatchBody, DecisionBody, UndoBody
 from pml.hub.api_rules import AddBody, ExplainBody, RemoveBody, SwitchBody
 from pml.hub.api_secrets import SecretBody
 from pml.hub.api_sessions import LaunchBody
@@ -28,6 +28,7 @@ HUB_MD: Final = (Path(__file__).parents[2] / "docs" / "hub.md").read_text(encodi
 TAKES: Final[dict[str, type[msgspec.Struct]]] = {
     "POST /api/approvals/decisions": BatchBody,
     "POST /api/approvals/{id}/decision": DecisionBody,
+    "POST /api/approvals/{id}/undo": UndoBody,
     "POST /api/rules": AddBody,
     "POST /api/rules/explain": ExplainBody,
     "POST /api/rules/remove": RemoveBody,
@@ -52,6 +53,7 @@ TABLE: Final[dict[str, tuple[int, int, int, int]]] = {
     "GET /api/approvals/{id}": (401, 200, 200, 403),
     "POST /api/approvals/decisions": (401, 200, 200, 403),
     "POST /api/approvals/{id}/decision": (401, 200, 200, 403),
+    "POST /api/approvals/{id}/undo": (401, 400, 403, 403),
     "GET /api/rules": (401, 200, 403, 403),
     "POST /api/rules": (401, 200, 403, 403),
     "POST /api/rules/explain": (401, 200, 403, 403),
@@ -84,6 +86,7 @@ BODIES: Final[dict[str, Body]] = {
         "decisions": [{"id": asked.id, "allow": True, "digest": asked.digest}]
     },
     "POST /api/approvals/{id}/decision": lambda asked: {"allow": True, "digest": asked.digest},
+    "POST /api/approvals/{id}/undo": lambda _: {},
     "POST /api/rules": lambda _: {"effect": "deny", "entry": "github:*"},
     "POST /api/rules/explain": lambda _: {"tool": "github:create_issue"},
     "POST /api/rules/remove": lambda _: {"entry": "nothing:here"},

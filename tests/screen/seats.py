@@ -12,6 +12,7 @@ from textual.pilot import Pilot
 
 from pml.core.approvals import Approval
 from pml.screen.app import InboxApp
+from pml.screen.denials import HOLD_S
 from pml.screen.inbox import Inbox
 from pml.screen.keys import Ticks
 from pml.screen.live import Work
@@ -79,6 +80,12 @@ class Seat:
         for key in keys:
             self.app.post_message(Key(key, key if len(key) == 1 else None))
         await self.turn()
+
+    async def send_held(self) -> None:
+        """Let pass the time in which a denial can be undone."""
+        self.ticks.at += HOLD_S
+        self.inbox.send_due()
+        await self.until(lambda: not any(worker.group == "deny" for worker in self.app.workers))
 
     async def press_bare_escape(self) -> None:
         """Send the byte that is Escape, and the start of every arrow key."""

@@ -54,7 +54,10 @@ async def test_escape_denies(office: Office) -> None:
     record = await office.ask()
     async with seated(office) as seat:
         await seat.press("escape")
-        await seat.shows("denied github:create_issue")
+        await seat.shows("denied github:create_issue", "u undoes")
+        assert await office.status(record) is State.PENDING
+        await seat.send_held()
+        await seat.until(lambda: "u undoes" not in seat.screen())
     assert await office.status(record) is State.DENIED
 
 
@@ -62,7 +65,8 @@ async def test_a_message_goes_to_the_agent_with_the_denial(office: Office) -> No
     record = await office.ask()
     async with seated(office) as seat:
         await seat.press("m", *"no", "enter")
-        await seat.shows("denied github:create_issue")
+        await seat.shows("denied github:create_issue with your message")
+        await seat.send_held()
     stored = await office.stored(record)
     assert (stored.status, stored.response_message) == (State.DENIED, "no")
 
@@ -232,6 +236,7 @@ async def test_deny_all_covers_only_what_the_search_finds(office: Office) -> Non
         await seat.shows("deny this one?")
         await seat.press("enter")
         await seat.shows("denied 1 of 1")
+        await seat.send_held()
     assert (await office.status(kept), await office.status(found)) == (State.PENDING, State.DENIED)
 
 
@@ -254,8 +259,8 @@ async def test_a_card_that_somebody_else_decided_says_who_and_takes_no_key(offic
         await seat.shows("denied it 0 s ago")
         assert seat.inbox.stream.focus == record.id
         await seat.press("enter")
-        await seat.settled()
-        assert seat.inbox.stream.focus == other.id
+        await seat.shows("this one is settled")
+        assert seat.inbox.stream.focus == record.id
     assert (await office.status(record), await office.status(other)) == (State.DENIED, State.PENDING)
 
 
@@ -273,6 +278,7 @@ async def test_a_decision_that_comes_second_is_told_and_is_no_error(office: Offi
         seat.inbox.stream.read = _nothing  # type: ignore[method-assign]  # it has not heard of it yet
         await office.allow(record)
         await seat.press("escape")
+        await seat.send_held()
         await seat.shows("not decided here: ana allowed it 0 s ago")
         assert seat.inbox.stream.focused is not None
         assert not seat.inbox.stream.focused.waits

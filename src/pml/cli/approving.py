@@ -251,6 +251,7 @@ def _decision(args: argparse.Namespace, record: Approval, release: list[Approval
         message=args.message,
         updated_input=_edited(args, record),
         release=tuple(release),
+        is_batch=len(args.ids) > 1,
     )
 
 

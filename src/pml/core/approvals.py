@@ -57,6 +57,16 @@ class Subject(StrEnum):
     WORKSPACE_TRUST = "workspace_trust"
 
 
+ALONE: Final = frozenset(
+    {
+        Subject.WORKSPACE_TRUST,
+        Subject.DEPENDENCY_INSTALL,
+        Subject.TOOL_CHANGED,
+        Subject.INTEGRITY_CHANGED,
+    }
+)  # each is read and allowed by itself, never with others
+
+
 class DeciderKind(StrEnum):
     PERSON = "person"
     CLIENT = "client"

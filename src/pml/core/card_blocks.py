@@ -1,4 +1,4 @@
-"""The readable parts of a card: a diff, a command, code, facts, and always the whole input.
+"""The readable parts of a card: a diff, a command, code, facts; each value once, the whole input to unfold.
 
 What is shown depends on the shape of the arguments as much as on the tool's name, since every server has
 names of its own. Nothing is cut here but what is too long to be drawn, and that stands in the arguments too.
@@ -6,14 +6,23 @@ names of its own. Nothing is cut here but what is too long to be drawn, and that
 
 import posixpath
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
 from pml.core.approvals import Approval, State, Subject
 from pml.core.arguments import is_list, names_code, names_location
 from pml.core.card_cutting import brief
-from pml.core.card_files import MAX_HEADING, Change, Read, change_of, diff_of, is_within, place_of
+from pml.core.card_files import (
+    MAX_HEADING,
+    Change,
+    Read,
+    change_of,
+    diff_of,
+    is_within,
+    names_of_change,
+    place_of,
+)
 from pml.core.cards import (
     Arguments,
     Block,
@@ -51,6 +60,7 @@ _LANGUAGES: Final[Mapping[str, str]] = {
     "patch": "diff",
     "diff": "diff",
 }
+_CHANGED: Final = (Mark.ADDED, Mark.REMOVED)
 _MARKS: Final = {" ": Mark.SAME, "-": Mark.REMOVED, "+": Mark.ADDED}
 _SHORT_TEXT: Final = 100  # what has one line of this length is as readable among the arguments
 _MAX_TEXTS: Final = 12  # laid out by themselves; who reads so many reads the arguments
@@ -64,7 +74,7 @@ class Asked:
     """A question with what is known around it.
 
     Relative paths begin at `cwd`, and are shown short if they lie in `workspace`. `definition` is the tool as
-    its server describes it. `code` makes the call.
+    its server describes it, `starts` how that is started. `code` makes the call.
     Without `read`, files are not looked at. `is_plain`: no change is compared, only its texts are shown.
     """
 
@@ -72,6 +82,7 @@ class Asked:
     cwd: str
     workspace: str
     definition: JsonObject | None = None
+    starts: str | None = None
     code: str | None = None
     language: str | None = None
     read: Read | None = None
@@ -163,11 +174,11 @@ def _call_blocks(asked: Asked) -> tuple[Block, ...]:
     tells_folder = any(isinstance(block, Command) for block in shown)
     if asked.tool.namespace is None and asked.cwd != asked.workspace and not tells_folder:
         rows.append(Fact(name="made in", value=asked.folder, alarming=asked.is_elsewhere))
-    found: list[Block] = [Facts(rows=tuple(rows)), *shown] if rows else shown
-    found.append(
-        _arguments("arguments as they were asked for" if is_edited else "arguments", record.tool_input)
-    )
-    if record.updated_input is not None:
+    found: list[Block] = [Facts(rows=tuple(rows)), *shown] if rows else [*shown]
+    if record.updated_input is None:
+        found += _rest(record.tool_input, drawn_names(asked, shown))
+    else:
+        found.append(_arguments("arguments as they were asked for", record.tool_input))
         found.append(_arguments("arguments as they were edited", record.updated_input))
     if asked.code is not None:
         lines = tuple(map(pieces, split_lines(asked.code)))  # whole: the arguments do not have it
@@ -271,8 +282,48 @@ def _lines(text: str) -> tuple[tuple[Line, ...], int]:
     return tuple(map(pieces, lines[:MAX_LINES])), max(0, len(lines) - MAX_LINES)
 
 
-def _arguments(title: str, value: JsonObject) -> Arguments:
-    return Arguments(title=title, lines=tuple(visible_json(value).split("\n")))
+def _rest(given: JsonObject, drawn: Set[str]) -> Iterator[Arguments]:
+    """Yield what no other block shows, and the whole input to look up where that is less."""
+    rest = {name: value for name, value in given.items() if name not in drawn}
+    if rest or not given:
+        yield _arguments("arguments" if len(rest) == len(given) else "other arguments", rest)
+    if len(rest) < len(given):
+        yield _arguments("raw arguments", given, raw=True)
+
+
+def drawn_names(asked: Asked, shown: Sequence[Block]) -> frozenset[str]:
+    """Return the arguments whose values these blocks show whole: they are not repeated as JSON."""
+    given = asked.record.run_input
+    names: set[str] = set()
+    for block in shown:
+        match block:
+            case Diff() if not block.more and any(line.mark in _CHANGED for line in block.lines):
+                names |= names_of_change(given)
+            case Command() if not block.more:
+                names |= _names_of_command(asked, block)
+            case Code() if not block.more:
+                alike = {name for name in given if visible(name) == block.title}
+                names |= alike if len(alike) == 1 else set()
+            case _:
+                pass
+    return frozenset(names)
+
+
+def _names_of_command(asked: Asked, block: Command) -> set[str]:
+    given = asked.record.run_input
+    is_bash = asked.record.tool_name == _BASH
+    names = {"command"} if is_bash else {name for name in given if name.lower() in _COMMANDS} | {"args"}
+    says = given.get("description")
+    if isinstance(says, str) and visible(says) == block.says:
+        names.add("description")
+    folders = [name for name in _FOLDERS if name in given]
+    if not is_bash and len(folders) == 1 and given[folders[0]] == block.cwd:
+        names.add(folders[0])
+    return names & given.keys()
+
+
+def _arguments(title: str, value: JsonObject, *, raw: bool = False) -> Arguments:
+    return Arguments(title=title, lines=tuple(visible_json(value).split("\n")), raw=raw)
 
 
 def _definition_diff(record: Approval) -> Diff:

@@ -102,6 +102,18 @@ def change_of(tool: ToolName, arguments: JsonObject) -> Change | None:
             return None
 
 
+def names_of_change(arguments: JsonObject) -> set[str]:
+    """Return the arguments that a diff shows whole: the file, and the texts that go and come."""
+    path = _text(arguments, _PATHS)
+    names = {*_CONTENTS, *_OLD, *_NEW, "new_source"}
+    if path is not None and len(path) <= MAX_HEADING:
+        names |= {*_PATHS}
+    edits = arguments.get("edits")
+    if is_list(edits) and not any(isinstance(each, Mapping) and {*_ALL} & each.keys() for each in edits):
+        names.add("edits")
+    return names & arguments.keys()
+
+
 def _shapes(arguments: JsonObject) -> list[str]:
     """Return the kinds of change that the arguments tell; with more than one, no telling which is made."""
     kinds = {"content": _CONTENTS, "edit": (*_OLD, *_NEW, *_ALL), "edits": ("edits",)}

@@ -10,7 +10,7 @@ from pml.core.approvals import Approval, MatchedRule, State, Subject, told
 from pml.core.card_blocks import Asked, blocks_of, shown_folder
 from pml.core.card_cutting import brief, short_input, shortened
 from pml.core.card_files import MAX_HEADING, Read
-from pml.core.card_words import sentence_of, warnings_of
+from pml.core.card_words import KINDS, sentence_of, server_of, verb_of, warnings_of
 from pml.core.cards import Always, Ancestor, Block, Card, Covered, Facts, Outcome
 from pml.core.dependency import missing_variables
 from pml.core.memory import always_entry, is_rememberable
@@ -77,6 +77,9 @@ def _full_card(around: Around, *, read: Read) -> Card:
         tool=visible(record.tool_name),
         title=brief(title(record), MAX_HEADING),
         sentence=brief(sentence, MAX_HEADING),
+        verb=verb_of(record),
+        kind=KINDS.get(record.subject),
+        server=server_of(asked),
         quoted=quoted,
         warnings=(*warnings, *warnings_of(asked, hidden=hidden), *_left_out(blocks)),
         blocks=blocks,

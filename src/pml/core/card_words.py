@@ -11,18 +11,38 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import dropwhile, islice
 from typing import Final
 
-from pml.core.approvals import Subject
+from pml.core.approvals import Approval, Subject
 from pml.core.arguments import is_list, names_location
 from pml.core.card_blocks import Asked, command_of, facts_of, folder_of
 from pml.core.card_cutting import brief
 from pml.core.card_files import is_new, shown_file, shown_path
 from pml.core.cards import Facts
-from pml.core.dependency import dependency_title, is_installed, server_name, variable_names
+from pml.core.dependency import (
+    dependency_title,
+    is_installed,
+    server_name,
+    told_package,
+    variable_names,
+)
 from pml.core.diffs import split_lines
+from pml.core.memory import LAUNCH_TOOL
 from pml.core.telling import needs_of
 from pml.core.text import has_rtl, visible, visible_json
 from pml.core.values import Json, JsonObject
 
+KINDS: Final[Mapping[Subject, str]] = {
+    Subject.WORKSPACE_TRUST: "Trust a file",
+    Subject.DEPENDENCY_INSTALL: "Install a server",
+    Subject.TOOL_CHANGED: "A tool changed",
+    Subject.INTEGRITY_CHANGED: "A server's files changed",
+}
+_VERBS: Final[Mapping[Subject, str]] = {
+    Subject.WORKSPACE_TRUST: "Trust this file",
+    Subject.DEPENDENCY_INSTALL: "Install and run",
+    Subject.TOOL_CHANGED: "Accept the new description",
+    Subject.INTEGRITY_CHANGED: "Run the changed files",
+    Subject.API_KEY_REQUIRED: "Continue without the key",
+}
 _MAX_SENTENCE: Final = 160
 _MAX_NAME: Final = 100
 _MAX_WARNING: Final = 300
@@ -68,6 +88,26 @@ def sentence_of(asked: Asked) -> tuple[str, bool]:
         case Subject.API_KEY_REQUIRED:
             names = variable_names(record.tool_input)
             return f"{server_name(record.tool_input)} needs {names} before {record.tool_name} can run", False
+
+
+def verb_of(record: Approval) -> str:
+    """Return what allowing it does, for its button."""
+    if record.subject is Subject.TOOL_CALL:
+        return "Start the agent" if record.tool_name == LAUNCH_TOOL else "Allow"
+    return _VERBS[record.subject]
+
+
+def server_of(asked: Asked) -> str | None:
+    """Return what the server is that an install, a changed tool or changed files are about; visible."""
+    record = asked.record
+    match record.subject:
+        case Subject.DEPENDENCY_INSTALL:
+            return told_package(record.tool_input)
+        case Subject.TOOL_CHANGED | Subject.INTEGRITY_CHANGED:
+            name = visible(asked.tool.namespace or server_name(record.tool_input))
+            return f"{name} is a server: {asked.starts}" if asked.starts else f"{name} is a server"
+        case _:
+            return None
 
 
 def _call_sentence(asked: Asked) -> tuple[str, bool]:

@@ -78,11 +78,15 @@ class Code(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="cod
 
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="arguments"):
-    """The whole input as JSON, indented, with hidden characters as JSON's own escapes."""
+    """The input as JSON, indented, with hidden characters as JSON's own escapes.
+
+    `raw`: the whole input, of which the other blocks show every value already; to be unfolded.
+    """
 
     title: str
     lines: tuple[str, ...]
     more: int = 0
+    raw: bool = False
 
 
 Block: TypeAlias = Facts | Diff | Command | Code | Arguments
@@ -132,6 +136,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
 
     `sentence` says in plain words what would happen; `quoted`: they are those of the server, in `sentence`.
     `remember` says what "for this session" would cover, None where nothing can be remembered.
+    `verb` says what allowing it does; `kind` what it is, where it is no call like others: read by itself, and
+    never answered with others. `server` says what the server is that it is about.
     `missing` are the variables that a server wants set. `hidden` counts hidden characters in the input.
     `cut`: the card was shortened, and is not whole until it is fetched by itself. Headings, names and what
     the agent says of a call are bounded in every card; its arguments or facts have them whole.
@@ -144,6 +150,9 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     tool: str
     title: str
     sentence: str
+    verb: str = "Allow"
+    kind: str | None = None
+    server: str | None = None
     quoted: bool = False
     warnings: tuple[str, ...] = ()
     blocks: tuple[Block, ...] = ()

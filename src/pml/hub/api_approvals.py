@@ -15,11 +15,12 @@ from pml.core.text import quote
 from pml.core.values import Json
 from pml.core.wire import error_json, listed_json, shown_json
 from pml.hub.api_bodies import read_shape
-from pml.hub.visits import DECIDERS, Route, Visit, read_approval_id
+from pml.hub.visits import DECIDERS, PERSON, Route, Visit, read_approval_id
 from pml.service.approvals import Decision, decide
 from pml.service.previews import preview
 from pml.service.sessions import session_of
 from pml.service.shapes import decided_json
+from pml.service.undo import take_back
 
 MAX_BATCH: Final = 500
 MAX_TEXT: Final = 4096  # what is searched for; a path of a workspace can be as long
@@ -35,6 +36,12 @@ class DecisionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     message: str | None = None
     updated_input: dict[str, Any] | None = None
     release: tuple[str, ...] = ()
+
+
+class UndoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`literal` as in the answer that is taken back."""
+
+    literal: bool = False
 
 
 class BatchBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -116,12 +123,15 @@ async def _decide_item(visit: Visit, item: Mapping[str, Json]) -> Json:
     try:
         approval_id = read_approval_id(named if isinstance(named, str) else "")
         rest = {name: value for name, value in item.items() if name != "id"}
-        return await _decide(visit, approval_id, read_shape(rest, DecisionBody, what="the decision"))
+        body = read_shape(rest, DecisionBody, what="the decision")
+        return await _decide(visit, approval_id, body, is_batch=True)
     except PmlError as exc:
         return {"id": named, **error_json(exc)}
 
 
-async def _decide(visit: Visit, approval_id: ApprovalId, body: DecisionBody) -> Mapping[str, Json]:
+async def _decide(
+    visit: Visit, approval_id: ApprovalId, body: DecisionBody, *, is_batch: bool = False
+) -> Mapping[str, Json]:
     """Raises: NotFound, Changed, AlreadyDecided, MayNotDecide, ToolDenied, Invalid."""
     if body.scope is Scope.ONCE and (body.release or body.literal):
         raise Invalid("`release` and `literal` go with a `scope` that is remembered")
@@ -135,8 +145,15 @@ async def _decide(visit: Visit, approval_id: ApprovalId, body: DecisionBody) -> 
         message=body.message,
         updated_input=body.updated_input,
         release=tuple(read_approval_id(other) for other in body.release),
+        is_batch=is_batch,
     )
     return decided_json(await decide(visit.desk, record.id, decision))
+
+
+async def undo(visit: Visit) -> Mapping[str, Json]:
+    """Take back what an answer is remembered by, and its call if that has not begun."""
+    literal = visit.read(UndoBody).literal
+    return (await take_back(visit.desk, visit.approval_id(), by=visit.by, literal=literal)).json()
 
 
 async def _find(visit: Visit, approval_id: ApprovalId) -> Approval:
@@ -171,4 +188,5 @@ ROUTES: Final = (
     Route(method="GET", path="/api/approvals/{id}", roles=DECIDERS, serve=show_approval),
     Route(method="POST", path="/api/approvals/decisions", roles=DECIDERS, serve=decide_each, once=True),
     Route(method="POST", path="/api/approvals/{id}/decision", roles=DECIDERS, serve=decide_one, once=True),
+    Route(method="POST", path="/api/approvals/{id}/undo", roles=PERSON, serve=undo),
 )

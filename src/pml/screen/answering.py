@@ -3,21 +3,22 @@
 Each is given by the digest that was shown. What is refused is told, and the first decision wins.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from pml.core.approvals import ApprovalId, Scope
+from pml.core.approvals import ALONE, ApprovalId, Scope
 from pml.core.cards import Card
 from pml.core.text import visible, visible_json
 from pml.core.values import JsonObject
 from pml.screen.batch import batch_lines, find_listed, report_lines
-from pml.screen.deciding import Given, give, misfits
+from pml.screen.deciding import Given, give, misfits, undo
+from pml.screen.denials import HOLD_S
 from pml.screen.dialogs import Editing, Reading, Typing
 from pml.screen.lines import Styled
 from pml.screen.live import Live, Work, program
 from pml.screen.questions import always_lines
 from pml.screen.stream import Entry
-from pml.screen.words import TOLD, problem
+from pml.screen.words import TOLD, problem, what_became
 from pml.service.approvals import Decision
 
 
@@ -29,6 +30,7 @@ class Answering(Live):
         self.is_deciding = False
         self.is_listing = False  # what "all" would cover is being looked at
         self._edits: dict[ApprovalId, str] = {}  # begun and left
+        self._undo: Callable[[], None] | None = None  # of what was done last
 
     def give(self, approval_id: ApprovalId, decision: Decision) -> None:
         self.is_deciding = True
@@ -37,18 +39,89 @@ class Answering(Live):
     async def _given(self, approval_id: ApprovalId, decision: Decision) -> Given:
         """Decide, show what came of it, and move on by ourselves if it was done here."""
         try:
+            given = await self._send(approval_id, decision)
+        finally:
+            self.is_deciding = False
+        self._undo = partial(self._take_back, approval_id, decision.literal) if given.can_undo else None
+        self.tell(f"{given.words} · u undoes" if given.can_undo else given.words)
+        self.redraw()
+        return given
+
+    async def _send(self, approval_id: ApprovalId, decision: Decision) -> Given:
+        try:
             given = await give(self.work.desk, approval_id, decision)
         except TOLD as exc:
             given = Given(words=problem(exc), is_done=False)
-        finally:
-            self.is_deciding = False
         if given.record is not None:
             self.stream.resolve(given.record, at=self.work.ticks.now())
         if given.is_done and self.stream.focus == approval_id and self.stream.move_on():
             self.came_by_itself = True
-        self.tell(given.words)
-        self.redraw()
         return given
+
+    def hold(self, decisions: Mapping[ApprovalId, Decision], words: str) -> None:
+        """Deny in a moment: until then it can be undone, and others may be first."""
+        group = self.denials.hold(decisions, at=self.work.ticks.now())
+        self._undo = partial(self._release, group)
+        self.set_timer(HOLD_S, self.send_due)
+        if self.stream.focus in decisions and self.stream.move_on():
+            self.came_by_itself = True
+        self.tell(f"denied {words}; sent in {HOLD_S:.0f} s · u undoes")
+        self.redraw()
+
+    def send_due(self) -> None:
+        """Send the denials whose time is over."""
+        due = self.denials.take(at=self.work.ticks.now())
+        if due:
+            self.run_worker(partial(self._send_denials, due), group="deny")
+
+    async def send_held(self) -> None:
+        """Send all that is held: whoever leaves takes nothing back any more."""
+        await self._send_denials(self.denials.take())
+
+    async def _send_denials(self, decisions: Mapping[ApprovalId, Decision]) -> None:
+        is_told = "u undoes" in self.status
+        results = [await self._send(approval_id, each) for approval_id, each in decisions.items()]
+        done = [given for given in results if given.is_done]
+        failed = [given for given in results if not given.is_done]
+        if failed:
+            self.tell(failed[0].words)
+        elif is_told and not self.denials and done:
+            self._undo = None
+            self.tell(done[0].words if len(done) == 1 else f"denied {len(done)}")
+        self.redraw()
+
+    def undo(self) -> None:
+        """Undo what was done last, if it still can be."""
+        undo, self._undo = self._undo, None
+        if undo is None:
+            self.tell("there is nothing to undo")
+        else:
+            undo()
+
+    def _release(self, group: int) -> None:
+        found = self.denials.undo(group)
+        if not found:
+            self.tell("there is nothing to undo")
+            return
+        self.stream.focus = found[0]
+        self.came_by_itself = True
+        self.shown_at = self.work.ticks.now()
+        self.tell("undone: nothing was denied")
+        self.redraw()
+
+    def _take_back(self, approval_id: ApprovalId, literal: bool) -> None:
+        async def run() -> None:
+            self.tell(await undo(self.work.desk, approval_id, by=self.work.by, literal=literal))
+
+        self.run_worker(run, group="undo")
+
+    async def reread(self) -> None:
+        await super().reread()
+        for entry in self.stream.shown:
+            if entry.record.id in self.denials and not entry.waits:
+                self.denials.drop(entry.record.id)
+                became = what_became(entry.record, self.work.desk.clock.now())
+                self.tell(f"not denied by you: {became}, before your denial was sent")
 
     def remember(self, card: Card) -> None:
         if card.remember is None:
@@ -65,7 +138,7 @@ class Answering(Live):
             if text is not None:
                 message = text.strip() or None
                 decision = Decision(by=self.work.by, digest=card.digest, allow=False, message=message)
-                self.give(card.id, decision)
+                self.hold({card.id: decision}, f"{visible(card.tool)} with your message")
 
         hint = "Return denies it and tells the agent this · Esc goes back"
         program(self).push_screen(
@@ -77,7 +150,7 @@ class Answering(Live):
             self.tell("this cannot be edited; it is allowed or denied as it is")
             return
         if not self.pane.is_seen:
-            self.tell(self.pane.show_more())
+            self.tell(self.pane.what_is_left())
             return
         whole = visible_json(card.input)
 
@@ -106,7 +179,7 @@ class Answering(Live):
             self.tell("no rule can say always for this; it is allowed once")
             return
         if not self.pane.is_seen:
-            self.tell(self.pane.show_more())
+            self.tell(self.pane.what_is_left())
             return
 
         def chosen(key: str | None) -> None:
@@ -129,9 +202,11 @@ class Answering(Live):
         )
 
     def ask_all(self, *, allow: bool) -> None:
-        waiting = self.stream.waiting
+        waiting = [entry for entry in self.stream.waiting if entry.record.subject not in ALONE]
         if not waiting:
-            self.tell("nothing waits")
+            self.tell(
+                "nothing waits that is answered with others" if self.stream.waiting else "nothing waits"
+            )
             return
         self.is_listing = True
         self.tell("making the list: a moment")
@@ -149,7 +224,7 @@ class Answering(Live):
             return self._is_seen(entry) or entry.record.id in listed
 
         entries = [entry for entry in waiting if is_known(entry) or not allow]
-        left_out = [entry for entry in waiting if allow and not is_known(entry)]
+        left_out = [entry for entry in self.stream.waiting if entry not in entries]
         if not entries:
             self.tell("none of them was seen whole: read each by itself")
             return
@@ -158,8 +233,10 @@ class Answering(Live):
 
     def _ask_all(self, entries: Sequence[Entry], lines: Sequence[Styled], *, allow: bool) -> None:
         def chosen(key: str | None) -> None:
-            if key is not None:
-                self.run_worker(partial(self._give_all, entries, allow=allow), group="decide")
+            if key is not None and allow:
+                self.run_worker(partial(self._allow_all, entries), group="decide")
+            elif key is not None:
+                self._deny_all(entries)
 
         verb = "allow" if allow else "deny"
         title = f"{verb} {'this one' if len(entries) == 1 else f'these {len(entries)}'}?"
@@ -169,15 +246,25 @@ class Answering(Live):
     def _is_seen(self, entry: Entry) -> bool:
         return self.pane.has_seen(entry.record.id, entry.record.digest)
 
-    async def _give_all(self, entries: Sequence[Entry], *, allow: bool) -> None:
-        """Decide each by the digest that was listed; one that is refused does not stop the others."""
+    def _deny_all(self, entries: Sequence[Entry]) -> None:
+        """Deny by the digests that were listed what is still there to be denied."""
+        waits = {entry.record.id for entry in self.stream.waiting}
+        denied = {
+            entry.record.id: Decision(by=self.work.by, digest=entry.record.digest, allow=False)
+            for entry in entries
+            if entry.record.id in waits
+        }
+        self.hold(denied, f"{len(denied)} of {len(entries)}")
+
+    async def _allow_all(self, entries: Sequence[Entry]) -> None:
+        """Allow each by the digest that was listed; one that is refused does not stop the others."""
         results: list[tuple[Entry, Given]] = []
         for entry in entries:
             record = entry.record
-            decision = Decision(by=self.work.by, digest=record.digest, allow=allow)
+            decision = Decision(by=self.work.by, digest=record.digest, allow=True, is_batch=True)
             results.append((entry, await self._given(record.id, decision)))
         done = sum(given.is_done for _, given in results)
-        title = f"{'allowed' if allow else 'denied'} {done} of {len(results)}"
+        title = f"allowed {done} of {len(results)}"
         self.tell(title)
         program(self).push_screen(
             Reading(self.work.ticks, title, "Return or Esc closes", report_lines(results))

@@ -16,7 +16,7 @@ from textual.worker import WorkerFailed
 
 from pml.core.approvals import Decider
 from pml.core.text import pieces
-from pml.screen.inbox import Inbox
+from pml.screen.inbox import INTERRUPTED, Inbox
 from pml.screen.keys import know_alt_enter
 from pml.screen.live import Work
 from pml.screen.order import INTERRUPT, InOrder
@@ -27,7 +27,6 @@ if sys.platform == "win32":
 else:
     from textual.drivers.linux_driver import LinuxDriver as TerminalDriver
 
-INTERRUPTED: Final = 130
 _INSTEAD: Final = "�"
 _AS_WRITTEN: Final = "\x1b[8l"  # ECMA-48 BDSM: draw letters in the order in which they come
 _BY_DIRECTION: Final = "\x1b[8h"
@@ -93,7 +92,7 @@ class InboxApp(InOrder):
         self.panic()
 
     def action_interrupt(self) -> None:
-        self.exit(INTERRUPTED)
+        self.inbox.leave(INTERRUPT)
 
 
 async def run_inbox(
@@ -110,7 +109,10 @@ async def run_inbox(
     """
     know_alt_enter()
     app = InboxApp(Work(desk=desk, by=by, who=who, workspace=workspace, store_key=store_key))
-    code = await app.run_async(mouse=False)
+    try:
+        code = await app.run_async(mouse=False)
+    finally:
+        await app.inbox.send_held()  # however it ended
     if app.crash is not None:
         raise app.crash
     return INTERRUPTED if code is None else code

@@ -72,13 +72,8 @@ def batch_lines(
     """Each request that "all" would decide and what it would do, below those that are left out."""
     lines: list[Styled] = []
     if left_out:
-        is_one = len(left_out) == 1
-        which = (
-            "1 longer one is left out: open it"
-            if is_one
-            else f"{len(left_out)} longer ones are left out: open each"
-        )
-        told = f"{which} to decide"
+        which = "it" if len(left_out) == 1 else "each"
+        told = f"{len(left_out)} left out: open {which} to decide"
         lines.append(Styled(spans=((told, YELLOW),), by_words=True))
         lines += [Styled(spans=_title(entry), gutter=(("✗ ", YELLOW),)) for entry in left_out]
         lines.append(BLANK)

@@ -20,6 +20,7 @@ from pml.screen.styles import (
     BOLD,
     CYAN,
     DIM,
+    FRAME,
     GREEN,
     HEADING,
     MAGENTA,
@@ -57,11 +58,12 @@ class Drawn:
     until_fold: int = 0
 
 
-def draw(card: Card, *, is_open: bool) -> Drawn:
-    """Return the whole card, with long blocks folded unless `is_open`."""
+def draw(card: Card, *, is_open: bool, is_raw: bool = False) -> Drawn:
+    """Return the whole card, with long blocks folded unless `is_open`, its raw arguments if `is_raw`."""
     lines: list[Styled] = [*_opening(card)]
     folded, until_fold = 0, None
-    for block in card.blocks:
+    raw = [block for block in card.blocks if isinstance(block, Arguments) and block.raw]
+    for block in (each for each in card.blocks if each not in raw):
         drawn = [*_block(block)]
         left_out = len(drawn) - _KEPT if len(drawn) > FOLD_AFTER and not is_open else 0
         lines += [BLANK, *(drawn[:-left_out] if left_out else drawn)]
@@ -69,13 +71,22 @@ def draw(card: Card, *, is_open: bool) -> Drawn:
             folded += left_out
             until_fold = len(lines) if until_fold is None else until_fold
             lines.append(Styled(spans=((f"▸ {left_out:,} more lines; o opens them", HEADING),)))
-    around = [BLANK, *(_answers(card) if card.status is State.PENDING else ()), *_about(card)]
+    looked_up = [BLANK, *_raw(raw, is_raw=is_raw)] if raw else []
+    around = [*looked_up, BLANK, *(_answers(card) if card.status is State.PENDING else ()), *_about(card)]
     return Drawn(
         asked=tuple(lines),
         around=tuple(around),
         folded=folded,
         until_fold=len(lines) if until_fold is None else until_fold,
     )
+
+
+def _raw(blocks: Sequence[Block], *, is_raw: bool) -> Iterator[Styled]:
+    if is_raw:
+        for block in blocks:
+            yield from _block(block)
+    else:
+        yield Styled(spans=(("▸ raw arguments; r shows them", DIM),))
 
 
 def _prose(text: str, style: Style = PLAIN, *, mark: Row = ()) -> Iterator[Styled]:
@@ -98,10 +109,14 @@ def _opening(card: Card) -> Iterator[Styled]:
     if card.outcome is not None:
         yield from _outcome(card)
         yield BLANK
+    if card.kind is not None:
+        yield Styled(spans=((f"▎ {card.kind}", FRAME), (" · decided by itself", DIM)))
     sentence = f"“{card.sentence}”" if card.quoted else card.sentence
     yield from _prose(sentence, BOLD)
     if card.quoted:
         yield Styled(spans=(("says the server", DIM),))
+    if card.server is not None:
+        yield from _prose(card.server)
     for warning in card.warnings:
         yield from _prose(warning, ALARM, mark=(("! ", ALARM),))
     yield BLANK

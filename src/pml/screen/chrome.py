@@ -1,6 +1,7 @@
 """The lines around the stream and the card: the head, the list's rows, the buttons, the keys."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -65,15 +66,25 @@ def time_left(entry: Entry, now: datetime) -> Row:
 
 
 def entry_rows(
-    entry: Entry, *, is_focused: bool, is_past: bool, now: datetime, width: int, is_tall: bool
+    entry: Entry,
+    *,
+    is_focused: bool,
+    is_past: bool,
+    now: datetime,
+    width: int,
+    is_tall: bool,
+    held_s: float | None,
 ) -> list[Row]:
     """Return one entry of the list: what, by whom, how long; a stub where it waits no longer.
 
-    `is_past`: it is looked up, and what it was tells more than who decided it.
+    `is_past`: it is looked up, and what it was tells more than who decided it. `held_s`: as long as its
+    denial can be undone.
     """
     bar = ("▌ ", CYAN) if is_focused else ("  ", PLAIN)
     name = shown(entry.record.tool_name, _name_style(entry, is_focused=is_focused))
     right = time_left(entry, now) if entry.waits else _outcome(entry.record)
+    if entry.waits and held_s is not None:
+        right = _held(held_s)
     about = entry.glimpse if entry.waits or is_past else what_became(entry.record, now)
     if not is_tall:
         return [spread((bar, *name, (f"  {about}", DIM)), right, width)]
@@ -82,6 +93,10 @@ def entry_rows(
         fitted((bar, (f"{entry.session_name} · {about}", DIM)), width),
         (),
     ]
+
+
+def _held(seconds: float) -> Row:
+    return (("denied ", RED), (f"{math.ceil(seconds)} s ", DIM), ("u", CYAN), (" undo", DIM))
 
 
 def _name_style(entry: Entry, *, is_focused: bool) -> Style:
@@ -103,6 +118,7 @@ def list_rows(
     now: datetime,
     width: int,
     is_tall: bool,
+    held: Callable[[ApprovalId], float | None] = lambda _: None,
 ) -> list[Row]:
     return [
         row
@@ -114,15 +130,18 @@ def list_rows(
             now=now,
             width=width,
             is_tall=is_tall,
+            held_s=held(entry.record.id),
         )
     ]
 
 
-def card_title(card: Card, entry: Entry, now: datetime, width: int) -> Row:
-    """Return what the card is about, and how long there is to decide."""
+def card_title(card: Card, entry: Entry, now: datetime, width: int, *, held_s: float | None = None) -> Row:
+    """Return what the card is about, and how long there is to decide, or to undo that."""
     name = shown(card.tool if card.subject is Subject.TOOL_CALL else card.title, HEADING)
     if not entry.waits:
         return spread(name, shown(what_became(entry.record, now), DIM), width)
+    if held_s is not None:
+        return spread(name, _held(held_s), width)
     return spread(name, (*time_left(entry, now), (" left", DIM)), width)
 
 
@@ -136,8 +155,9 @@ def buttons(card: Card | None, *, is_seen: bool, remembers: bool, waiting: int, 
     elif card.remember is not None:
         memory = (("  s ", CYAN), ("☑" if remembers else "☐", BOLD), (" this session", DIM))
     deny = (" Esc ", CYAN), ("Deny", BUTTON_DENY if is_seen else DIM)
-    every = (("   A ", CYAN), (f"Allow all {waiting}", PLAIN)) if waiting > 1 else ()
-    allow = ("  ", PLAIN), (" ⏎ Allow ", BUTTON_ALLOW if is_seen else Style(dim=True, reverse=True))
+    is_alone = card.kind is not None
+    every = (("   A ", CYAN), (f"Allow all {waiting}", PLAIN)) if waiting > 1 and not is_alone else ()
+    allow = ("  ", PLAIN), (f" ⏎ {card.verb} ", BUTTON_ALLOW if is_seen else Style(dim=True, reverse=True))
     return spread((*deny, *every, *memory), allow, width)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pml.core.approvals import Approval, ApprovalId, Scope, State
+from pml.core.approvals import Approval, ApprovalId, Decider, Scope, State
 from pml.core.errors import AlreadyDecided, ApprovalExpired, PmlError
 from pml.core.text import visible, visible_json
 from pml.core.values import Json, JsonObject, kind_of
@@ -11,6 +11,7 @@ from pml.screen.words import problem, what_became
 from pml.service.approvals import Decided, Decision, decide
 from pml.service.desk import Desk
 from pml.service.remembering import Remembered
+from pml.service.undo import take_back
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,7 @@ class Given:
     words: str
     is_done: bool
     record: Approval | None = None
+    can_undo: bool = False  # what is remembered of it can be taken back
 
 
 async def give(desk: Desk, approval_id: ApprovalId, decision: Decision) -> Given:
@@ -28,7 +30,20 @@ async def give(desk: Desk, approval_id: ApprovalId, decision: Decision) -> Given
         decided = await decide(desk, approval_id, decision)
     except PmlError as exc:
         return await _refused(desk, approval_id, exc)
-    return Given(words=_told(decided), is_done=True, record=decided.record)
+    memory = decided.remembered
+    can_undo = memory is not None and memory.added and memory.problem is None
+    return Given(words=_told(decided), is_done=True, record=decided.record, can_undo=can_undo)
+
+
+async def undo(desk: Desk, approval_id: ApprovalId, *, by: Decider, literal: bool) -> str:
+    """Take back what an answer is remembered by, and say what came of it."""
+    try:
+        undone = await take_back(desk, approval_id, by=by, literal=literal)
+    except PmlError as exc:
+        return f"not undone: {problem(exc)}"
+    tool = visible(undone.record.tool_name)
+    what = f"undone: {tool} is asked about again" if undone.taken_back else "it was no longer remembered"
+    return f"{what}; this call {'had already gone ahead' if undone.has_run else 'did not run'}"
 
 
 async def _refused(desk: Desk, approval_id: ApprovalId, error: PmlError) -> Given:

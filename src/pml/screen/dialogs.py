@@ -18,7 +18,7 @@ from textual.widgets import Input, Static, TextArea
 from pml.core.errors import Invalid
 from pml.core.text import visible
 from pml.core.values import JsonObject, loads_object
-from pml.screen.keys import ALLOW, GRACE_S, Escapes, Held, Strokes, Ticks
+from pml.screen.keys import ALLOW, GRACE_S, Dropped, Escapes, Held, Strokes, Ticks
 from pml.screen.lines import Row, Styled, as_text
 from pml.screen.panes import LinesPane
 from pml.screen.styles import BOLD, DIM, HEADING, RED
@@ -159,6 +159,7 @@ class Editing(Dialog[str]):
     async def action_send(self) -> None:
         text = self.query_one(TextArea).text
         if not self.is_meant:
+            self.complain("too fast to be meant: press it again")
             return
         try:
             value = loads_object(text, what="it")
@@ -212,10 +213,11 @@ class Reading(Dialog[str]):
         match self._strokes.press(event.key, self.ticks.of(event.time)):
             case Held() as held:
                 self.set_timer(held.for_s, partial(self._settle, held))
-            case str() as key:
+            case Dropped(why=why):
+                self.complain(why or "")
+            case key:
+                self.complain("")
                 self._act(key)
-            case _:
-                pass
 
     def _settle(self, held: Held) -> None:
         if self._strokes.settle(held) and held.key in ALLOW:
@@ -239,7 +241,7 @@ class Reading(Dialog[str]):
             case _ if self._keys is not None and key in self._keys:
                 self._answer(key)
             case _:
-                pass
+                self.complain(f"{visible(key)} does nothing here")
 
     def _answer(self, key: str) -> None:
         if self._keys is None:
@@ -247,8 +249,7 @@ class Reading(Dialog[str]):
         elif not self.is_meant:
             self.complain("too fast to be meant: press it again")
         elif not self.pane.was_read:
-            self.pane.read_on()
-            self.complain("not yet: read to the end first, then press it again")
+            self.complain("Scroll to the end first (space), then press again.")
         else:
             self.dismiss(key)
 

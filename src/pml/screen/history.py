@@ -1,5 +1,6 @@
 """All that was ever asked, newest first, with what became of it. It can be searched; it decides nothing."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -28,9 +29,10 @@ _KEYS: Final = "j/k move · space page · o open folds · / search · Esc or h b
 class History(Escapable[None]):
     """A list of what was asked, and the card of one."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, *, quit: Callable[[], None]) -> None:
         super().__init__(work.ticks)
         self._work = work
+        self._quit = quit
         self._entries: list[Entry] = []
         self._sessions: dict[SessionId, Session | None] = {}
         self._at = 0
@@ -156,7 +158,7 @@ class History(Escapable[None]):
             case "h":
                 self.leave()
             case "q":
-                program(self).exit(0)
+                self._quit()
             case _:
                 return
         event.stop()

@@ -5,18 +5,24 @@ it decides by the digest that was shown. Everything refused is told at the card.
 """
 
 from functools import partial
+from typing import Final
 
 from textual.events import Key, ScreenResume
 
 from pml.core.approvals import Scope
 from pml.core.cards import Card
+from pml.core.text import visible
 from pml.screen.answering import Answering
 from pml.screen.dialogs import Reading, Typing
 from pml.screen.history import History
 from pml.screen.keys import ALLOW, GRACE_S, Dropped, Held, Strokes
 from pml.screen.live import Work, program
+from pml.screen.order import INTERRUPT
 from pml.screen.questions import help_lines
 from pml.service.approvals import Decision
+
+INTERRUPTED: Final = 130
+CODES: Final = {"q": 0, INTERRUPT: INTERRUPTED}
 
 
 class Inbox(Answering):
@@ -26,6 +32,7 @@ class Inbox(Answering):
         super().__init__(work)
         self.strokes = Strokes()
         self._arrows_scroll = False
+        self._nothing_opened = False  # by the key before, which may have been meant to
 
     def on_screen_resume(self, _: ScreenResume) -> None:
         """A key that was still meant for the dialog before must not decide what appears beneath it."""
@@ -54,6 +61,7 @@ class Inbox(Answering):
 
     def _act(self, key: str) -> None:
         self.tell("")
+        self._nothing_opened = False
         match key:
             case "j" | "k":
                 self._move(1 if key == "j" else -1)
@@ -69,23 +77,43 @@ class Inbox(Answering):
                 self.tell(f"arrows move in the {'request' if self._arrows_scroll else 'list'}")
             case "o":
                 self.pane.toggle_folds()
-            case "q":
-                program(self).exit(0)
-            case "ctrl+z":
-                program(self).action_suspend_process()
+            case "r":
+                self.pane.toggle_raw()
+            case "q" | "ctrl+z":
+                self.leave(key)
+            case "u":
+                self.undo()
             case "question_mark":
                 program(self).push_screen(Reading(self.work.ticks, "keys", "Esc closes", help_lines()))
             case "slash":
                 self._search()
             case "h":
-                program(self).push_screen(History(self.work))
+                program(self).push_screen(History(self.work, quit=partial(self.leave, "q")))
             case "A" | "alt+enter" | "D" | "alt+escape":
                 self.ask_all(allow=key in ("A", "alt+enter"))
             case "s" | "a" | "e" | "m" | "p":
                 self._act_on_card(key)
             case _:
+                self.tell(f"{visible(key)} does nothing here; ? shows the keys")
                 return
         self.redraw()
+
+    def leave(self, key: str) -> None:
+        """End or suspend it, once what is held was sent."""
+
+        app = program(self)
+
+        def go() -> None:
+            app.action_suspend_process() if key == "ctrl+z" else app.exit(CODES[key])
+
+        async def send() -> None:
+            await self.send_held()
+            go()
+
+        if self.denials:
+            self.run_worker(send, group="leave")
+        else:
+            go()
 
     def _act_on_card(self, key: str) -> None:
         card = self._waiting_card()
@@ -102,6 +130,7 @@ class Inbox(Answering):
                 self.write(card)
             case _:
                 self.store_key(card)
+        self._nothing_opened = key != "s" and program(self).screen is self
 
     def _move(self, step: int) -> None:
         if self.stream.move(step):
@@ -116,6 +145,8 @@ class Inbox(Answering):
             self.tell("nothing waits")
         elif not entry.waits:
             self.tell("this one is settled; j and k move to others")
+        elif entry.record.id in self.denials:
+            self.tell("you denied this one, and it is about to be sent: u undoes")
         elif card is None:
             self.tell("it is not shown yet: nothing was decided")
         else:
@@ -124,31 +155,35 @@ class Inbox(Answering):
 
     def _guarded(self, *, at: float) -> Card | None:
         """Return the card that a key pressed `at` may decide; else say why it may not."""
-        entry = self.stream.focused
-        if entry is not None and not entry.waits:
-            if self.stream.move_on():
-                self.came_by_itself = True
-            self.tell("")
-            self.redraw()
-            return None
         card = self._waiting_card()
-        if card is None or self.is_deciding:
+        if card is None:
+            return None
+        if self.is_deciding:
+            self.tell("nothing was decided: the answer before is still on its way")
             return None
         grace_s = GRACE_S if self.came_by_itself else 0.0
         if at < self.shown_at + grace_s:
             self.tell("this request came up a moment ago: read it, then press the key again")
             return None
         if not self.pane.is_seen:
-            self.tell(self.pane.show_more())
-            self.redraw()
+            self.tell(self.pane.what_is_left())
             return None
         return card
 
     def _decide(self, *, allow: bool, at: float) -> None:
+        had_opened, self._nothing_opened = not self._nothing_opened, False
+        if not allow and not had_opened:  # this Escape was to close what the key before did not open
+            self.tell("nothing is open, and nothing was denied: Esc again denies the request")
+            return
         card = self._guarded(at=at)
-        if card is not None:
-            scope = Scope.SESSION if allow and card.id in self.remembered else Scope.ONCE
-            self.give(card.id, Decision(by=self.work.by, digest=card.digest, allow=allow, scope=scope))
+        if card is None:
+            return
+        scope = Scope.SESSION if allow and card.id in self.remembered else Scope.ONCE
+        decision = Decision(by=self.work.by, digest=card.digest, allow=allow, scope=scope)
+        if allow:
+            self.give(card.id, decision)
+        else:
+            self.hold({card.id: decision}, visible(card.tool))
 
     def _search(self) -> None:
         def searched(text: str | None) -> None:

@@ -92,8 +92,9 @@ class Strokes:
             self._in_sequence = key in _INTRODUCERS
             return Dropped(why=None if self._in_sequence else _SEVERAL)
         if self._in_sequence and quiet_s < _REST_S:
-            self._in_sequence = not _ends_sequence(key)
-            return Dropped()
+            is_part = key not in DECIDING
+            self._in_sequence = is_part and not _ends_sequence(key)
+            return Dropped(why=None if is_part else _SEVERAL)
         self._in_sequence = key in _INTRODUCERS
         if self._in_sequence:
             return Dropped()

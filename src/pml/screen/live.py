@@ -18,6 +18,7 @@ from textual.widgets import Static
 from pml.core.approvals import ApprovalId, Decider
 from pml.core.cards import Card
 from pml.screen.chrome import TALL, buttons, card_title, head, keys_line, list_rows
+from pml.screen.denials import Denials
 from pml.screen.keys import Ticks
 from pml.screen.lines import BLANK, Row, Styled, as_text
 from pml.screen.panes import CardPane, LinesPane, Pane, count_pages
@@ -68,6 +69,8 @@ class Live(Screen[None]):
         super().__init__()
         self.work = work
         self.stream = Stream()
+        self.denials = Denials()
+        self.stream.aside = self.denials
         self.status = ""
         self.notices: list[Notice] = []
         self.kept: str | None = None
@@ -218,7 +221,8 @@ class Live(Screen[None]):
         self._draw_list()
         entry, card = self.stream.focused, self.card
         if entry is not None and card is not None:
-            self._put("#title", card_title(card, entry, now, max(1, self.query_one("#title").size.width - 2)))
+            room = max(1, self.query_one("#title").size.width - 2)
+            self._put("#title", card_title(card, entry, now, room, held_s=self._held_seconds(card.id)))
         elif self.pane.card is None:
             self._put("#title", ())
         self._put("#keys", keys_line(width))
@@ -238,6 +242,7 @@ class Live(Screen[None]):
             now=self.work.desk.clock.now(),
             width=pane.room,
             is_tall=is_tall,
+            held=self._held_seconds,
         )
         pane.show(rows)
         size = TALL if is_tall else 1
@@ -245,11 +250,14 @@ class Live(Screen[None]):
         if at is not None:
             pane.bring_into_view(at * size, at * size + min(size, 2) - 1)
 
+    def _held_seconds(self, approval_id: ApprovalId) -> float | None:
+        return self.denials.seconds_left(approval_id, at=self.work.ticks.now())
+
     def _draw_status(self) -> None:
         if not program(self).is_running:
             return
         width = max(1, self.size.width)
-        card = self.card
+        card = self.card if self.stream.focus not in self.denials else None
         is_seen = card is not None and self.pane.is_seen
         words = self.status
         if not words and card is not None and not is_seen:

@@ -130,10 +130,6 @@ class LinesPane(Pane):
     def pages_left(self) -> int:
         return -(-max(0, self._needed_rows - self._seen_to) // self.page_size)
 
-    def read_on(self) -> None:
-        """Bring into view what comes after all that was seen."""
-        self.go(min(self.top + self.page_size, max(0, self._seen_to - _PAGE_OVERLAP)))
-
 
 class CardPane(LinesPane):
     """One card, and whether it was seen whole: all that is asked was in view, with every fold open."""
@@ -142,6 +138,7 @@ class CardPane(LinesPane):
         super().__init__(id=id)
         self.card: Card | None = None
         self.is_open = False
+        self.is_raw = False
         self._folded = 0
         self._seen: dict[tuple[str, str], tuple[object, ...]] = {}  # what of each card was seen
 
@@ -156,6 +153,7 @@ class CardPane(LinesPane):
         is_same = card is not None and self.card is not None and card.id == self.card.id
         self.card = card
         self.is_open = self.is_open and is_same
+        self.is_raw = self.is_raw and is_same
         self._draw(top=None if is_same else 0)
         return is_changed
 
@@ -177,7 +175,7 @@ class CardPane(LinesPane):
         return seen is not None and seen != _substance(card)
 
     def _draw(self, *, top: int | None, kept: int = 0) -> None:
-        drawn = Drawn() if self.card is None else draw(self.card, is_open=self.is_open)
+        drawn = Drawn() if self.card is None else draw(self.card, is_open=self.is_open, is_raw=self.is_raw)
         self._folded = drawn.folded
         self.show_lines((*drawn.asked, *drawn.around), needed=len(drawn.asked), kept=kept, top=top)
 
@@ -185,6 +183,12 @@ class CardPane(LinesPane):
         self.is_open = not self.is_open
         kept = 0 if self.card is None else draw(self.card, is_open=False).until_fold
         self._draw(top=None, kept=kept)
+
+    def toggle_raw(self) -> None:
+        """Show the arguments as they are sent, or not; all that is asked stands above them."""
+        self.is_raw = not self.is_raw
+        asked = 0 if self.card is None else len(draw(self.card, is_open=self.is_open).asked)
+        self._draw(top=None, kept=asked)
 
     def go(self, top: int) -> None:
         super().go(top)
@@ -203,15 +207,14 @@ class CardPane(LinesPane):
         """Pages that are still to be seen, the folded ones counted as one."""
         return self.pages_left + (1 if self._folded else 0)
 
-    def show_more(self) -> str:
-        """Bring more of the card into view, and say what is still to be seen."""
+    def what_is_left(self) -> str:
+        """Say why no key decides it yet; the key that asked does not turn the page for it."""
         if self.was_read and self._folded:
-            self.toggle_folds()
-            return "not decided: the folded lines are open now, read on to their end (space)"
-        self.read_on()
-        if self.to_read:
-            return f"not decided: {count_pages(self.to_read)} to read first (space)"
-        return "not decided: that was the rest of it, press it again"
+            return "not decided: open the folded lines first (o), then scroll to the end"
+        if self.pages_left:
+            left = count_pages(self.to_read)
+            return f"not decided: {left}. Scroll to the end first (space), then press again."
+        return "not decided: this request is shortened here"
 
 
 def _substance(card: Card) -> tuple[object, ...]:

@@ -11,6 +11,7 @@ _KEYS: Final = (
     ("Return", "allow the focused request"),
     ("Escape", "deny it"),
     ("m", "deny it with a message to the agent"),
+    ("u", "undo: a denial for four seconds, a remembered answer until the next one"),
     ("e", "edit the arguments, then allow; the edit is judged again"),
     ("s", "remember an allow for this session"),
     ("a", "allow it always: shows what would be written, and where"),
@@ -22,10 +23,10 @@ _KEYS: Final = (
     ("space b", "page down, up in the request (also PgDn PgUp)"),
     ("g G", "its start, its end (also Home End)"),
     ("Tab", "let the arrows move in the list, or in the request"),
-    ("o", "open or close folded lines"),
+    ("o r", "open or close folded lines, the raw arguments"),
     ("/", "search; an empty search shows all again"),
     ("h", "history: all that was ever asked"),
-    ("q", "leave; what waits keeps waiting"),
+    ("q", "leave; what waits keeps waiting, a denial is sent at once"),
 )
 _RULES: Final = (
     "A key decides only what has the focus and was seen to its end. A key that comes right after the "

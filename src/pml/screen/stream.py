@@ -1,9 +1,10 @@
-"""The stream of waiting questions, oldest first, and which of them has the focus.
+"""The stream of waiting questions, what runs out first first, and which of them has the focus.
 
 The focus is an id, never a place. What was decided stays as a stub for a while, so nothing slides under the
 cursor; the focused one stays until the person moves on. Reads the store; draws nothing.
 """
 
+from collections.abc import Container
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -75,6 +76,7 @@ class Stream:
     def __init__(self) -> None:
         self.focus: ApprovalId | None = None
         self.search = ""
+        self.aside: Container[ApprovalId] = ()  # denied here, and not sent yet
         self._entries: dict[ApprovalId, Entry] = {}
         self._sessions: dict[SessionId, Session | None] = {}
 
@@ -140,11 +142,15 @@ class Stream:
     @property
     def waiting(self) -> list[Entry]:
         """What waits for an answer and is found by the search."""
-        return [entry for entry in self._entries.values() if entry.waits and entry.matches(self.search)]
+        return [
+            entry
+            for entry in self._entries.values()
+            if entry.waits and entry.record.id not in self.aside and entry.matches(self.search)
+        ]
 
     @property
     def count(self) -> int:
-        return sum(entry.waits for entry in self._entries.values())
+        return sum(entry.waits and entry.record.id not in self.aside for entry in self._entries.values())
 
     @property
     def focused(self) -> Entry | None:
@@ -152,8 +158,8 @@ class Stream:
 
     def move(self, step: int) -> bool:
         """Focus the next or an earlier question that waits; return whether there was one."""
-        ids = [entry.record.id for entry in self.shown if entry.waits or entry.record.id == self.focus]
         waits = {entry.record.id for entry in self.waiting}
+        ids = [each.record.id for each in self.shown if each.record.id in waits | {self.focus}]
         at = -1 if self.focus is None or self.focus not in ids else ids.index(self.focus)
         last = len(ids) - 1
         target = min(max(at + step, 0), last) if ids else -1
@@ -180,4 +186,4 @@ class Stream:
 
 
 def _place(entry: Entry) -> tuple[object, ...]:
-    return entry.record.created_at, entry.record.id
+    return entry.record.expires_at, entry.record.created_at, entry.record.id

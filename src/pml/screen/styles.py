@@ -16,6 +16,7 @@ YELLOW: Final = Style(color="yellow")
 ALARM: Final = Style(color="red", bold=True)
 HIDDEN: Final = Style(color="red", reverse=True, bold=True)  # the number of a hidden character
 FOCUS: Final = Style(reverse=True)
+FRAME: Final = Style(color="yellow", bold=True)  # of what is decided by itself
 HEADING: Final = Style(color="cyan", bold=True)
 BUTTON_ALLOW: Final = Style(color="green", bold=True, reverse=True)
 BUTTON_DENY: Final = Style(color="red", bold=True)

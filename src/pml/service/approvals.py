@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Final
 
 from pml.core.approvals import (
+    ALONE,
     Allowed,
     Approval,
     ApprovalId,
@@ -117,6 +118,7 @@ class Decision:
     message: str | None = None
     updated_input: JsonObject | None = None
     release: tuple[ApprovalId, ...] = ()
+    is_batch: bool = False  # one of several that are given at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,6 +226,11 @@ async def decide(desk: Desk, approval_id: ApprovalId, decision: Decision) -> Dec
     now = desk.clock.now()
     if record.status is State.PENDING and now >= record.expires_at:
         record = await expire(desk, record)
+    if decision.allow and decision.is_batch and record.subject in ALONE:
+        raise MayNotDecide(
+            f"approval `{record.id}` is allowed by itself, not with others",
+            hint="read it, then allow it alone",
+        )
     await _guard_parent(desk, decision.by, session)
     await _guard_edit(desk, session, record, decision)
     if not decision.allow:

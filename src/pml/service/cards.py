@@ -131,6 +131,7 @@ class _Lookups:
             cwd=record.cwd or cwd,
             workspace=session.workspace,
             definition=await self._definition(record),
+            starts=_starts(self._policies[session.workspace], record),
             code=None if run is None else run.code,
             language=None if run is None else run.language,
         )
@@ -193,6 +194,14 @@ class _Lookups:
             told = visible(other.tool_name)
             found.append(Covered(id=other.id, tool=told, sentence=words, glimpse=glimpse_of(asked)))
         return tuple(found)
+
+
+def _starts(policy: Policy, record: Approval) -> str | None:
+    """Return how the tool's server is started, None where no file says so; visible."""
+    spec = policy.settings.servers.get(parse_tool(record.tool_name).namespace or "")
+    if spec is None:
+        return None
+    return brief(visible(" ".join([spec.command, *spec.args])), MAX_HEADING)
 
 
 async def _definition(desk: Desk, record: Approval) -> JsonObject | None:

@@ -38,12 +38,16 @@ _TRUST_S: Final = 10.0  # the store's own bound on a busy database, and then som
 
 @dataclass(frozen=True, kw_only=True)
 class Remembered:
-    """What is remembered. `counts` is False while its file is not trusted, or could not be written yet."""
+    """What is remembered. `counts` is False while its file is not trusted, or could not be written yet.
+
+    `added` is False where the entry stood in the file already.
+    """
 
     scope: Scope
     entry: Json
     file: str | None = None
     counts: bool = True
+    added: bool = True
     problem: PmlError | None = None
 
 
@@ -108,12 +112,12 @@ async def apply_memory(desk: Desk, memory: Grant | Intent) -> Remembered:
         return Remembered(scope=Scope.SESSION, entry=entry, counts=problem is None, problem=problem)
     file = desk.configs.of(memory.workspace).read().workspace.path
     try:
-        await write_rule(desk, memory.workspace, memory.effect, memory.entry, by=_writer(memory))
+        added = await write_rule(desk, memory.workspace, memory.effect, memory.entry, by=_writer(memory))
         await desk.store.intents.close(memory.id, at=desk.clock.now())
         counts = (await current_policy(desk, memory.workspace)).trusted
     except PmlError as exc:
         return Remembered(scope=Scope.ALWAYS, entry=memory.entry, file=file, counts=False, problem=exc)
-    return Remembered(scope=Scope.ALWAYS, entry=memory.entry, file=file, counts=counts)
+    return Remembered(scope=Scope.ALWAYS, entry=memory.entry, file=file, counts=counts, added=added)
 
 
 def _writer(intent: Intent) -> Decider:

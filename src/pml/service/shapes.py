@@ -16,6 +16,7 @@ def decided_json(decided: Decided) -> dict[str, Json]:
             "scope": memory.scope,
             "entry": memory.entry,
             "counts": memory.counts,
+            "added": memory.added,
             "problem": problem,
         }
     return listed_json(decided.record) | {

@@ -78,9 +78,10 @@ export function get(path, params = {}) {
 /**
  * Post JSON. `once` is an Idempotency-Key: sent again with the same body, it gets the same answer. `raw` are members
  * of the body as JSON text, each one whole value: a number that JavaScript cannot hold arrives as it was written.
+ * `keepalive`: it arrives though the page is gone.
  * @param {string} path
  * @param {unknown} body
- * @param {{once?: string, bearer?: string, raw?: Record<string, string>}} [how]
+ * @param {{once?: string, bearer?: string, raw?: Record<string, string>, keepalive?: boolean}} [how]
  * @returns {Promise<any>}
  */
 export function post(path, body, how = {}) {
@@ -98,9 +99,9 @@ export function del(path) {
 /**
  * @param {string} method
  * @param {string} path
- * @param {{body?: unknown, once?: string, bearer?: string, raw?: Record<string, string>}} [how]
+ * @param {{body?: unknown, once?: string, bearer?: string, raw?: Record<string, string>, keepalive?: boolean}} [how]
  */
-async function send(method, path, { body, once, bearer, raw = {} } = {}) {
+async function send(method, path, { body, once, bearer, raw = {}, keepalive = false } = {}) {
   const kept = token();
   const sent = bearer ?? kept ?? "";
   /** @type {Record<string, string>} */
@@ -121,6 +122,7 @@ async function send(method, path, { body, once, bearer, raw = {} } = {}) {
       headers,
       body: content,
       signal,
+      keepalive,
       cache: "no-store",
       credentials: "omit",
     });

@@ -10,6 +10,7 @@ import { newKey, tellRefusal } from "./deciding.js";
 import { openDialog, toast } from "./dialog.js";
 import { h } from "./dom.js";
 import { listedWhole, Listing, listItem } from "./listing.js";
+import { holdDenials } from "./undo.js";
 
 /** @typedef {import("./card.js").CardView} CardView */
 
@@ -22,23 +23,37 @@ const AT_ONCE = 500; // the hub takes no more in one batch
  * @param {string} search
  */
 export async function decideAll(views, allow, search) {
-  const answerable = views.filter((view) => view.takesAnswer);
+  const answerable = views.filter((view) => view.takesAnswer && !view.card.kind);
+  const alone = views.filter((view) => view.takesAnswer && view.card.kind).length;
   const waiting = answerable.filter((view) => view.panels.mode === "plain");
   const edited = answerable.length - waiting.length;
-  if (!answerable.length) return toast("Nothing waits.", "info");
+  if (!answerable.length) {
+    return toast(alone ? "What waits is decided one by one: open each." : "Nothing waits.", "info");
+  }
   if (!waiting.length) return toast("Only what you are writing at waits: answer it by itself.", "info");
   const listed = allow ? waiting.filter((view) => view.isSeen || listedWhole(view.card)) : waiting;
   const unread = waiting.length - listed.length;
   if (!listed.length) return toast("Nothing was seen whole yet: read each by itself.", "info");
-  if (!await confirmAll(listed, { allow, search, edited, unread })) return;
+  if (!await confirmAll(listed, { allow, search, edited, unread: unread + alone })) return;
   const covered = listed.filter((view) => view.takesAnswer);
+  if (!allow) return holdDenials(covered, (held, isLeaving) => sendAll(held, false, isLeaving));
+  await sendAll(covered, true, false);
+}
+
+/**
+ * Send these answers and say how many counted.
+ * @param {CardView[]} covered
+ * @param {boolean} allow
+ * @param {boolean} isLeaving
+ */
+async function sendAll(covered, allow, isLeaving) {
   for (const view of covered) view.setSending(true);
   let done = 0;
   for (let from = 0; from < covered.length; from += AT_ONCE) {
-    done += await sendSome(covered.slice(from, from + AT_ONCE), allow);
+    done += await sendSome(covered.slice(from, from + AT_ONCE), allow, isLeaving);
   }
   const word = allow ? "allowed" : "denied";
-  const rest = listed.length - done;
+  const rest = covered.length - done;
   if (rest === 0) toast(`${done} ${word}.`, "good");
   else toast(`${done} ${word}; ${rest} not: each says why.`, "bad");
 }
@@ -46,12 +61,13 @@ export async function decideAll(views, allow, search) {
 /**
  * @param {CardView[]} views
  * @param {boolean} allow
+ * @param {boolean} isLeaving
  * @returns {Promise<number>} how many were decided by this
  */
-async function sendSome(views, allow) {
+async function sendSome(views, allow, isLeaving) {
   const decisions = views.map((view) => ({ id: view.card.id, allow, digest: view.card.digest }));
   const once = newKey();
-  const send = () => post("/api/approvals/decisions", { decisions }, { once });
+  const send = () => post("/api/approvals/decisions", { decisions }, { once, keepalive: isLeaving });
   /** @type {any[]} */
   let results;
   try {
@@ -89,7 +105,7 @@ async function confirmAll(views, { allow, search, edited, unread }) {
   const listing = new Listing(unseenFirst(views).map((view) => listItem(view.card, view.isSeen)));
   /** @param {(value: boolean | null) => void} close */
   const confirm = (close) => {
-    if (!listing.isFresh && (!allow || listing.readToEnd())) close(true);
+    if (listing.wasSeen() && (!allow || listing.readToEnd())) close(true);
   };
   const done = await openDialog({
     title: `${verb} ${count}?`,

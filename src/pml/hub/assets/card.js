@@ -7,7 +7,15 @@
 import { drawAlways, holdAlways } from "./card_always.js";
 import { drawBlock } from "./card_blocks.js";
 import { drawFoot } from "./card_foot.js";
-import { drawClock, drawMissing, drawOrigin, drawRemember, drawWarnings, drawWhy } from "./card_parts.js";
+import {
+  drawClock,
+  drawKind,
+  drawMissing,
+  drawOrigin,
+  drawRemember,
+  drawWarnings,
+  drawWhy,
+} from "./card_parts.js";
 import { Panels } from "./card_panels.js";
 import { shownOf, Sight } from "./card_sight.js";
 import { hubNow } from "./api.js";
@@ -35,11 +43,13 @@ export class CardView {
   constructor(card, doing) {
     this.card = card;
     this.doing = doing;
-    /** @type {"waiting" | "sending" | "over"} */
-    this.state = "waiting";
+    /** @type {"waiting" | "sending" | "held" | "over"} */
+    this.state = "waiting"; // held: denied, and not sent yet
     this.isBuilt = false;
     this.isFetched = false; // by itself, with all that it covers
     this.overAt = 0;
+    this.asideAt = 0;
+    this.isAside = false; // a line stands in its place
     this.movedAt = -Infinity;
     this.isMine = false; // it was answered here
     this.isLasting = false; // what became of it is to be read
@@ -56,7 +66,7 @@ export class CardView {
       tabindex: 0,
       "aria-labelledby": `s-${card.id}`,
       "aria-describedby": `w-${card.id} d-${card.id}`,
-      dataset: { card: card.id, state: "waiting" },
+      dataset: { card: card.id, state: "waiting", ...(card.kind ? { alone: card.subject } : {}) },
     });
     this.sight = new Sight(this.node);
     this.drawHead();
@@ -65,6 +75,11 @@ export class CardView {
   /** Whether its time has run out, though nobody has said so. */
   get isOverdue() {
     return this.state === "waiting" && Date.parse(this.card.expires_at) <= hubNow();
+  }
+
+  /** Whether it is still to be answered here. */
+  get waits() {
+    return this.state === "waiting" || this.state === "sending";
   }
 
   get takesAnswer() {
@@ -87,7 +102,7 @@ export class CardView {
    * @param {number} bottom
    */
   look(top, bottom) {
-    if (!this.isBuilt || this.state === "over") return;
+    if (!this.isBuilt || this.isAside || this.state === "over") return;
     this.sight.look(top, bottom, this.isWhole);
     this.node.dataset.seen = String(this.isSeen);
   }
@@ -100,9 +115,11 @@ export class CardView {
     const head = h(
       "header",
       { class: "card-head" },
+      drawKind(card),
       h("div", { class: "meta", id: `d-${card.id}` }, drawOrigin(card), clock.node),
       h("h2", { class: "sentence", id: `s-${card.id}` }, words),
       card.quoted && h("p", { class: "hint" }, "says the server"),
+      card.server && h("p", { class: "server", dataset: { part: "server" } }, card.server),
     );
     replace(this.node, head, this.body);
   }
@@ -187,7 +204,7 @@ export class CardView {
    * @param {Card} card
    */
   setCard(card) {
-    if (this.state === "over") return;
+    if (this.isAside || this.state === "over") return;
     const isOther = card.digest !== this.card.digest;
     const isChanged = !this.card.cut && shownOf(card) !== shownOf(this.card);
     const wasWhole = this.isWhole;
@@ -255,9 +272,36 @@ export class CardView {
     replace(this.told, text && h("div", { class: `notice ${kind}`, dataset: { told: kind } }, text));
   }
 
+  /**
+   * Put a line in its place for a while.
+   * @param {{node: HTMLElement, tick: () => void}} line
+   */
+  setAside({ node, tick }) {
+    const hadFocus = this.node.contains(document.activeElement);
+    this.state = "held";
+    this.node.dataset.state = "held";
+    this.isAside = true;
+    this.asideAt = performance.now();
+    this.tick = tick;
+    replace(this.node, node);
+    if (hadFocus) this.node.focus({ preventScroll: true });
+    this.doing.disturbed(this);
+  }
+
+  /** Have the card back, with what was written at it. */
+  restore() {
+    this.state = "waiting";
+    this.node.dataset.state = "waiting";
+    this.isAside = false;
+    this.drawHead();
+    this.build();
+    this.doing.disturbed(this);
+  }
+
   /** @param {boolean} isSending */
   setSending(isSending) {
     if (this.state === "over") return;
+    if (!isSending && this.isAside) this.restore();
     this.state = isSending ? "sending" : "waiting";
     this.node.dataset.state = this.state;
     this.node.setAttribute("aria-busy", String(isSending));
@@ -271,7 +315,7 @@ export class CardView {
    */
   hear(status, text) {
     if (this.state === "sending") this.heard ??= { status, text };
-    else this.settle(status, text);
+    else this.settle(status, this.state === "held" ? `${text} before your denial was sent` : text);
   }
 
   /**
@@ -279,9 +323,10 @@ export class CardView {
    * field that is typed into stays: the letters that follow would be keys.
    * @param {string} status
    * @param {import("./dom.js").Child} text
-   * @param {{isMine?: boolean}} [how] `isMine`: it was answered here, so the place may close
+   * @param {{isMine?: boolean, undo?: (() => void) | null}} [how] `isMine`: it was answered here, so the place may
+   * close; `undo`: takes the answer back
    */
-  settle(status, text, { isMine = false } = {}) {
+  settle(status, text, { isMine = false, undo = null } = {}) {
     if (this.state === "over") return;
     const { height } = this.node.getBoundingClientRect();
     const hadFocus = this.node.contains(document.activeElement);
@@ -291,9 +336,9 @@ export class CardView {
     this.node.dataset.state = "over";
     this.node.dataset.status = status;
     this.node.removeAttribute("aria-busy");
-    const line = drawOver(this.card, status, text);
+    const line = drawOver(this.card, status, text, undo);
     if (!isMine && (this.panels.isTyped || this.panels.words)) {
-      this.node.firstElementChild?.replaceWith(line);
+      replace(this.node, line, this.body);
       for (const part of [...this.body.children]) if (part !== this.panels.node) part.remove();
       this.panels.freeze();
     } else {
@@ -302,6 +347,7 @@ export class CardView {
     }
     if (!isMine) this.node.style.minHeight = `${height}px`;
   }
+
   /**
    * Say what became of it since it was answered.
    * @param {string} text
@@ -310,6 +356,7 @@ export class CardView {
   retell(text, isLasting) {
     const line = this.node.querySelector("[data-outcome]");
     if (line) replace(/** @type {HTMLElement} */ (line), shownText(text));
+    this.node.querySelector("[data-action=undo]")?.remove();
     this.overAt = performance.now();
     this.isLasting = isLasting;
   }

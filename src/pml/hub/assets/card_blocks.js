@@ -37,6 +37,7 @@ export function drawBlock(block, folds) {
         lines(block.lines, block.more, "code", codeLine, folds),
       );
     case "arguments":
+      if (block.raw) return drawRaw(block);
       return titled(
         block.title,
         null,
@@ -44,6 +45,26 @@ export function drawBlock(block, folds) {
         lines(block.lines, block.more, "code json", argumentLine, folds),
       );
   }
+}
+
+/**
+ * The arguments as they are sent: every value of them stands elsewhere on the card, so they need not be opened.
+ * @param {import("./shapes.js").Arguments} block
+ */
+function drawRaw(block) {
+  /** @type {Fold[]} */
+  const folds = [];
+  const content = lines(block.lines, block.more, "code json", argumentLine, folds);
+  const details = h(
+    "details",
+    { class: "unfold raw", dataset: { block: "raw" } },
+    h("summary", null, "Raw arguments"),
+    content,
+  );
+  details.addEventListener("toggle", () => {
+    for (const fold of folds.splice(0)) fold.open();
+  });
+  return details;
 }
 
 /** @param {import("./shapes.js").Facts} block */

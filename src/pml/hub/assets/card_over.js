@@ -14,8 +14,9 @@ const CROSS = "M4 4l8 8M12 4l-8 8";
  * @param {import("./shapes.js").Card} card
  * @param {string} status
  * @param {import("./dom.js").Child} text
+ * @param {(() => void) | null} [undo] takes it back, where it can be
  */
-export function drawOver(card, status, text) {
+export function drawOver(card, status, text, undo = null) {
   const isGood = !NOT.has(status);
   return h(
     "div",
@@ -23,7 +24,43 @@ export function drawOver(card, status, text) {
     icon(isGood ? CHECK : CROSS),
     h("strong", { dataset: { outcome: status } }, typeof text === "string" ? shownText(text) : text),
     h("span", { class: "over-what", id: `s-${card.id}` }, card.sentence),
+    undo && undoButton(undo),
     h("a", { href: `#/card/${card.id}` }, "Show"),
+  );
+}
+
+/**
+ * What stands for a card while its denial is held.
+ * @param {import("./shapes.js").Card} card
+ * @param {number} until by the page's own clock
+ * @param {() => void} undo
+ */
+export function drawHeld(card, until, undo) {
+  const left = h("span", { class: "hint", dataset: { part: "held" } });
+  const tick = () => {
+    const seconds = Math.max(0, Math.ceil((until - performance.now()) / 1000));
+    left.textContent = seconds ? `sent in ${seconds} s` : "sending…";
+  };
+  tick();
+  const node = h(
+    "div",
+    { class: "over not held" },
+    icon(CROSS),
+    h("strong", { role: "status" }, "Denied"),
+    left,
+    h("span", { class: "over-what", id: `s-${card.id}` }, card.sentence),
+    undoButton(undo),
+  );
+  return { node, tick };
+}
+
+/** @param {() => void} onclick */
+function undoButton(onclick) {
+  return h(
+    "button",
+    { type: "button", dataset: { action: "undo" }, onclick },
+    "Undo",
+    h("kbd", { "aria-hidden": "true" }, "u"),
   );
 }
 

@@ -10,6 +10,7 @@ import { tickingTime } from "./time.js";
 
 const URGENT_S = 30;
 const FOLDER = "M2 4.5h4l1.5 1.5H14v7H2z";
+const SHIELD = "M8 2l5 1.8v4c0 3.2-2.1 5.3-5 6.2-2.9-.9-5-3-5-6.2v-4z";
 const TRIANGLE = "M8 2.2 14.4 13.4H1.6zM8 6.6v3M8 11.4v.1";
 
 /**
@@ -38,6 +39,21 @@ export function drawOrigin(card) {
       icon(FOLDER),
       shortPath(card.workspace),
     ),
+  );
+}
+
+/**
+ * What it is, where it is no call like others.
+ * @param {Card} card
+ */
+export function drawKind(card) {
+  if (!card.kind) return null;
+  return h(
+    "div",
+    { class: "kind", dataset: { part: "kind" } },
+    icon(SHIELD),
+    card.kind,
+    h("span", null, "decided by itself"),
   );
 }
 
@@ -128,7 +144,7 @@ export function drawWarnings(card) {
 
 /** @param {Card} card */
 export function allowText(card) {
-  return card.missing.length ? "Continue without the key" : "Allow";
+  return card.verb;
 }
 
 /**

@@ -9,6 +9,7 @@ import { get, post } from "./api.js";
 import { outcomeText } from "./card_over.js";
 import { toast } from "./dialog.js";
 import { h, shownText } from "./dom.js";
+import { offerUndo } from "./undo.js";
 
 /** @typedef {import("./card.js").CardView} CardView */
 /** @typedef {import("./shapes.js").Answer} Answer */
@@ -20,16 +21,17 @@ const keys = new Map(); // of answers that the hub has perhaps not heard, by wha
  * Decide a card. Returns whether this answer is the one that counts.
  * @param {CardView} view
  * @param {Omit<Answer, "digest">} answer
+ * @param {{digest?: string, isLeaving?: boolean}} [how] the digest that was shown, and whether the page is left
  */
-export async function decide(view, answer) {
+export async function decide(view, answer, { digest = view.card.digest, isLeaving = false } = {}) {
   const { updated_input, ...rest } = answer;
-  const body = { ...rest, digest: view.card.digest };
+  const body = { ...rest, digest };
   /** @type {Record<string, string>} */
   const raw = updated_input === undefined ? {} : { updated_input };
   const path = `/api/approvals/${view.card.id}/decision`;
   const sent = path + JSON.stringify([body, raw]);
   const once = keyFor(sent);
-  const send = () => post(path, body, { once, raw });
+  const send = () => post(path, body, { once, raw, keepalive: isLeaving });
   view.setSending(true);
   view.tell(null);
   try {
@@ -37,7 +39,9 @@ export async function decide(view, answer) {
     keys.delete(sent);
     const willInstall = answer.allow && view.card.subject === "dependency_install";
     view.isLasting = willInstall || (done.remembered !== null && !done.remembered.counts);
-    view.settle(done.status, whatWasDone(view.card, answer, done.remembered), { isMine: true });
+    const isTakeable = done.remembered !== null && done.remembered.added && !done.remembered.problem;
+    const undo = isTakeable ? offerUndo(view, answer.literal === true) : null;
+    view.settle(done.status, whatWasDone(view.card, answer, done.remembered), { isMine: true, undo });
     if (done.released.length) toast(`${done.released.length} more went on with it.`, "good");
     return true;
   } catch (error) {

@@ -16,12 +16,20 @@ import { misfits } from "./schema.js";
  */
 
 /**
+ * The block that has all arguments of a call.
+ * @param {import("./shapes.js").Card} card
+ */
+export function wholeArguments(card) {
+  const found = card.blocks.filter((block) => block.kind === "arguments");
+  return found.find((block) => block.raw) ?? found[0];
+}
+
+/**
  * What an edit begins with: the arguments as the hub wrote them, where they are shown.
  * @param {import("./shapes.js").Card} card
  */
 export function editableText(card) {
-  const shown = card.blocks.find((block) => block.kind === "arguments");
-  const text = shown ? shown.lines.join("\n") : "";
+  const text = wholeArguments(card)?.lines.join("\n") ?? "";
   try {
     if (JSON.stringify(JSON.parse(text)) === JSON.stringify(card.input)) return text;
   } catch {

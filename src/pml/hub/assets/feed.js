@@ -65,7 +65,7 @@ export class Feed {
 
   /** Those that wait, and match the search, in their order. */
   get waiting() {
-    return [...this.views.values()].filter((view) => view.state !== "over" && !view.node.hidden);
+    return [...this.views.values()].filter((view) => view.waits && !view.node.hidden);
   }
 
   /**
@@ -109,11 +109,12 @@ export class Feed {
   }
 
   /**
-   * Put a card where its age wants it: as a rule at the end.
+   * Put a card where its time wants it: what runs out first comes first.
    * @param {CardView} view
    */
   place(view) {
-    const key = (/** @type {CardView} */ each) => each.card.created_at + each.card.id;
+    const key = (/** @type {CardView} */ { card }) =>
+      `${new Date(card.expires_at).toISOString()} ${card.created_at} ${card.id}`;
     let after = this.node.lastElementChild;
     while (after && key(/** @type {CardView} */ (this.of.get(after))) > key(view)) {
       after = after.previousElementSibling;
@@ -146,7 +147,7 @@ export class Feed {
   neighbour(view) {
     const all = [...this.node.children].map((node) => /** @type {CardView} */ (this.of.get(node)));
     const at = all.indexOf(view);
-    const waits = (/** @type {CardView} */ each) => each.state !== "over" && !each.node.hidden;
+    const waits = (/** @type {CardView} */ each) => each.waits && !each.node.hidden;
     return all.slice(at + 1).find(waits) ?? all.slice(0, at).findLast(waits) ?? null;
   }
 

@@ -5,7 +5,7 @@
  * On a card that is over they move on.
  */
 
-import { openDialog } from "./dialog.js";
+import { openDialog, toast } from "./dialog.js";
 import { h } from "./dom.js";
 
 /** @typedef {import("./card.js").CardView} CardView */
@@ -16,6 +16,7 @@ import { h } from "./dom.js";
  * @property {(step: 1 | -1) => void} move
  * @property {(view: CardView) => void} go does what the primary button of a card does
  * @property {(view: CardView) => void} deny
+ * @property {() => void} undo
  * @property {(allow: boolean) => void} all
  * @property {(view: CardView) => void} showMore
  * @property {(view: CardView) => void} moveOn
@@ -26,6 +27,7 @@ import { h } from "./dom.js";
 const KEYS = [
   ["Return", "Allow (also ⌘ Return, Ctrl Return)"],
   ["Esc", "Deny; first closes what is open"],
+  ["u", "Undo: a denial is held for four seconds; a remembered answer is taken back"],
   ["Alt Return", "Allow all, after showing what that is"],
   ["Alt Esc", "Deny all, after showing what that is"],
   ["j  k", "Next and previous card (also ↓ ↑)"],
@@ -76,6 +78,7 @@ function onKey(event, stage) {
   if (isDialogOpen()) return stage.calm.beginGrace(); // the key may close it
   if (!target.matches(TYPED) && !stage.calm.heedsKey()) {
     if (decides || event.key === " ") event.preventDefault();
+    if (decides) toast("You were still typing: nothing was decided.");
     return;
   }
   const took = decides ? onDeciding(event, target, stage) : !target.matches(TYPED) && onOther(event, stage);
@@ -128,9 +131,10 @@ function onDeciding(event, target, stage) {
  * @param {() => void} decide
  */
 function answer(stage, view, decide) {
-  if (stage.calm.isFresh || view.panels.isFrozen) return;
-  if (view.state === "over") return stage.moveOn(view);
-  if (!view.takesAnswer) return;
+  if (view.panels.isFrozen) return;
+  if (stage.calm.isFresh) return toast("Too soon: this came up a moment ago. Read it, then press again.");
+  if (!view.waits) return stage.moveOn(view);
+  if (!view.takesAnswer) return toast("Nothing was decided: an answer is on its way, or its time is over.");
   if (view.isSeen) decide();
   else stage.showMore(view);
 }
@@ -164,6 +168,9 @@ function onOther(event, stage) {
     case "m":
       view?.openMessage();
       return view !== null;
+    case "u":
+      stage.undo();
+      return true;
     case "s":
       if (view?.remember.isConnected) view.remember.checked = !view.remember.checked;
       return view !== null;

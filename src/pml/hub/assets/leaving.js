@@ -10,7 +10,9 @@
 const FOLD_MS = 2000; // so that the eye finds what was there
 const RESTING_MS = 10_000; // a hand that rests so long is not about to click; what moved takes no click at first
 const STUB_MS = 6000;
+const UNDO_MS = 15_000; // what can be taken back
 const LASTING_MS = 60_000; // what must be read
+const UNDO = "[data-action=undo]";
 const TYPED = "textarea, input:not([type=checkbox])";
 const NO_HOVER = matchMedia("(hover: none)"); // a finger gives no notice of where it will be
 
@@ -60,7 +62,8 @@ function mayFold(feed, view) {
  * @param {CardView} view
  */
 function mayGo(feed, view) {
-  const since = performance.now() - (view.isLasting ? LASTING_MS - STUB_MS : 0);
+  const lasts = view.isLasting ? LASTING_MS : view.node.querySelector(UNDO) ? UNDO_MS : STUB_MS;
+  const since = performance.now() - lasts + STUB_MS;
   if (since - view.overAt < STUB_MS || view.panels.isTyped) return false;
   const isLast = !feed.neighbour(view);
   if (view.node.contains(document.activeElement)) return isLast && since - feed.pressedAt >= STUB_MS;

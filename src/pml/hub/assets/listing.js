@@ -6,6 +6,7 @@
  */
 
 import { h, shownLine, shownText } from "./dom.js";
+import { wholeArguments } from "./editor.js";
 
 /** @typedef {import("./shapes.js").Card} Card */
 
@@ -45,9 +46,11 @@ export class Listing {
     if (scrollTop <= this.to + END_PX) this.to = Math.max(this.to, scrollTop + clientHeight);
   }
 
-  /** Whether it has only just come beneath a key or a pointer. */
-  get isFresh() {
-    return performance.now() - this.openedAt <= GRACE_MS;
+  /** Whether it was there before the key or click that answers it; if not, it says so. */
+  wasSeen() {
+    const isSeen = performance.now() - this.openedAt > GRACE_MS;
+    if (!isSeen) this.unfinished.textContent = "Too soon: this list has only just opened. Press again.";
+    return isSeen;
   }
 
   /** Whether it was read to its end; if not, it shows more. */
@@ -109,8 +112,8 @@ function what(card, isKnown) {
 
 /** @param {Card} card */
 function inputText(card) {
-  const block = card.blocks.find((each) => each.kind === "arguments");
-  return block?.kind === "arguments" && !block.more ? block.lines.map((line) => line.trim()).join(" ") : null;
+  const block = wholeArguments(card);
+  return block && !block.more ? block.lines.map((line) => line.trim()).join(" ") : null;
 }
 
 /**

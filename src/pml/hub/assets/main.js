@@ -30,6 +30,7 @@ import { page as waiting } from "./page_waiting.js";
 import { isForgotten } from "./proof.js";
 import { go, startRouter } from "./router.js";
 import { startTicking } from "./time.js";
+import { sendHeld } from "./undo.js";
 
 const PAGES = [
   waiting,
@@ -142,6 +143,7 @@ async function checkHub(frame) {
 
 /** Log out: the token is no longer valid anywhere; if the hub was not told, its person is. */
 async function leave() {
+  await sendHeld();
   stopLive();
   const kept = token();
   try {

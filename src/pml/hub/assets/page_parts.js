@@ -131,7 +131,7 @@ export function keepFresh({ types, problems, signal, load }) {
 }
 
 /**
- * A choice of workspace, which all pages of this browser share.
+ * A choice of workspace, which all pages of this browser share; at first all of them.
  * @param {string | null} given what the address names
  * @param {(workspace: string) => void} onChange
  */
@@ -141,7 +141,7 @@ export async function workspaceChooser(given, onChange) {
   const all = me.workspaces;
   if (given !== null && !all.includes(given)) all.push(given);
   const kept = given ?? ofTab(WORKSPACE);
-  const chosen = kept !== null && all.includes(kept) ? kept : me.workspace;
+  const chosen = kept !== null && all.includes(kept) ? kept : "";
   const select = h(
     "select",
     {
@@ -151,6 +151,7 @@ export async function workspaceChooser(given, onChange) {
         onChange(select.value);
       },
     },
+    h("option", { value: "", selected: chosen === "" }, "All workspaces"),
     all.map((each) => h("option", { value: each, selected: each === chosen }, visible(each))),
   );
   const node = h(
@@ -159,11 +160,11 @@ export async function workspaceChooser(given, onChange) {
     h("label", { for: "workspace", class: "muted" }, "Workspace"),
     select,
   );
-  return { node, current: () => select.value };
+  return { node, current: () => select.value ? [select.value] : all };
 }
 
 /**
- * A page about one workspace, which its head lets choose; kept fresh.
+ * A page about one workspace or all, which its head lets choose; kept fresh.
  * @param {HTMLElement} root
  * @param {{query: URLSearchParams, signal: AbortSignal}} visit
  * @param {object} what
@@ -172,7 +173,7 @@ export async function workspaceChooser(given, onChange) {
  * @param {Child} [what.tools]
  * @param {HTMLElement} what.place what `load` fills
  * @param {string[]} what.types
- * @param {(workspace: string) => Promise<void>} what.load
+ * @param {(workspaces: string[]) => Promise<void>} what.load
  */
 export async function workspacePage(root, { query, signal }, { title, lead, tools, place, types, load }) {
   const problems = h("div", { class: "problems" });

@@ -17,6 +17,8 @@ const EFFECTS = [
 ];
 
 /** @typedef {{workspace: string, path: string}} Where the workspace, and its file */
+/** @typedef {{rules: any, trust: any, where: Where}} Told what the hub says of a workspace */
+/** @typedef {{rule: any, where: Where, isAmong: boolean}} Placed a rule, and whether others are listed with its file's */
 
 /** @type {import("./router.js").Page} */
 export const page = {
@@ -34,39 +36,31 @@ export const page = {
       oninput: () => show(),
     });
     const workspace = await workspaceChooser(query.get("workspace"), () => fresh.refresh());
-    /** @type {any} */
-    let told = { rules: [], broken: [], warnings: [] };
-    /** @type {Where} */
-    let where = { workspace: workspace.current(), path: "" };
+    /** @type {Told[]} */
+    let told = [];
+    const places = () => told.map(({ where }) => where);
 
-    const tried = tryPanel(() => where.workspace);
+    const tried = tryPanel(() => told[0]?.where.workspace ?? "");
     const load = async () => {
-      const current = workspace.current();
-      const [rules, trust] = await Promise.all([
-        get("/api/rules", { workspace: current }),
-        get("/api/trust", { workspace: current }),
-      ]);
-      told = rules;
-      where = { workspace: current, path: trust.path };
-      replace(notices, noticesOf(rules, trust));
+      told = await Promise.all(workspace.current().map(read));
+      tried.node.hidden = told.length > 1; // a call is made in one of them
+      replace(notices, noticesOf(told));
       show();
-      await tried.again();
+      if (told.length === 1) await tried.again();
     };
     const show = () => {
       const words = search.value.trim().toLowerCase();
-      const found = told.rules.filter((/** @type {any} */ rule) =>
-        shownEntry(rule).toLowerCase().includes(words)
-      );
+      const found = onceEach(told).filter(({ rule }) => shownEntry(rule).toLowerCase().includes(words));
       const sections = EFFECTS.map(([effect, means]) =>
-        section(effect, means, found.filter((/** @type {any} */ rule) => rule.effect === effect), where)
+        section(effect, means, found.filter(({ rule }) => rule.effect === effect))
       );
-      const isUnread = told.broken.length > 0; // there may be rules, which the notice tells of
-      const rest = isUnread ? null : nothing(words !== "", () => addRule(where));
+      const isUnread = told.some(({ rules }) => rules.broken.length > 0); // there may be rules, as the notice tells
+      const rest = isUnread ? null : nothing(words !== "", () => addRule(places()));
       redraw(groups, found.length ? sections : rest);
     };
     const add = h(
       "button",
-      { type: "button", class: "primary", dataset: { action: "add-rule" }, onclick: () => addRule(where) },
+      { type: "button", class: "primary", dataset: { action: "add-rule" }, onclick: () => addRule(places()) },
       "Add a rule",
     );
     root.append(
@@ -94,12 +88,41 @@ export const page = {
 };
 
 /**
- * @param {any} rules
- * @param {any} trust
+ * @param {string} workspace
+ * @returns {Promise<Told>}
  */
-function noticesOf(rules, trust) {
+async function read(workspace) {
+  const [rules, trust] = await Promise.all([
+    get("/api/rules", { workspace }),
+    get("/api/trust", { workspace }),
+  ]);
+  return { rules, trust, where: { workspace, path: trust.path } };
+}
+
+/**
+ * Rules of the user's own file apply in every workspace, and are shown once.
+ * @param {Told[]} told
+ * @returns {Placed[]}
+ */
+function onceEach(told) {
+  /** @type {Set<string>} */
+  const seen = new Set();
+  const isAmong = told.length > 1;
+  return told.flatMap(({ rules, where }) =>
+    rules.rules.filter((/** @type {any} */ rule) => {
+      const place = rule.source?.file === where.path || !rule.source ? where.path : "";
+      const key = `${rule.effect} ${place} ${rule.source?.line} ${rule.text} ${rule.kept}`;
+      return !seen.has(key) && seen.add(key);
+    }).map((/** @type {any} */ rule) => ({ rule, where, isAmong }))
+  );
+}
+
+/** @param {Told[]} told */
+function noticesOf(told) {
+  const broken = new Set(told.flatMap(({ rules }) => rules.broken));
+  const warnings = new Set(told.flatMap(({ rules }) => rules.warnings));
   return [
-    rules.broken.map((/** @type {string} */ text) =>
+    [...broken].map((/** @type {string} */ text) =>
       h(
         "div",
         { class: "notice bad" },
@@ -107,43 +130,50 @@ function noticesOf(rules, trust) {
         h("div", { class: "hint" }, "While a file is broken no file allows anything: fix it."),
       )
     ),
+    told.map(({ rules, trust }) => noticesIn(rules, trust)),
+    [...warnings].map((/** @type {string} */ text) => h("div", { class: "notice warn" }, shownText(text))),
+  ];
+}
+
+/**
+ * @param {any} rules
+ * @param {any} trust
+ */
+function noticesIn(rules, trust) {
+  return [
     rules.kept &&
     h("div", { class: "notice warn", dataset: { notice: "kept" } }, shownText(`${rules.kept}.`)),
     trust.needed && h(
       "div",
       { class: "notice warn" },
-      "This workspace's file is not trusted, so what it allows does not apply. ",
+      shortPath(trust.path),
+      " is not trusted, so what it allows does not apply. ",
       h(
         "a",
         { href: `#/trust?workspace=${encodeURIComponent(trust.workspace)}` },
         "See what it would loosen",
       ),
     ),
-    rules.warnings.map((/** @type {string} */ text) => h("div", { class: "notice warn" }, shownText(text))),
   ];
 }
 
 /**
  * @param {string} effect
  * @param {string} means
- * @param {any[]} rules
- * @param {Where} where
+ * @param {Placed[]} rules
  */
-function section(effect, means, rules, where) {
+function section(effect, means, rules) {
   if (rules.length === 0) return null;
   return h(
     "section",
     { dataset: { effect } },
     h("div", { class: "group-head" }, h("h2", null, effect), h("span", { class: "muted" }, means)),
-    h("ol", { class: "list panel" }, rules.map((rule) => row(rule, where))),
+    h("ol", { class: "list panel" }, rules.map(row)),
   );
 }
 
-/**
- * @param {any} rule
- * @param {Where} where
- */
-function row(rule, where) {
+/** @param {Placed} placed */
+function row({ rule, where, isAmong }) {
   const text = shownEntry(rule);
   const isDefault = rule.effect === "ask" && rule.entry === "*";
   const isOff = rule.note === "disabled";
@@ -177,7 +207,7 @@ function row(rule, where) {
         rule.source && !rule.kept && h(
           "span",
           null,
-          isUsers ? "your file, every workspace · " : "this workspace · ",
+          isUsers ? "your file, every workspace · " : isAmong ? "" : "this workspace · ",
           shortPath(rule.source.file),
           `:${rule.source.line}`,
         ),

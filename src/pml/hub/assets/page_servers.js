@@ -30,17 +30,31 @@ export const page = {
       tools: h("a", { class: "button", href: "#/secrets" }, "Secrets"),
       place: list,
       types: ["server.changed", "trust.changed", "install.finished", "rules.changed"],
-      load: async (where) => {
-        const { servers } = await get("/api/servers", { workspace: where });
-        redraw(
-          list,
-          servers.length ? servers.map((/** @type {any} */ each) => card(each, where)) : nothing(),
+      load: async (workspaces) => {
+        const told = await Promise.all(workspaces.map((workspace) => get("/api/servers", { workspace })));
+        const found = told.flatMap(({ servers }, index) =>
+          servers.map((/** @type {any} */ server) => ({ server, workspace: workspaces[index] ?? "" }))
         );
+        const cards = onceEach(found).map(({ server, workspace }) => card(server, workspace));
+        redraw(list, cards.length ? cards : nothing());
       },
     });
     return fresh.stop;
   },
 };
+
+/**
+ * Servers of the user's own file stand in every workspace, and are shown once.
+ * @param {{server: any, workspace: string}[]} found
+ */
+function onceEach(found) {
+  /** @type {Set<string>} */
+  const seen = new Set();
+  return found.filter(({ server: { name, source }, workspace }) => {
+    const key = source ? `${name} ${source.file}:${source.line}` : `${name} ${workspace}`;
+    return !seen.has(key) && seen.add(key);
+  });
+}
 
 /**
  * @param {any} server
@@ -61,7 +75,7 @@ function card(server, workspace) {
       { class: "panel-body stack" },
       server.problem && h("div", { class: "notice bad" }, shownText(server.problem)),
       server.state === "not trusted" && untrusted(workspace),
-      h("dl", { class: "facts" }, facts(server)),
+      h("dl", { class: "facts" }, facts(server, workspace)),
       server.runs.map(run),
       server.tools?.length > 0 && tools(server),
       server.launch && logs(server, workspace),
@@ -69,8 +83,11 @@ function card(server, workspace) {
   );
 }
 
-/** @param {any} server */
-function facts(server) {
+/**
+ * @param {any} server
+ * @param {string} workspace
+ */
+function facts(server, workspace) {
   const { start } = server;
   /** @type {[string, import("./dom.js").Child][]} */
   const rows = [
@@ -81,6 +98,7 @@ function facts(server) {
     ["permitted", start?.permissions && h("span", { class: "mono" }, shownText(spaced(start.permissions)))],
     ["installed", server.installed && shownText(server.installed)],
     ["from", server.source && [shortPath(server.source.file), `:${server.source.line}`]],
+    ["for", !server.source && shortPath(workspace)],
   ];
   return rows
     .filter(([, value]) => Array.isArray(value) ? value.length : value)

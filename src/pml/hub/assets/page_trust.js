@@ -28,8 +28,10 @@ export const page = {
         "Until you trust this file it can only make rules stricter. Any change ends the trust.",
       place,
       types: ["trust.changed", "rules.changed"],
-      load: async (workspace) => {
-        const told = await get("/api/trust", { workspace });
+      load: async (workspaces) => {
+        const all = await Promise.all(workspaces.map((workspace) => get("/api/trust", { workspace })));
+        const [told] = all;
+        if (all.length > 1 || !told) return redraw(place, listed(all));
         sight.take(told);
         redraw(place, told.exists ? shown(told, sight, () => fresh.refresh()) : nothing(told));
       },
@@ -43,6 +45,42 @@ export const page = {
     };
   },
 };
+
+/**
+ * The files of all workspaces; those that wait for trust first.
+ * @param {any[]} all
+ */
+function listed(all) {
+  const files = all.filter((told) => told.exists || told.keeps.length);
+  if (!files.length) {
+    return emptyState(SHIELD, "Nothing to trust", "No workspace of a running session has a file of its own.");
+  }
+  const weight = (/** @type {any} */ told) => told.broken ? 0 : told.needed ? 1 : 2;
+  files.sort((a, b) => weight(a) - weight(b) || (a.path < b.path ? -1 : 1));
+  return h("ul", { class: "list panel" }, files.map(fileRow));
+}
+
+/** @param {any} told */
+function fileRow(told) {
+  const counts = [
+    told.allows.length && `allows ${told.allows.length}`,
+    told.launches.length && `starts ${told.launches.length}`,
+    told.tightens.length && `denies or asks about ${told.tightens.length}`,
+  ].filter(Boolean);
+  const href = `#/trust?workspace=${encodeURIComponent(told.workspace)}`;
+  return h(
+    "li",
+    { class: "item", dataset: { workspace: told.workspace } },
+    h(
+      "div",
+      { class: "item-main" },
+      h("div", { class: "mono" }, shownText(told.path)),
+      h("div", { class: "about" }, counts.length ? counts.join(" · ") : "changes nothing"),
+    ),
+    state(told),
+    h("div", { class: "buttons" }, h("a", { class: "button", href }, told.needed ? "Look at it" : "Show")),
+  );
+}
 
 /**
  * What the person has before them. Content that takes the place of another is looked at only once it was there for a

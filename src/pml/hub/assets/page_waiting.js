@@ -16,6 +16,7 @@ import { listen, onReconnect } from "./live.js";
 import { Supply } from "./supply.js";
 import { go } from "./router.js";
 import { onTick } from "./time.js";
+import { holdDenials, sendHeld, undoLast } from "./undo.js";
 import { nothingFound, nothingWaits, refusedNotice } from "./waiting_parts.js";
 
 /** @typedef {import("./card.js").CardView} CardView */
@@ -43,6 +44,7 @@ export async function renderWaiting(root, { signal }, id) {
     onTick(() => stage.tick()),
   ];
   signal.addEventListener("abort", () => {
+    sendHeld();
     stage.feed.close();
     for (const stop of stops) stop();
   });
@@ -167,6 +169,7 @@ class Waiting {
    */
   isMeant(view) {
     if (this.feed.hasMoved(view)) toast("It had only just moved there: click again.");
+    else if (this.calm.isFresh) toast("Something had only just changed: click again.");
     return !this.calm.isFresh && !this.feed.hasMoved(view);
   }
 
@@ -201,8 +204,28 @@ class Waiting {
 
   /** @param {CardView} view */
   deny(view) {
+    if (!view.takesAnswer) return;
     const message = view.panels.words;
-    this.send(view, { allow: false, ...(message ? { message } : {}) });
+    const { digest } = view.card;
+    const answer = { allow: false, ...(message ? { message } : {}) };
+    const hadFocus = view.node.contains(document.activeElement);
+    holdDenials([view], async (_, isLeaving) => {
+      const hadLine = view.node.contains(document.activeElement);
+      await decide(view, answer, { digest, isLeaving });
+      if (hadLine) this.moveOn(view);
+      this.show();
+    });
+    this.calm.beginGrace();
+    if (hadFocus) this.moveOn(view);
+    this.show();
+  }
+
+  /** Undo what was done last, if it still can be. */
+  undo() {
+    const back = undoLast();
+    if (!back) return toast("There is nothing to undo.");
+    if (back !== true) this.feed.focusByItself(back);
+    this.show();
   }
 
   /**
@@ -243,7 +266,7 @@ class Waiting {
   moveOn(view) {
     const isElsewhere = document.activeElement !== document.body &&
       !view.node.contains(document.activeElement);
-    if (view.state !== "over" || isElsewhere) return;
+    if (view.waits || isElsewhere) return;
     const next = this.feed.neighbour(view);
     if (next) this.feed.focusByItself(next);
     else view.node.focus({ preventScroll: true });
@@ -274,7 +297,7 @@ class Waiting {
 
   tick() {
     const views = [...this.feed.views.values()];
-    for (const view of views) if (view.isBuilt && view.state !== "over") view.tick?.();
+    for (const view of views) if ((view.isBuilt || view.isAside) && view.state !== "over") view.tick?.();
     const overdue = views.filter((view) => view.isOverdue);
     if (overdue.length) this.supply.runOut(overdue);
     if (sweep(this.feed)) this.show();
@@ -286,7 +309,7 @@ class Waiting {
    */
   show(arrived = 0) {
     const count = this.feed.waiting.length;
-    const all = [...this.feed.views.values()].filter((view) => view.state !== "over").length;
+    const all = [...this.feed.views.values()].filter((view) => view.waits).length;
     this.count.textContent = !all ? "" : count === all ? String(all) : `${count} of ${all}`;
     if (arrived) this.arrivals.textContent = `${arrived} new, ${count} wait`;
     const shown = [...this.feed.views.values()].some((view) => !view.node.hidden);

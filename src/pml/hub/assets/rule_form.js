@@ -2,7 +2,7 @@
 /** Adding a rule: what it does, for which tool, in which file; and what waits and is covered by it. */
 
 import { get, post } from "./api.js";
-import { h, replace, shownText } from "./dom.js";
+import { h, replace, shownText, visible } from "./dom.js";
 import { confirmDialog, openDialog, toast } from "./dialog.js";
 import { leftItem, listedWhole, Listing, listItem } from "./listing.js";
 import { choice, field, problemNote } from "./page_parts.js";
@@ -10,20 +10,29 @@ import { choice, field, problemNote } from "./page_parts.js";
 const LISTED = 500; // nobody reads more
 const PAGE = 100;
 
+/** @typedef {{workspace: string, path: string}} Where the workspace, and its file */
+
 /**
  * Ask for a rule and add it. Resolves when the dialog is closed.
- * @param {{workspace: string, path: string}} where
+ * @param {Where[]} places where it can be added
  */
-export async function addRule(where) {
-  const added = await openDialog({ title: "Add a rule", wide: true, build: (close) => form(where, close) });
+export async function addRule(places) {
+  const added = await openDialog({ title: "Add a rule", wide: true, build: (close) => form(places, close) });
   if (added && added.told.covers.length > 0) await offerRelease(added, added.told.covers).catch(sayProblem);
 }
 
 /**
- * @param {{workspace: string, path: string}} where
+ * @param {Where[]} places
  * @param {(added: {body: any, raw: {entry: string}, told: any} | null) => void} close
  */
-function form(where, close) {
+function form(places, close) {
+  const where = h(
+    "select",
+    { onchange: () => path.textContent = whereNow().path },
+    places.map((place, index) => h("option", { value: String(index) }, visible(place.workspace))),
+  );
+  const whereNow = () => /** @type {Where} */ (places[Number(where.value || 0)]);
+  const path = h("span", { class: "mono" }, visible(places[0]?.path ?? ""));
   const effect = choice({
     name: "effect",
     legend: "What it does",
@@ -36,8 +45,11 @@ function form(where, close) {
   const file = choice({
     name: "file",
     legend: "Where it applies",
-    options: [["workspace", "In this workspace"], ["user", "In every workspace"]],
-    value: "workspace",
+    options: [["workspace", places.length > 1 ? "In one workspace" : "In this workspace"], [
+      "user",
+      "In every workspace",
+    ]],
+    value: places.length > 1 ? "user" : "workspace",
   });
   const entry = h("textarea", {
     rows: "2",
@@ -53,7 +65,7 @@ function form(where, close) {
       const body = {
         effect: effect.current(),
         user: file.current() === "user",
-        workspace: where.workspace,
+        workspace: whereNow().workspace,
       };
       const raw = { entry: entryJson(entry.value) };
       if (body.effect === "allow" && isEverything(raw.entry) && !await isSure(raw.entry)) return;
@@ -81,12 +93,8 @@ function form(where, close) {
       h("code", null, '{"tool": "fs:read", "args": {"path": {"under": "."}}}'),
     ]),
     file.node,
-    h(
-      "p",
-      { class: "hint" },
-      "This workspace's file is ",
-      h("span", { class: "mono" }, shownText(where.path)),
-    ),
+    places.length > 1 && field("where", "Workspace", where),
+    h("p", { class: "hint" }, "That workspace's file is ", path),
     problem,
     h(
       "div",
@@ -160,7 +168,7 @@ async function offerRelease(added, covers) {
         ...left.map((card) => leftItem(card, () => close(null))),
       ]);
       const go = async () => {
-        if (listing.isFresh || !listing.readToEnd()) return;
+        if (!listing.wasSeen() || !listing.readToEnd()) return;
         close(true);
         await release(added, ready.map((card) => card.id));
       };

@@ -7,7 +7,7 @@
 /** @typedef {{kind: "diff", title: string, note: string | null, lines: DiffLine[], more: number}} Diff */
 /** @typedef {{kind: "command", lines: Line[], cwd: string, says: string | null, more: number}} Command */
 /** @typedef {{kind: "code", title: string, language: string | null, lines: Line[], more: number}} Code */
-/** @typedef {{kind: "arguments", title: string, lines: string[], more: number}} Arguments */
+/** @typedef {{kind: "arguments", title: string, lines: string[], more: number, raw: boolean}} Arguments */
 /** @typedef {Facts | Diff | Command | Code | Arguments} Block */
 /** @typedef {{id: string, name: string, is_agent: boolean, has_ended: boolean}} Ancestor */
 /** @typedef {{entry: unknown, text: string, file: string, note: string | null}} Always */
@@ -32,6 +32,9 @@
  * @property {string} tool
  * @property {string} title
  * @property {string} sentence
+ * @property {string} verb what allowing it does
+ * @property {string | null} kind what it is, where it is read by itself and never answered with others
+ * @property {string | null} server
  * @property {boolean} quoted
  * @property {string[]} warnings
  * @property {Block[]} blocks
