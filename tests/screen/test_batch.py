@@ -95,7 +95,7 @@ async def test_a_write_through_a_link_is_allowed_with_others_only_once_its_targe
     write = await office.ask("Write", given)
     async with seated(office) as seat:
         await seat.press("A")
-        await seat.shows("allow this one?", "1 longer one is left out", "✗ Write")
+        await seat.shows("allow this one?", "1 left out: open it to decide", "✗ Write")
         await seat.press("escape")
         await seat.until(lambda: seat.app.screen is seat.inbox)
         await seat.press("j")
@@ -135,7 +135,7 @@ async def test_what_was_not_seen_whole_is_left_out_of_allow_all_and_named(office
     long = await office.ask("Bash", LONG)
     async with seated(office) as seat:
         await seat.press("A")
-        await seat.shows("allow this one?", "1 longer one is left out", "✗ Bash")
+        await seat.shows("allow this one?", "1 left out: open it to decide", "✗ Bash")
         await seat.press("enter")
         await seat.shows("allowed 1 of 1")
         await seat.press("enter")
@@ -147,6 +147,7 @@ async def test_what_was_not_seen_whole_is_left_out_of_allow_all_and_named(office
         await seat.shows("deny this one?", "not seen whole", "… 192 more lines")
         await seat.press("enter")
         await seat.shows("denied 1 of 1")
+        await seat.send_held()
     assert (await office.status(short), await office.status(long)) == (State.ALLOWED, State.DENIED)
 
 
@@ -169,7 +170,7 @@ async def test_what_only_its_card_tells_must_be_read_there(
     unread = await office.ask(arguments=arguments, **{"tool": "Bash"} | more)
     async with seated(office) as seat:
         await seat.press("A")
-        await seat.shows("1 longer one is left out")
+        await seat.shows("1 left out: open it to decide")
         await seat.press("enter")
         await seat.shows("allowed 1 of 1")
     assert await office.status(plain) is State.ALLOWED
@@ -189,9 +190,10 @@ async def test_the_list_must_be_read_to_its_end_with_nothing_jumped_over(office:
         await seat.press("A")
         await seat.shows("allow these 6?")
         await seat.press("enter")
-        await seat.shows("read to the end first")
+        await seat.shows("Scroll to the end first")
         await seat.press("end", "enter")
-        await seat.until(lambda: _list(seat).pane.top < len(_list(seat).pane.rows) // 2)
+        await seat.shows("Scroll to the end first")
+        await seat.press("home")
         assert [await office.status(record) for record in records] == [State.PENDING] * 6
         while not _list(seat).pane.was_read:
             await seat.press("space")

@@ -86,6 +86,7 @@ async def test_one_escape_too_many_denies_nothing_however_a_dialog_was_left(
         assert await office.status(record) is State.PENDING
         await seat.press("escape")
         await seat.shows("denied")
+        await seat.send_held()
     assert await office.status(record) is State.DENIED
 
 

@@ -131,6 +131,7 @@ def facts_of(record: Approval) -> Facts:
     rows = (
         Fact(name=name, value=value, alarming=is_alarming(record, name, value))
         for name, value in asked_facts(record)
+        if (record.subject, name) != (Subject.DEPENDENCY_INSTALL, "from")  # the card says so above
     )
     return Facts(rows=tuple(rows))
 

@@ -105,7 +105,7 @@ def server_of(asked: Asked) -> str | None:
             return told_package(record.tool_input)
         case Subject.TOOL_CHANGED | Subject.INTEGRITY_CHANGED:
             name = visible(asked.tool.namespace or server_name(record.tool_input))
-            return f"{name} is a server: {asked.starts}" if asked.starts else f"{name} is a server"
+            return f"{name} is a server: {asked.starts}" if asked.starts else None
         case _:
             return None
 

@@ -112,10 +112,8 @@ def told_package(asked: JsonObject) -> str:
     """Return what is to be installed and where it comes from, in one sentence; visible."""
     facts = _facts(asked)
     kind = {"npm": "an npm package", "pypi": "a Python package"}.get(str(facts.get("ecosystem")), "a package")
-    origin = visible(str(facts.get("source")))
-    source = "PML's catalog" if origin == "catalog" else f"the registry {origin}"
     name, version = visible(str(facts.get("name"))), visible(str(facts.get("version")))
-    return f"{name} is a server: {kind}, version {version}, from {source}"
+    return f"{name} is a server: {kind}, version {version}, from {_source(facts)}"
 
 
 def dependency_name(asked: JsonObject) -> str:

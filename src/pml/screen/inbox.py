@@ -39,6 +39,7 @@ class Inbox(Answering):
         self.came_by_itself = True
         self.shown_at = self.work.ticks.now()
         self.strokes.come_back()
+        self._nothing_opened = False
 
     def on_key(self, event: Key) -> None:
         event.stop()

@@ -154,6 +154,6 @@ function unseenFirst(views) {
 /** @param {number} count */
 function leftOut(count) {
   return count === 1
-    ? "1 longer one is left out: open it to decide."
-    : `${count} longer ones are left out: open each to decide.`;
+    ? "1 is left out: open it to decide."
+    : `${count} are left out: open each to decide.`;
 }

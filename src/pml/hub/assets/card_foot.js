@@ -51,7 +51,7 @@ function buttons(card, mode, acts) {
       button("message", "Deny with a message…", "m", "quiet"),
     ),
     button("deny", "Deny", "Esc"),
-    !card.kind && button("allow-all", "Allow all", "Alt ⏎"),
+    !card.kind && !wantsKey && button("allow-all", "Allow all", "Alt ⏎"),
     wantsKey ? button("allow", allowText(card), "") : button("allow", allowText(card), "⏎", "primary"),
     wantsKey && drawSetKey(card),
   ];

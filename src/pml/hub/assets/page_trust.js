@@ -78,7 +78,7 @@ function fileRow(told) {
       h("div", { class: "about" }, counts.length ? counts.join(" · ") : "changes nothing"),
     ),
     state(told),
-    h("div", { class: "buttons" }, h("a", { class: "button", href }, told.needed ? "Look at it" : "Show")),
+    h("a", { class: "button", href }, told.needed ? "Look at it" : "Show"),
   );
 }
 
