@@ -153,7 +153,5 @@ function unseenFirst(views) {
 
 /** @param {number} count */
 function leftOut(count) {
-  return count === 1
-    ? "1 is left out: open it to decide."
-    : `${count} are left out: open each to decide.`;
+  return count === 1 ? "1 is left out: open it to decide." : `${count} are left out: open each to decide.`;
 }

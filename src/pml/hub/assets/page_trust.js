@@ -24,8 +24,7 @@ export const page = {
     const sight = new Sight(() => place.querySelector("[data-action=trust]")?.removeAttribute("disabled"));
     const fresh = await workspacePage(root, visit, {
       title: "Trusted files",
-      lead:
-        "Until you trust this file it can only make rules stricter. Any change ends the trust.",
+      lead: "Until you trust this file it can only make rules stricter. Any change ends the trust.",
       place,
       types: ["trust.changed", "rules.changed"],
       load: async (workspaces) => {
