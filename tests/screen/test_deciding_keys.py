@@ -202,7 +202,7 @@ async def test_always_releases_others_that_wait_only_when_told(office: Office) -
     other = await office.ask(arguments={"title": "two"})
     async with seated(office) as seat:
         await seat.press("a")
-        await seat.shows("1 more that wait would be covered")
+        await seat.shows("c also allows 1 waiting request")
         await seat.press("c")
         await seat.shows("1 more that waited were released")
     assert await office.status(other) is State.ALLOWED

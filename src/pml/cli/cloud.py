@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pml.registry.folder import RegistryFolder
 
 EXAMPLES = """Only sound entries are served, and nothing can be written. `pml publish` fills the folder.
-With `--execute`, whoever has a token has tools run here, by the rules of the workspace.
+With `--execute`, everyone with a token can run tools here, by the rules of the workspace.
 
 examples:
   pml cloud --folder registry                   on this machine, port 4446

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pml.install.trees import Difference
     from pml.upstream.board import Posted
 
-EXAMPLES = """Servers are installed when a call needs them and somebody agreed, or by `pml deps install`.
+EXAMPLES = """Servers are installed when a call needs them and you agreed, or by `pml deps install`.
 Every package is checked against its hash, no script of a package runs, and each start verifies the files.
 
 examples:

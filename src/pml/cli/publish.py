@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pml.registry.publishing import Draft, Published, Resolve
 
 EXAMPLES = """FILE is metadata or code, with the other beside it: `greet.json`, `greet.ts`. Of DIR, all
-`*.json` count. What is missing is added: `code_integrity`, and the `integrity` and `lock` of each server.
+`*.json` are taken. What is missing is added: `code_integrity`, and the `integrity` and `lock` of each server.
 Code that does not parse, imports modules, or has no function for a tool is refused; wrong types and
 unknown tools are warnings: `pml capability check` tells more.
 

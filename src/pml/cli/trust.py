@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pml.service.desk import Desk
     from pml.service.policy import Policy
 
-EXAMPLES = """A workspace's .pml.json may only tighten (deny, ask) until you trust its exact content.
+EXAMPLES = """Until you trust its exact content, a workspace's .pml.json can only make rules stricter.
 Any change to it, other than by PML, ends the trust. The denies and asks of the content that was trusted last
 are kept in force, also without the file, until you trust other content or say --forget.
 

@@ -202,7 +202,7 @@ def _answers(card: Card) -> Iterator[Styled]:
     if card.always is not None:
         yield from _key("a", f"always: adds {card.always.text} to {card.always.file}")
     for other in card.covers:
-        yield from _fact("", f"which also covers {other.tool}, which waits", BLUE)
+        yield from _fact("", f"also covers {other.tool}, which waits", BLUE)
 
 
 def _key(key: str, means: str) -> Iterator[Styled]:

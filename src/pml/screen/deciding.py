@@ -104,5 +104,5 @@ def misfits(schema: Json, value: JsonObject) -> Sequence[str]:
         if isinstance(expected, str) and expected in _KINDS and _KINDS[expected] not in kind_of(each):
             wrong.append(f"`{visible(name)}` must be a {visible(expected)}, not {kind_of(each)}")
         if about is None and schema.get("additionalProperties") is False:
-            wrong.append(f"the tool knows no `{visible(name)}`")
+            wrong.append(f"the tool has no argument `{visible(name)}`")
     return wrong

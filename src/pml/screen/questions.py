@@ -51,7 +51,8 @@ def always_lines(card: Card) -> list[Styled]:
         if always is not None:
             lines += [Styled(spans=((title, BOLD),), gutter=((f"{key:<8}", CYAN),)), *_always(always), BLANK]
     if card.covers:
-        told = (f"{len(card.covers)} more that wait would be covered; c allows these with it too:", YELLOW)
+        requests = "1 waiting request" if len(card.covers) == 1 else f"{len(card.covers)} waiting requests"
+        told = (f"c also allows {requests} that this covers:", YELLOW)
         lines.append(Styled(spans=(told,), by_words=True))
         for other in card.covers:
             lines += item(shown(other.tool, BOLD), shown(other.sentence))

@@ -33,7 +33,7 @@ export async function decideAll(views, allow, search) {
   if (!waiting.length) return toast("Only what you are writing at waits: answer it by itself.", "info");
   const listed = allow ? waiting.filter((view) => view.isSeen || listedWhole(view.card)) : waiting;
   const unread = waiting.length - listed.length;
-  if (!listed.length) return toast("Nothing was seen whole yet: read each by itself.", "info");
+  if (!listed.length) return toast("All of these are longer: open each to decide.", "info");
   if (!await confirmAll(listed, { allow, search, edited, unread: unread + alone })) return;
   const covered = listed.filter((view) => view.takesAnswer);
   if (!allow) return holdDenials(covered, (held, isLeaving) => sendAll(held, false, isLeaving));
