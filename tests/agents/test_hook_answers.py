@@ -1,13 +1,20 @@
 """What a hook tells its client: the input that was decided, if it is another than the one asked about."""
 
+from pathlib import Path
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 
+from pml.agents import hooks
 from pml.agents.hooks import Asked, HookEvent, answer_json
+from pml.core.config import FileKind
+from pml.core.ports import Process
 from pml.core.values import Json, JsonObject
 from pml.service.loopback import Permit
+from pml.store.memory import MemoryStore
 from tests.promises import promise
+from tests.service.offices import Office
 
 
 def told(event: HookEvent, asked: Json, decided: Json) -> JsonObject | None:
@@ -32,3 +39,22 @@ def test_an_edit_that_python_takes_for_the_same_is_told_to_the_client(
 @pytest.mark.parametrize("event", HookEvent)
 def test_an_input_that_nobody_edited_is_not_repeated(event: HookEvent) -> None:
     assert told(event, True, True) is None
+
+
+@promise("hook:same-rules")
+@pytest.mark.parametrize("tool", ["mcp__pml__evil__run", "mcp__pml__pml", "mcp__pml__"])
+async def test_a_server_whose_name_begins_like_the_gateways_is_judged_like_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
+    office = Office(MemoryStore(), tmp_path)
+    office.write(FileKind.USER, {"permissions": {"deny": ["*"]}})
+    session = await office.session()
+    monkeypatch.setattr(hooks, "_has_gateway", AsyncMock(return_value=True))  # as after `pml init`
+    asked = Asked(event=HookEvent.PRE_TOOL_USE, session_id="s", tool=tool, input={}, tool_use_id="u")
+    client = Process(pid=1, started="1")
+    said = await hooks.answer(
+        office.desk, session, asked, client=client, limit_s=5, on_asked=lambda record: None
+    )
+
+    assert said is not None
+    assert cast("Any", said)["hookSpecificOutput"]["permissionDecision"] == "deny"

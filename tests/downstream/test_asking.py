@@ -717,3 +717,28 @@ async def test_one_answer_to_the_same_call_made_twice_runs_it_once(party: Party)
     for id in ids:
         assert json.loads(text_of(await party.result_of(id))) == ARGUMENTS
     assert len(party.servers.calls) == 2
+
+
+@promise("form:bound-and-single-use")
+async def test_two_equal_forms_that_are_answered_together_run_one_call_and_ask_for_the_other(
+    party: Party,
+) -> None:
+    party.rules(ask=["files:write"])
+    await party.connect(MODERN, FORMS)
+    forms = [await party.call("files__write", ARGUMENTS) for _ in range(2)]
+    ids = [
+        party.start_call(
+            "files__write",
+            ARGUMENTS,
+            inputResponses={"approval": accept()},
+            requestState=form["requestState"],
+        )
+        for form in forms
+    ]
+    results = [await party.result_of(id) for id in ids]
+
+    assert sorted(result["resultType"] for result in results) == ["complete", "input_required"]
+    assert len(party.servers.calls) == 1
+    again = next(result for result in results if result["resultType"] == "input_required")
+    assert json.loads(text_of(await retry(party, again, accept()))) == ARGUMENTS
+    assert len(party.servers.calls) == 2

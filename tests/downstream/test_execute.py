@@ -21,7 +21,17 @@ from pml.downstream.gateway import Gateway
 from pml.downstream.relay import Relay
 from pml.service.gate import Gate, Loader
 from pml.service.workshop import Workshop
-from tests.downstream.parties import FORMS, LATEST, SOON_S, Message, Party, code_of, text_of, tool
+from tests.downstream.parties import (
+    FORMS,
+    LATEST,
+    SOON_S,
+    Message,
+    Party,
+    code_of,
+    text_of,
+    text_result,
+    tool,
+)
 from tests.fakes_loading import FakeInstaller, FakeSources, FakeVariables
 from tests.fakes_sandbox import FakeExecution, FakeSandbox, Script, value
 from tests.promises import promise
@@ -729,3 +739,44 @@ async def test_real_code_catches_a_no_and_never_a_pause(coder: Coder, language: 
     told = answer["result"]["structuredContent"]["result"]
     assert "denied" in told
     assert coder.paths == []
+
+
+async def test_two_equal_forms_of_code_that_are_answered_together_ask_for_the_other(coder: Coder) -> None:
+    coder.configure(approval={}, permissions={"allow": ["files:*"], "ask": ["pml:execute"]})
+    await coder.connect(MODERN, FORMS)
+    forms = [await coder.call("execute", {"code": "three"}) for _ in range(2)]
+    ids = [
+        coder.start_call(
+            "execute",
+            {"code": "three"},
+            inputResponses={"approval": ONCE},
+            requestState=form["requestState"],
+        )
+        for form in forms
+    ]
+    results = [await coder.result_of(id) for id in ids]
+
+    assert sorted(result["resultType"] for result in results) == ["complete", "input_required"]
+
+
+async def test_a_form_may_follow_a_servers_question_in_code(coder: Coder) -> None:
+    question: JsonObject = {"message": "Which?", "requestedSchema": {"type": "object", "properties": {}}}
+
+    async def curious(method: str, params: JsonObject, on_progress: Any) -> bytes:
+        if params["name"] == "read":
+            await coder.relay.elicit("files", question)
+        return text_result("done")
+
+    coder.servers.named["files"].answer = curious
+    await coder.connect(MODERN, FORMS)
+    result = await coder.call("execute", {"code": "three"})
+    asked: list[str] = []
+    while result["resultType"] == "input_required":
+        ((key, _),) = result["inputRequests"].items()
+        asked.append(key)
+        result = await coder.call(
+            "execute", {"code": "three"}, inputResponses={key: ONCE}, requestState=result["requestState"]
+        )
+
+    assert asked[:2] == ["server", "approval"]
+    assert result["structuredContent"]["result"]["done"] is True

@@ -5,12 +5,12 @@ import pytest
 from pml.core.approvals import State, Subject
 from pml.core.capability import CapabilityType
 from pml.core.config import FileKind
-from pml.core.errors import IntegrityFailed, Invalid, NotFound, ServerFailed, Unavailable
+from pml.core.errors import IntegrityFailed, Invalid, NotFound, PmlError, ServerFailed, Unavailable
 from pml.service.gate import Paused
 from tests.fakes import FakeAsking
 from tests.fakes_loading import make_dependency
 from tests.promises import promise
-from tests.service.warehouses import RAN, TOOL, Warehouse
+from tests.service.warehouses import OTHER_TOOL, RAN, TOOL, Warehouse
 
 
 @promise("load:nothing-unproven")
@@ -183,3 +183,20 @@ async def test_a_configured_server_is_not_the_catalogs(warehouse: Warehouse) -> 
     await warehouse.call(TOOL)
 
     assert (warehouse.sources.looked_up, warehouse.servers.ran) == ([], [RAN])
+
+
+async def test_a_question_that_was_settled_by_an_install_that_failed_is_asked_anew(
+    warehouse: Warehouse,
+) -> None:
+    first, second = await warehouse.pause(TOOL), await warehouse.pause(OTHER_TOOL, {})
+    await warehouse.office.allow(first.record)
+    warehouse.installer.error = Unavailable("no network")
+    with pytest.raises(PmlError):
+        await warehouse.go_on(first.workflow.id, tool=TOOL)
+    warehouse.installer.error = None
+
+    with pytest.raises(Paused) as again:
+        await warehouse.go_on(second.workflow.id, tool=OTHER_TOOL)
+
+    assert again.value.record.id != second.record.id
+    assert (again.value.record.subject, warehouse.servers.ran) == (Subject.DEPENDENCY_INSTALL, [])

@@ -16,6 +16,7 @@ import msgspec
 
 from pml.core.approvals import Approval, SessionId, Subject
 from pml.core.errors import Invalid, PmlError, ToolDenied, Unavailable
+from pml.core.globs import Glob
 from pml.core.manifests import launch_digest
 from pml.core.names import ToolName, wire_of
 from pml.core.ports import Process, Session
@@ -213,8 +214,17 @@ async def _own_wire(desk: Desk, session: Session, asked: Asked) -> str | None:
         wire = asked.tool.removeprefix(f"mcp__{server}__")
         if wire != asked.tool:
             is_ours = await (_has_gateway(desk) if server == SERVER else _is_launched(desk, session))
-            return wire if is_ours else None
+            return wire if is_ours and await _is_known(desk, session, wire) else None
     return None
+
+
+async def _is_known(desk: Desk, session: Session, wire: str) -> bool:
+    """Tell whether the gateway lists a tool by this name: another server may be called `pml__x`."""
+    policy = await current_policy(desk, session.workspace)
+    if await _tools_of_wire(desk, policy, wire):
+        return True
+    namespace, _, action = wire.partition("__")
+    return any(Glob(text).matches(f"{namespace}:{action}") for text in policy.settings.expose or ())
 
 
 async def _has_gateway(desk: Desk) -> bool:
@@ -242,7 +252,9 @@ async def _denied_own(desk: Desk, session: Session, wire: str, asked: Asked) -> 
 
 async def _tools_of_wire(desk: Desk, policy: Policy, wire: str) -> list[str]:
     """Return the tools that clients see by this name, by what servers last offered."""
-    found = [] if "__" in wire else [str(ToolName(namespace="pml", action=wire))]
+    found: list[str] = []
+    with contextlib.suppress(Invalid):
+        found += [] if "__" in wire else [str(ToolName(namespace="pml", action=wire))]
     for name, spec in policy.settings.servers.items():
         manifest = await desk.store.manifests.get(name, launch_digest(spec))
         for shape in () if manifest is None else manifest.tools:

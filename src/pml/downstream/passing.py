@@ -133,10 +133,7 @@ class Passing:
             result = await call_tool(self._gate, attempt, self._asker, settled=settled, on_progress=heard)
             return uncached(result, self._asker.era) if method == "resources/read" else result
 
-        try:
-            return await self._rounds.work(server, round, self._exchange, self._asker, run)
-        except FormNeeded as exc:
-            return self._rounds.form(exc, attempt, round, self._asker)
+        return await self._rounds.work(attempt, server, round, self._exchange, self._asker, run)
 
 
 def _prompt_name(server: str, prompt: JsonObject) -> str:

@@ -6,6 +6,7 @@ works on the call meanwhile. What is asked, and what comes of an answer, is deci
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -59,6 +60,15 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True):
     again: bool  # it was answered too fast once
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Parked:
+    """A call that goes on between two rounds."""
+
+    attempt: Attempt
+    work: Work
+    running: asyncio.Task[bytes]
+
+
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
     """The call that waited for a form, and its question; None where nobody answered it."""
 
@@ -81,7 +91,7 @@ class Rounds:
         self._spawn = spawn
         self._seals = Seals()
         self._shown: dict[str, _Shown] = {}
-        self._parked: dict[str, tuple[Work, asyncio.Task[bytes]]] = {}
+        self._parked: dict[str, _Parked] = {}
 
     async def returned(self, round: Round, exchange: Exchange, asker: Asker) -> bytes | Settled | None:
         """Return what comes of the round before, if there was one: an answer, or a call to go on with.
@@ -108,6 +118,8 @@ class Rounds:
 
     def form(self, needed: FormNeeded, attempt: Attempt, round: Round, asker: Asker) -> bytes:
         """Return the form; the call goes on from here, whatever was settled on the way to it."""
+        if needed.run_id is not None:
+            attempt = msgspec.structs.replace(attempt, run_id=needed.run_id)
         ref = self._desk.ids.new()
         self._shown[ref] = _Shown(
             approval_id=needed.record.id, attempt=attempt, link=needed.link, again=needed.again
@@ -119,23 +131,27 @@ class Rounds:
 
     async def work(
         self,
+        attempt: Attempt,
         server: str | None,
         round: Round,
         exchange: Exchange,
         asker: Asker,
         run: "Callable[[Callable[[JsonObject], None] | None], Coroutine[Any, Any, bytes]]",
     ) -> bytes:
-        """Run the call, telling `run` where progress goes; a server's question may end the round.
+        """Run the call, telling `run` where progress goes; a question, or a form, may end the round.
 
-        Raises: what `run` raises.
+        Raises: what else `run` raises.
         """
         if not (asker.era.is_modern and asker.era.has_form):
-            return stamp(await self._serving(server, exchange, run(exchange.listener)), asker.era)
+            try:
+                return stamp(await self._serving(server, exchange, run(exchange.listener)), asker.era)
+            except FormNeeded as exc:
+                return self.form(exc, attempt, round, asker)
         work = Work(server, exchange)
         running = self._spawn(run(work.progress))
         self._relay.working.append(work)
         running.add_done_callback(lambda _: self._relay.working.remove(work))
-        return await self._until_asked(work, running, round, asker)
+        return await self._until_asked(_Parked(attempt=attempt, work=work, running=running), round, asker)
 
     async def _serving(self, server: str | None, exchange: Exchange, running: Awaitable[bytes]) -> bytes:
         self._relay.serving[exchange] = server
@@ -145,19 +161,19 @@ class Rounds:
             del self._relay.serving[exchange]
 
     async def _go_on(self, ref: str, round: Round, exchange: Exchange, asker: Asker) -> bytes:
-        work, running = _collect(self._parked, ref)
+        parked = _collect(self._parked, ref)
+        work = parked.work
         work.exchange = exchange
         answer = round.answer(_SERVER)
-        if answer is None and not running.done() and work.is_open:
-            return self._asked(work, running, round)
+        if answer is None and not parked.running.done() and work.is_open:
+            return self._asked(parked, round)
         work.asked.clear()
         work.answer(answer or CANCELLED)
-        return await self._until_asked(work, running, round, asker)
+        return await self._until_asked(parked, round, asker)
 
-    async def _until_asked(
-        self, work: Work, running: "asyncio.Task[bytes]", round: Round, asker: Asker
-    ) -> bytes:
-        """Return the result, or the server's question, whichever comes first."""
+    async def _until_asked(self, parked: _Parked, round: Round, asker: Asker) -> bytes:
+        """Return the result, the server's question, or PML's, whichever comes first."""
+        work, running = parked.work, parked.running
         question = asyncio.ensure_future(work.asked.wait())
         try:
             await asyncio.wait({running, question}, return_when=asyncio.FIRST_COMPLETED)
@@ -168,15 +184,18 @@ class Rounds:
             question.cancel()
         if running.done():
             work.answer(CANCELLED)  # a question that came too late to be shown
-            return stamp(running.result(), asker.era)
-        return self._asked(work, running, round)
+            try:
+                return stamp(running.result(), asker.era)
+            except FormNeeded as exc:
+                return self.form(exc, parked.attempt, round, asker)
+        return self._asked(parked, round)
 
-    def _asked(self, work: Work, running: "asyncio.Task[bytes]", round: Round) -> bytes:
+    def _asked(self, parked: _Parked, round: Round) -> bytes:
         ref = self._desk.ids.new()
-        self._parked[ref] = work, running  # also when it ends before the client is back: it wants the result
+        self._parked[ref] = parked  # also when it ends before the client is back: it wants the result
         asyncio.get_running_loop().call_later(PARKED_S, self._parked.pop, ref, None)
         state = self._seals.seal(_SERVER, ref, call=round.call)
-        return _input_required(_SERVER, work.question or {}, state)
+        return _input_required(_SERVER, parked.work.question or {}, state)
 
 
 def _collect(rounds: dict[str, T], ref: str) -> T:

@@ -123,6 +123,7 @@ class ToolCalls:
                 return stamp(msgspec.json.encode(answer), era)
             call = attempt
             return await self._rounds.work(
+                call,
                 self._server(call),
                 asked.round,
                 exchange,
@@ -130,7 +131,6 @@ class ToolCalls:
                 lambda heard: run_or_call(self._gate, call, asker, settled=settled, on_progress=heard),
             )
         except FormNeeded as exc:
-            attempt = attempt if exc.run_id is None else msgspec.structs.replace(attempt, run_id=exc.run_id)
             return self._rounds.form(exc, attempt, asked.round, asker)
 
     def _server(self, attempt: Attempt) -> str | None:

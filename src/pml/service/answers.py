@@ -12,6 +12,7 @@ from pml.service.approvals import Question, ask, cancel, get
 from pml.service.desk import Desk
 
 NARROWED: Final = "fewer may decide it now, and it is asked anew"  # withdrawn so, its call goes on
+SETTLED: Final = "it was settled for another call meanwhile"  # withdrawn so, its call goes on
 _ANSWERS: Final = 1000
 _DECLINES: Final = frozenset({Role.PERSON, Role.FORM})
 _LETS: Final = frozenset({State.ALLOWED, State.EXECUTING, State.COMPLETED})
@@ -43,7 +44,7 @@ def is_answer(record: Approval, question: Question) -> bool:
         return False
     if record.status in _LETS:
         return _answerers(record) <= question.deciders
-    return not is_narrowed(record)
+    return not (record.status is State.CANCELLED and record.reason in (NARROWED, SETTLED))
 
 
 def is_narrowed(record: Approval) -> bool:

@@ -104,7 +104,12 @@ async def _call(gate: Gate, attempt: Attempt, hearing: Hearing, settled: Approva
         policy = await policy_now(gate)
     found: Coded | Remote | None = None
     for _ in range(_TRIES):
-        admitted = await _admit(gate, policy, attempt, hearing, settled, found, may_ask_trust=trusted is None)
+        try:
+            admitted = await _admit(
+                gate, policy, attempt, hearing, settled, found, may_ask_trust=trusted is None
+            )
+        except AlreadyClaimed:  # the same call, made twice, was faster with this answer: it needs its own
+            settled, admitted = None, found
         if not isinstance(admitted, Admitted):
             found = admitted
             policy = await policy_now(gate)
@@ -166,7 +171,10 @@ async def _admit(
     *,
     may_ask_trust: bool,
 ) -> Admitted | Coded | Remote | None:
-    """Return the call that may run, or else what was found to answer it: time has passed, so judge again."""
+    """Return the call that may run, or else what was found to answer it: time has passed, so judge again.
+
+    Raises: AlreadyClaimed if an equal call has used the answer up.
+    """
     asking = hearing.asking
     target = current_launch(gate, policy, attempt) or found
     manifest = _offer(gate, target)
@@ -206,13 +214,10 @@ async def _admit(
             if refused is None:
                 return None
     because = marked_foreign(_why_asked(judged, attempt, needs, target), policy, attempt)
-    try:
-        record = await settle(gate, question, because, attempt=attempt, asking=asking, settled=settled)
-        is_listed = because is not None and because.verdict == NEEDS  # only what was shown is covered
-        covered = needs.covered if is_listed else frozenset[str]()
-        return await _claim(gate, attempt, record, replace(admitted, covered=covered))
-    except AlreadyClaimed:  # the same call, made twice, was faster with this answer: this one needs its own
-        return None
+    record = await settle(gate, question, because, attempt=attempt, asking=asking, settled=settled)
+    is_listed = because is not None and because.verdict == NEEDS  # only what was shown is covered
+    covered = needs.covered if is_listed else frozenset[str]()
+    return await _claim(gate, attempt, record, replace(admitted, covered=covered))
 
 
 def _offer(gate: Gate, target: Target | None) -> Manifest | None:

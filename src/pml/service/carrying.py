@@ -8,9 +8,9 @@ from typing import Any, Final
 from pml.core.approvals import Approval, State, Subject
 from pml.core.errors import Conflict, NotFound, PmlError
 from pml.core.ports import ApprovalQuery
+from pml.service.answers import SETTLED
 from pml.service.approvals import all_pending, cancel, finish, wait
 from pml.service.gate import Gate, Loader
-from pml.service.settling import SETTLED
 
 INSTALL_S: Final = 900.0  # for another call, or process, that carries the same out
 _UNDER_WAY: Final = frozenset({State.EXECUTING})

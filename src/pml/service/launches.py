@@ -45,7 +45,7 @@ async def admit_launch(
         )
         claimed = await claim(gate.desk, record.id)
     except AlreadyClaimed:  # by the same call, made twice: this one needs an answer of its own
-        return await admit_launch(gate, attempt, asking, settled)
+        return await admit_launch(gate, attempt, asking, None)
     await finish(gate.desk, record.id)
     consent = LaunchConsent(why="it was approved", by=claimed.decided_by, approval_id=claimed.id)
     return claimed.run_input, consent

@@ -42,6 +42,6 @@ async def admit_own(gate: Gate, attempt: Attempt, asking: Asking, settled: Appro
         record = await settle(gate, question, because, attempt=attempt, asking=asking, settled=settled)
         claimed = await claim(gate.desk, record.id)
     except AlreadyClaimed:  # by the same call, made twice: this one needs an answer of its own
-        return await admit_own(gate, attempt, asking, settled)
+        return await admit_own(gate, attempt, asking, None)
     await finish(gate.desk, record.id)
     return replace(attempt, arguments=claimed.run_input)

@@ -15,6 +15,7 @@ from pml.core.errors import AlreadyClaimed, AlreadySettled, Conflict, NotApprove
 from pml.core.ports import PausedCall, Workflow
 from pml.core.rules import VerdictKind
 from pml.service.answers import (
+    SETTLED,
     answer_in_run,
     ask_within,
     is_answer,
@@ -30,7 +31,6 @@ from pml.service.trusting import answer_trust_questions, apply_trust, trust_ques
 
 CARRIED_OUT: Final = frozenset({State.ALLOWED, State.EXECUTING})
 CARRY_S: Final = 10.0  # another asker of the same question carries it out; that is one write
-SETTLED: Final = "it was settled for another call meanwhile"  # why a question was withdrawn; its call goes on
 UNKNOWN: Final = "unknown"  # why a call is asked about that may have been made
 _USED: Final = frozenset({State.EXECUTING, State.COMPLETED, State.FAILED})
 IsMoot = Callable[[], Awaitable[bool]]

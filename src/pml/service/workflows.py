@@ -14,12 +14,12 @@ from pml.core.names import parse_tool
 from pml.core.ports import PausedCall, Workflow
 from pml.core.rules import Effect
 from pml.core.values import Json, JsonObject
-from pml.service.answers import NARROWED
+from pml.service.answers import NARROWED, SETTLED
 from pml.service.approvals import Decision, cancel, decide, expire, get
 from pml.service.coderuns import give_up
 from pml.service.gate import Attempt, Gate, Paused, client_may_answer
 from pml.service.policy import current_policy
-from pml.service.settling import SETTLED, refusal
+from pml.service.settling import refusal
 
 _UNDECIDED_OR_UNUSED = (State.PENDING, State.ALLOWED)
 
