@@ -85,6 +85,7 @@ PROMISES: Final[dict[str, str]] = {
     "config:never-overwritten-unparsed": "A file that PML cannot parse is reported and never written.",
     "config:untrusted-only-tightens": "A workspace's file that nobody trusts can deny and ask, nothing else.",
     "consent:allower-is-a-decider": "Nothing runs by the answer of one who may not decide it as it is asked.",
+    "consent:always-of-models": "An always of a model, or of a form over HTTP, covers no commands or code.",
     "consent:http-forms": "Over HTTP a form or a model decides plain calls only, and with a token for it.",
     "consent:model-plain-only": "A model confirms unlisted plain calls: no command, no named tool, no trust.",
     "consent:parent-unlisted-only": "A parent decides what no rule names; more only by the user's file.",

@@ -13,9 +13,10 @@ from pml.core.values import JsonObject
 from pml.service.approvals import claim
 from pml.service.calls import call_tool
 from pml.service.gate import Paused
+from pml.service.model_rules import rules_of_models
 from pml.service.policy import current_policy, judge
 from pml.service.remembering import init_workspace
-from pml.service.rulings import listed_rules, rules_of_models
+from pml.service.rulings import listed_rules
 from pml.service.trusting import untrust_workspace
 from pml.service.workflows import Continuation, resume
 from tests.builders import PERSON
@@ -152,7 +153,13 @@ async def test_an_always_of_a_model_is_marked_as_its_in_the_files_trust_and_in_t
 
     assert [
         (each.rule.entry, each.note, each.counts) for each in listed if each.rule.effect is Effect.ALLOW
-    ] == [(TOOL, "confirmed by the model of `agent`, not by a person", True)]
+    ] == [
+        (
+            TOOL,
+            "confirmed by the client `agent` or its model, not by a person: covers no commands or code",
+            True,
+        )
+    ]
     trusted = [
         it.entry for it in await desk.store.audit.list(AuditQuery()) if it.entry.kind == "workspace.trusted"
     ]

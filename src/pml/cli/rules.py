@@ -79,8 +79,9 @@ run = run_verb
 
 async def list_rules(args: argparse.Namespace) -> int:
     from pml.app import find_place, open_desk
+    from pml.service.model_rules import rules_of_models
     from pml.service.policy import current_policy
-    from pml.service.rulings import listed_rules, rules_json, rules_of_models
+    from pml.service.rulings import listed_rules, rules_json
 
     place = find_place(args.workspace)
     async with open_desk(place) as desk:

@@ -198,7 +198,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     entry: Json
     approval_id: ApprovalId
     created_at: datetime
-    model: str | None = None  # the client whose model said so, if no person did
+    model: str | None = None  # the client whose model, or form over HTTP, said so: no person is known to
 
 
 class Pin(msgspec.Struct, frozen=True, kw_only=True):
@@ -365,7 +365,7 @@ class Intents(Protocol):
         ...
 
     async def of_models(self, workspace: str) -> Mapping[str, str]:
-        """Return the entries of the workspace's file that a model had written, each with its client."""
+        """Return the entries that a model had written to the workspace's file, or is about to, by client."""
         ...
 
     async def unmark(self, workspace: str, entry: Json) -> None:

@@ -121,12 +121,23 @@ class Asker:
     async def take(self, record: Approval, answer: Json, *, link: str | None, age_s: float) -> Approval:
         """Return the question after the answer that a modern client brings; undecided if it is nobody's."""
         if link is None:
-            decided = await apply_answer(self._desk, record, answer, client=self.era.client, elapsed_s=age_s)
+            decided = await self._apply(record, answer, elapsed_s=age_s)
         elif was_opened(answer):
             decided = await self._wait_for_others(record, timeout_s=self._left_s())
         else:
             decided = await apply_refusal(self._desk, record, answer, client=self.era.client, elapsed_s=age_s)
         return decided or await get(self._desk, record.id)
+
+    async def _apply(self, record: Approval, answer: Json, *, elapsed_s: float) -> Approval | None:
+        """Decide as the form's answer says; None if it is nobody's."""
+        return await apply_answer(
+            self._desk,
+            record,
+            answer,
+            client=self.era.client,
+            elapsed_s=elapsed_s,
+            over_http=not self._gate.is_stdio,
+        )
 
     def _form_counts(self, record: Approval) -> bool:
         """Tell whether to send a form: where its answer would not apply, nobody is bothered with one."""
@@ -224,9 +235,7 @@ class Asker:
                 decided.cancel()
                 return await self._show(record, came, again=True)
             came.set()
-            return await apply_answer(
-                self._desk, record, asked.result(), client=self.era.client, elapsed_s=elapsed_s
-            )
+            return await self._apply(record, asked.result(), elapsed_s=elapsed_s)
         except RpcError:
             return None
         finally:

@@ -5,6 +5,7 @@ answer that was not clearly given by somebody who read it decides nothing.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from pml.core.approvals import Approval, Channel, Decider, DeciderKind, Scope, Subject
@@ -58,7 +59,7 @@ def is_too_fast(answer: Json, elapsed_s: float) -> bool:
 
 
 async def apply_answer(
-    desk: Desk, record: Approval, answer: Json, *, client: str, elapsed_s: float
+    desk: Desk, record: Approval, answer: Json, *, client: str, elapsed_s: float, over_http: bool = False
 ) -> Approval | None:
     """Decide as the form's answer says; None if it is nobody's, or to half a question."""
     if is_cut(record):
@@ -67,7 +68,7 @@ async def apply_answer(
     if decision is None:
         return None
     try:
-        return (await decide(desk, record.id, decision)).record
+        return (await decide(desk, record.id, replace(decision, over_http=over_http))).record
     except PmlError:  # decided elsewhere, expired or forbidden meanwhile: what is stored counts
         return await get(desk, record.id)
 

@@ -15,10 +15,11 @@ from pml.core.values import Json
 from pml.core.wire import grant_json
 from pml.hub.visits import PERSON, Route, Visit, read_approval_id
 from pml.hub.workspaces import named_workspace
+from pml.service.model_rules import rules_of_models
 from pml.service.policy import current_policy
 from pml.service.rulebook import drop_rule
 from pml.service.rulebook import switch_rule as switch
-from pml.service.rulings import enter_rule, explain, rules_json, rules_of_models
+from pml.service.rulings import enter_rule, explain, rules_json
 
 
 class ExplainBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

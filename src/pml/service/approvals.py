@@ -108,7 +108,10 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """An answer. `digest` is of what the decider was shown; `release` are the ids shown beside the button."""
+    """An answer. `digest` is of what the decider was shown; `release` are the ids shown beside the button.
+
+    `over_http`: it is a form's, and whoever holds the token may have filled it in.
+    """
 
     by: Decider
     digest: str
@@ -119,6 +122,7 @@ class Decision:
     updated_input: JsonObject | None = None
     release: tuple[ApprovalId, ...] = ()
     is_batch: bool = False  # one of several that are given at once
+    over_http: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,7 +248,14 @@ async def decide(desk: Desk, approval_id: ApprovalId, decision: Decision) -> Dec
         raise
     arguments = record.tool_input if decision.updated_input is None else decision.updated_input
     memory = memory_of(
-        desk, record, session, decision.by, decision.scope, arguments=arguments, literal=decision.literal
+        desk,
+        record,
+        session,
+        decision.by,
+        decision.scope,
+        arguments=arguments,
+        literal=decision.literal,
+        over_http=decision.over_http,
     )
     event = Allowed(
         at=now,

@@ -42,6 +42,7 @@ from pml.core.text import visible
 from pml.core.values import JsonObject, canonical
 from pml.service.desk import Desk
 from pml.service.kept import Kept, kept_of, note_content, notice_of
+from pml.service.model_rules import without_models
 
 WHY_LAUNCH = "starting an agent is a person's to allow: what it may use, and who answers for it, is shown"
 _MAY_LAUNCH = "a person launched it, or one above it, with leave to launch agents"
@@ -149,6 +150,7 @@ async def judge(desk: Desk, policy: Policy, call: Call, *, session: Session | No
     denied = _denied(verdict, call, session)
     if denied is not None:
         return denied
+    verdict = await without_models(desk, policy.workspace, call, verdict)
     reserved = await _why_reserved(desk, policy, call)
     if reserved is not None:
         return Judged(kind=VerdictKind.ASK, verdict=verdict, broken=policy.broken, why_reserved=reserved)
@@ -167,9 +169,15 @@ async def judge(desk: Desk, policy: Policy, call: Call, *, session: Session | No
         return Judged(kind=VerdictKind.ALLOW, verdict=verdict, grant=grant)
     if not policy.settings.approval.asking_enabled(now):
         return Judged(kind=VerdictKind.ALLOW, verdict=verdict, asking_is_off=True)
-    would = None if policy.untrusted is None else policy.rules_if_trusted.judge(call, now=now)
-    helps = would is not None and would.kind is VerdictKind.ALLOW
-    return Judged(kind=verdict.kind, verdict=verdict, if_trusted=would.rule if would and helps else None)
+    would = None if policy.untrusted is None else await _if_trusted(desk, policy, call, now)
+    return Judged(kind=verdict.kind, verdict=verdict, if_trusted=would)
+
+
+async def _if_trusted(desk: Desk, policy: Policy, call: Call, now: datetime) -> Rule | None:
+    """Return the rule that would allow the call if the workspace's file were trusted."""
+    would = policy.rules_if_trusted.judge(call, now=now)
+    would = await without_models(desk, policy.workspace, call, would)
+    return would.rule if would.kind is VerdictKind.ALLOW else None
 
 
 async def judge_denied(desk: Desk, policy: Policy, call: Call, *, session: Session | None) -> Judged | None:

@@ -60,9 +60,11 @@ def memory_of(
     *,
     arguments: JsonObject,
     literal: bool,
+    over_http: bool = False,
 ) -> Grant | Intent | None:
     """Return what is to be stored with the decision to run the call with `arguments`.
 
+    What a form says `over_http` is no more than a model's word: the holder of the token may be one.
     Raises: Invalid for what is never remembered.
     """
     if scope is Scope.ONCE:
@@ -88,7 +90,7 @@ def memory_of(
             entry=entry,
             approval_id=record.id,
             created_at=now,
-            model=by.id if role_of(by) is Role.MODEL else None,
+            model=by.id if over_http or role_of(by) is Role.MODEL else None,
         )
     return Grant(
         id=desk.ids.new(),
@@ -168,7 +170,9 @@ def _covering(desk: Desk, memory: Grant | Intent) -> Callable[[Call, Session], b
     rule = parse_entry(memory.effect, memory.entry, source=None, base_dir=memory.workspace, paths=paths)
     rules = RuleSet([] if rule is None else [rule], paths=paths)
     return lambda call, session: (
-        session.workspace == memory.workspace and rules.judge(call, now=now).kind is VerdictKind.ALLOW
+        session.workspace == memory.workspace
+        and rules.judge(call, now=now).kind is VerdictKind.ALLOW
+        and (memory.model is None or not runs_code(call.tool, call.arguments))
     )
 
 

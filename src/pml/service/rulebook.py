@@ -28,13 +28,19 @@ async def add_rule(
 ) -> bool:
     """Write a rule; False when it stands there already. Raises: Invalid, Unavailable."""
     added = await write_rule(desk, workspace, effect, entry, which=which)
-    await desk.store.intents.unmark(workspace, entry)
+    await _unmark(desk, workspace, effect, entry, which)
     if added:
         file = _path(desk, workspace, which)
         await desk.store.audit.record(rule_added(file, effect, entry, at=desk.clock.now(), by=by))
     if effect is Effect.ASK:
         await _end_grants(desk, workspace, entry, which=which, by=by)
     return added
+
+
+async def _unmark(desk: Desk, workspace: str, effect: Effect, entry: Json, which: FileKind) -> None:
+    """Learn that the entry is a person's, if it is the one that a model may have had written."""
+    if effect is Effect.ALLOW and which is FileKind.WORKSPACE:
+        await desk.store.intents.unmark(workspace, entry)
 
 
 async def _end_grants(desk: Desk, workspace: str, entry: Json, *, which: FileKind, by: Decider) -> None:
@@ -61,7 +67,7 @@ async def drop_rule(
     if effect is None:
         return 0
     count = await remove_rule(desk, workspace, effect, entry, which=which)
-    await desk.store.intents.unmark(workspace, entry)
+    await _unmark(desk, workspace, effect, entry, which)
     if count:
         file = _path(desk, workspace, which)
         await desk.store.audit.record(rule_removed(file, effect, entry, at=desk.clock.now(), by=by))

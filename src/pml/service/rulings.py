@@ -18,15 +18,17 @@ from pml.core.rule_names import Doubt
 from pml.core.rules import ORDER, Call, Effect, Rule, VerdictKind
 from pml.core.telling import entry_text
 from pml.core.text import quote, visible_json
-from pml.core.values import Json, canonical
+from pml.core.values import Json
 from pml.core.wire import rule_json, verdict_json
 from pml.service.approvals import release
 from pml.service.desk import Desk
+from pml.service.model_rules import client_of
 from pml.service.policy import Judged, Policy, current_policy, judge, kept_notice
 from pml.service.rule_names import doubtful_rules
 from pml.service.rulebook import add_rule, covered_by_rules, refuse_denied_everywhere
 
 KEPT: Final = "kept from the content that was trusted last"
+_PLAIN_ONLY: Final = "covers no commands or code"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,32 +178,29 @@ class Listed:
     is_kept: bool = False
 
 
-async def rules_of_models(desk: Desk, workspace: str) -> Mapping[str, str]:
-    """Return the entries of the workspace's file that models had written, each with the model's client."""
-    return await desk.store.intents.of_models(workspace)
-
-
 def listed_rules(policy: Policy, now: datetime, models: Mapping[str, str]) -> Iterator[Listed]:
     """Yield every rule in the order it is tried, those that are kept last of their effect."""
     files = [file.config for file in (policy.loaded.user, policy.loaded.workspace) if file.config is not None]
+    own = policy.loaded.workspace.path
     hidden = {id(ask): allow for ask, allow in policy.rules.hidden_asks()}
     kept = () if policy.kept is None else policy.kept.rules
     for effect in ORDER:
         for file in files:
             for rule in (rule for rule in file.rules if rule.effect is effect):
                 note = _why_not(policy, file, rule, hidden, now)
-                yield Listed(rule=rule, note=note or _whose(file, rule, models), counts=note is None)
+                yield Listed(rule=rule, note=note or _whose(rule, own, models), counts=note is None)
             disabled = (rule for rule in file.disabled if rule.effect is effect)
             yield from (Listed(rule=rule, note="disabled", counts=False) for rule in disabled)
         for rule in (rule for rule in kept if rule.effect is effect):
             yield Listed(rule=rule, note=KEPT, is_kept=True)
 
 
-def _whose(file: ConfigFile, rule: Rule, models: Mapping[str, str]) -> str | None:
-    """Return that a model had the rule written, where no person did."""
-    is_own = rule.effect is Effect.ALLOW and file.kind is FileKind.WORKSPACE
-    client = models.get(canonical(rule.entry).decode()) if is_own else None
-    return None if client is None else f"confirmed by the model of {quote(client)}, not by a person"
+def _whose(rule: Rule, file: str, models: Mapping[str, str]) -> str | None:
+    """Return that no person is known to have wanted the rule, where that is so, and what it covers then."""
+    client = client_of(rule, file, models)
+    if client is None:
+        return None
+    return f"confirmed by the client {quote(client)} or its model, not by a person: {_PLAIN_ONLY}"
 
 
 def _why_not(
@@ -268,6 +267,8 @@ def _near_misses(policy: Policy, call: Call, judged: Judged, now: datetime) -> I
             notes.append("its arguments do not match")
         if id(rule) not in in_force:
             notes.append("not trusted")
+        if rule.effect is Effect.ALLOW and not notes and not judged.verdict.unsure:
+            notes.append(f"no person confirmed it: {_PLAIN_ONLY}")
         if id(rule) not in matched:
             yield rule, "; ".join(notes)
 

@@ -312,7 +312,10 @@ class MemoryIntents:
             self._models[row.workspace, canonical(row.entry).decode()] = row.model
 
     async def of_models(self, workspace: str) -> Mapping[str, str]:
-        return {entry: model for (place, entry), model in self._models.items() if place == workspace}
+        rows = [row for row in self._rows.values() if row.workspace == workspace]
+        return {entry: model for (place, entry), model in self._models.items() if place == workspace} | {
+            canonical(row.entry).decode(): row.model for row in rows if row.model is not None
+        }
 
     async def unmark(self, workspace: str, entry: Json) -> None:
         self._models.pop((workspace, canonical(entry).decode()), None)

@@ -345,7 +345,10 @@ class _Intents(Part):
         await self._writer.write(operation)
 
     async def of_models(self, workspace: str) -> Mapping[str, str]:
-        return {entry: model for entry, model in self._read.run("model_rules", (workspace,))}
+        rows = [row for row in await self.open() if row.workspace == workspace]
+        return {entry: model for entry, model in self._read.run("model_rules", (workspace,))} | {
+            canonical(row.entry).decode(): row.model for row in rows if row.model is not None
+        }
 
     async def unmark(self, workspace: str, entry: Json) -> None:
         await self._writer.write(lambda tx: tx.run("unmark_rule", (workspace, canonical(entry).decode())))
