@@ -12,7 +12,7 @@ from tests.commands import Pml, spawn
 from tests.promises import promise
 
 OK, FAILED, DENIED, PENDING = 0, 1, 3, 4
-MINE = {"model": "opus", "hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": []}]}}
+MINE: dict[str, Any] = {"model": "opus", "hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": []}]}}
 
 
 class Machine:

@@ -42,6 +42,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "catalog show": Guard.ANYBODY,
     "catalog search": Guard.ANYBODY,
     "cloud": Guard.ANYBODY,
+    "completion": Guard.ANYBODY,
     "deps list": Guard.ANYBODY,
     "deps install": Guard.PERSON,
     "deps verify": Guard.ANYBODY,

@@ -39,6 +39,7 @@ COMMANDS: Final[dict[str, str]] = {
     "hook": "answer Claude Code, which starts this before every tool",
     "audit": "read and verify the audit log",
     "doctor": "check the setup and say what to fix",
+    "completion": "print a script that completes commands, ids, tools and servers",
     "uninstall": "show and remove all that PML put on this machine",
     "version": "print the version",
 }
