@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from pml.agents.probe import Proof
 from pml.cli import claude_checks
+from tests.cli import stand_in_claude
 from tests.commands import Pml, run_process
 from tests.e2e.claude import binary
 from tests.promises import promise
@@ -20,8 +22,9 @@ VERSION = "2.1.325"
 
 @pytest.fixture
 def claude(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program that only tells a version, alone on the PATH."""
-    return install(tmp_path, monkeypatch, f"echo '{VERSION} (Claude Code)'")
+    """A program that tells a version and keeps servers, alone on the PATH."""
+    stand_in = shlex.join([sys.executable, str(stand_in_claude.__file__)])
+    return install(tmp_path, monkeypatch, f'exec {stand_in} "$@"')
 
 
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Path:
@@ -67,6 +70,51 @@ def test_what_init_writes_is_found_again(pml: Pml) -> None:
     pml("init", "--claude-code")
     for name in ("claude hook", "claude server"):
         assert said(pml, name) == [("ok", "set up")]
+    [(status, message)] = said(pml, "claude prompts")
+    assert (status, message.startswith("one question a call")) == ("ok", True)
+
+
+@promise("claude:never-nobody")
+@pytest.mark.usefixtures("claude")
+@pytest.mark.parametrize(
+    "approval", [{"unlisted": "if_client_cannot"}, {"enabled": False}], ids=["left to the client", "off"]
+)
+def test_nothing_is_left_to_pml_while_pml_does_not_ask(
+    pml: Pml, workspace: Path, user: Path, approval: dict[str, object]
+) -> None:
+    pml("init", "--claude-code")
+    local = workspace / ".claude" / "settings.local.json"
+    assert len(json.loads(local.read_text())["permissions"]["allow"]) == 1
+    user.write_text(json.dumps({"approval": approval}))
+    [(status, message)] = said(pml, "claude prompts")
+    assert (status, "nobody does" in message) == ("fail", True)
+
+    ran = pml("init", "--claude-code")
+    assert (ran.code, "permissions" in json.loads(local.read_text())) == (0, False)
+    assert "are asked about by Claude Code" in ran.out
+    assert said(pml, "claude prompts") == []
+
+
+@promise("claude:name-not-shadowed")
+@pytest.mark.usefixtures("claude")
+def test_a_name_that_starts_another_program_fails(pml: Pml, workspace: Path, home: Path) -> None:
+    name = pml("init", "--claude-code", "--json").json["server_name"]
+    kept = home / ".claude.json"
+    config = json.loads(kept.read_text())
+    for server in ({"command": "/bin/sh"}, None):
+        config["projects"][str(workspace)]["mcpServers"] = {} if server is None else {name: server}
+        kept.write_text(json.dumps(config))
+        [(status, message)] = said(pml, "claude prompts")
+        assert (status, "does not start this PML" in message) == ("fail", True)
+
+
+@pytest.mark.usefixtures("claude")
+def test_a_name_that_a_project_can_take_is_a_warning(pml: Pml, workspace: Path) -> None:
+    (workspace / ".claude").mkdir()
+    allowing = {"permissions": {"allow": ["mcp__pml__call"]}}
+    (workspace / ".claude" / "settings.json").write_text(json.dumps(allowing))
+    [(status, message)] = said(pml, "claude prompts")
+    assert (status, "another server" in message) == ("warn", True)
 
 
 @pytest.mark.usefixtures("claude")

@@ -1,12 +1,16 @@
 """`pml init --claude-code`: what it writes into Claude Code's settings, and that it shows all of it."""
 
 import json
+import os
+import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cli import stand_in_claude
 from tests.commands import Pml
 from tests.promises import promise
 
@@ -33,14 +37,73 @@ def test_a_project_gets_the_hook_and_the_gateway_and_both_are_this_pml_whatever_
     for shown in (
         "+",
         "onFailure",
-        "mcp__pml",
-        "PML asks by itself",
-        'not with {"approval": {"unlisted": "if_client_cannot"}}',
+        "asked about twice",
         "deny → ask → allow",
         "pml launch",
     ):
         assert shown in ran.out
     assert not (workspace / ".pml.json").exists()
+
+
+@pytest.fixture
+def claude(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Claude Code's own commands, on the PATH."""
+    program = tmp_path / "bin" / "claude"
+    program.parent.mkdir()
+    stand_in = shlex.join([sys.executable, str(stand_in_claude.__file__)])
+    program.write_text(f'#!/bin/sh\nexec {stand_in} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.defpath}")
+    return program
+
+
+@promise("claude:one-question")
+@pytest.mark.usefixtures("claude")
+def test_a_client_keeps_the_gateway_under_a_name_of_its_own_and_leaves_its_tools_to_pml(
+    pml: Pml, workspace: Path, home: Path
+) -> None:
+    servers = {"pml": {"command": "p", "args": ["-I", "-m", "pml", "stdio"]}, "own": {"command": "x"}}
+    (workspace / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    ran = pml("init", "--claude-code", "--json")
+    name = ran.json["server_name"]
+
+    assert re.fullmatch(r"pml-[0-9a-f]{8}", name)
+    local = read(workspace / ".claude" / "settings.local.json")
+    assert local["permissions"] == {"allow": [f"mcp__{name}"]}
+    kept = read(home / ".claude.json")["projects"][str(workspace)]["mcpServers"]
+    assert kept == {name: {"type": "stdio", **ran.json["server"]}}
+    assert read(workspace / ".mcp.json") == {"mcpServers": {"own": {"command": "x"}}}
+    assert not (home / ".claude" / "settings.json").exists()
+
+    again = pml("init", "--claude-code", "--json").json
+    assert [each["changed"] for each in again["files"]] == [False, False]
+    assert pml("init", "--claude-code", "--remove").code == 0
+    assert read(home / ".claude.json")["projects"][str(workspace)]["mcpServers"] == {}
+    assert not (workspace / ".claude" / "settings.local.json").exists()
+
+
+@pytest.mark.usefixtures("claude")
+def test_another_workspace_has_another_name_and_printing_tells_nobody(
+    pml: Pml, workspace: Path, home: Path, tmp_path: Path
+) -> None:
+    shape = pml("init", "--claude-code", "--print", "--json").json
+    other = pml("init", "--claude-code", "--print", "--json", "--workspace", str(tmp_path)).json
+
+    assert shape["server_name"] != other["server_name"]
+    assert shape["server_command"][:4] == ["claude", "mcp", "add-json", "--scope"]
+    assert not (home / ".claude.json").exists()
+    assert list(workspace.iterdir()) == []
+
+
+@pytest.mark.parametrize("script", ["exit 1", "exit 0"], ids=["fails", "keeps nothing"])
+def test_where_the_client_does_not_keep_it_nothing_is_written(
+    pml: Pml, workspace: Path, claude: Path, script: str
+) -> None:
+    claude.write_text(f"#!/bin/sh\n{script}\n")
+    ran = pml("init", "--claude-code")
+
+    assert (ran.code, "nothing was written" in ran.err) == (1, True)
+    assert list(workspace.iterdir()) == []
 
 
 def test_a_user_gets_the_hook_and_the_command_that_adds_the_gateway(

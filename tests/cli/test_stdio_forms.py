@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ from tests.upstream import odd_server
 
 ME = {"name": "agent", "version": "1"}
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
-FORMS = {"elicitation": {"form": {}, "url": {}}}
+FORMS: Mapping[str, Any] = {"elicitation": {"form": {}, "url": {}}}
 PREFIX = "io.modelcontextprotocol/"
 
 
-def talk(process: "subprocess.Popen[str]", version: str, method: str, params: dict[str, object]) -> Any:
+def talk(process: "subprocess.Popen[str]", version: str, method: str, params: Mapping[str, Any]) -> Any:
     """Return the first thing that the gateway says that is no notification."""
     assert process.stdin is not None
     assert process.stdout is not None

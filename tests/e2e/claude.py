@@ -131,6 +131,12 @@ class Screen:
         assert screen is not None, f"the screen did not show {' and '.join(texts)}:\n{self.read()}"
         return screen
 
+    def wait_any(self, *texts: str) -> str:
+        """Return the screen once it shows one of the texts; fail with the screen if it does not in time."""
+        screen = self._look(lambda screen: any(text in screen for text in texts), for_s=SCREEN_S)
+        assert screen is not None, f"the screen did not show {' or '.join(texts)}:\n{self.read()}"
+        return screen
+
     def press_until(self, key: str, done: Callable[[str], bool]) -> str:
         """Press a key until the screen says that it counted: a dialog that is being drawn ignores keys."""
         end = time.monotonic() + SCREEN_S
@@ -161,14 +167,25 @@ class Screen:
 @contextmanager
 def interactive(setting: Setting, prompt: str = "go on") -> Generator[Screen]:
     """Run Claude Code on a screen of its own, with `prompt` already sent."""
-    (setting.home / ".claude.json").write_text(json.dumps(_known(setting.workspace)))
+    get_known(setting.home, setting.workspace)
+    with on_screen(setting, setting.argv("--permission-mode", "default"), prompt) as screen:
+        yield screen
+
+
+@contextmanager
+def on_screen(setting: Setting, argv: list[str], prompt: str = "go on") -> Generator[Screen]:
+    """Run that command line of Claude Code's on a screen of its own."""
     screen = Screen(need("tmux"), f"pml-{uuid.uuid4().hex}")
     try:
-        argv = setting.argv("--permission-mode", "default")
         screen.open([*argv, "--", prompt], setting.environment(), setting.workspace)
         yield screen
     finally:
         screen.close()
+
+
+def get_known(home: Path, workspace: Path) -> None:
+    """Have Claude Code know its user and the folder, so that it asks nothing of its own at the start."""
+    (home / ".claude.json").write_text(json.dumps(_known(workspace)))
 
 
 def _known(workspace: Path) -> dict[str, Any]:

@@ -10,10 +10,12 @@ import contextlib
 import uuid
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from pml.agents.gateway_name import gateway_names
 from pml.core.approvals import Approval, SessionId, Subject
 from pml.core.errors import Invalid, PmlError, ToolDenied, Unavailable
 from pml.core.globs import Glob
@@ -30,7 +32,6 @@ from pml.service.policy import Policy, current_policy, judge, refuse_denied
 from pml.service.sessions import start_session
 
 TIMED_OUT: Final = "Approval timed out"
-SERVER: Final = "pml"  # the name by which `pml init --claude-code` gives the client its gateway
 _HUB: Final = "plexus"  # the name by which PML gives it to the agents that it launches
 _HOOKED: Final = "hook-"  # begins the id of a session that no gateway holds
 _LOOK_S: Final = 1.0  # how soon a client that was killed is noticed, and its question taken back
@@ -210,10 +211,10 @@ async def _own_wire(desk: Desk, session: Session, asked: Asked) -> str | None:
     The name of a server proves nothing: a project may call a server of its own `pml`. So a gateway must run
     for this very client, or PML must have launched it.
     """
-    for server in (SERVER, _HUB):
+    for server in (*gateway_names(Path(desk.home), session.workspace), _HUB):
         wire = asked.tool.removeprefix(f"mcp__{server}__")
         if wire != asked.tool:
-            is_ours = await (_has_gateway(desk) if server == SERVER else _is_launched(desk, session))
+            is_ours = await (_is_launched(desk, session) if server == _HUB else _has_gateway(desk))
             return wire if is_ours and await _is_known(desk, session, wire) else None
     return None
 

@@ -25,6 +25,7 @@ TIMEOUT_S: Final = 3600  # longer than a question lives, unless its user gives i
 SINCE: Final = (2, 1, 295)  # the first version that knows `onFailure`
 _NEW: Final = "{}\n"
 _HOOKS: Final = ("hooks", EVENT)
+_ALLOWED: Final = ("permissions", "allow")
 
 
 def hook_command(python: str, home: str, *, timeout_s: int = TIMEOUT_S) -> list[str]:
@@ -142,8 +143,12 @@ def _entries(text: str, path: Path) -> list[Json]:
 
 def _listed(text: str, path: Path) -> list[Json]:
     """Return all hooks before tools."""
+    return _items(text, _HOOKS, path)
+
+
+def _items(text: str, pointer: Sequence[str], path: Path) -> list[Json]:
     node: Node | None = _object(text, path)
-    for key in _HOOKS:
+    for key in pointer:
         node = None if node is None else node.members.get(key)
     return [] if node is None else [item.value for item in node.items]
 
@@ -165,6 +170,26 @@ def _command(entry: Json) -> list[str] | None:
     is_pml = words[:1] and Path(words[0]).name in ("pml", "pml.exe") and words[1:2] == ["hook"]
     is_module = any(words[at : at + 3] == ["-m", "pml", "hook"] for at in range(len(words)))
     return words if is_pml or is_module else None
+
+
+def with_allowed(text: str | None, entry: str, path: Path) -> str:
+    """Return the settings with the entry among what the client lets run unasked. Raises: ConfigInvalid."""
+    text = text or _NEW
+    return text if entry in allowed_in(text, path) else append_item(text, _ALLOWED, entry, path=str(path))
+
+
+def without_allowed(text: str, entry: str, path: Path) -> str:
+    """Return the settings without the entry, nor a list that held no other. Raises: ConfigInvalid."""
+    allowed = allowed_in(text, path)
+    if entry not in allowed:
+        return text
+    left = remove_item(text, _ALLOWED, allowed.index(entry), path=str(path))
+    return _without_empty(left, _ALLOWED, path)
+
+
+def allowed_in(text: str, path: Path) -> list[Json]:
+    """Return what the client lets run unasked by these settings. Raises: ConfigInvalid."""
+    return _items(text, _ALLOWED, path)
 
 
 def with_server(text: str | None, name: str, server: JsonObject, path: Path) -> str:

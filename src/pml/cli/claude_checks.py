@@ -71,6 +71,7 @@ def check_client() -> tuple[str | None, Check]:
 def check_set_up(place: "Place") -> Iterator[Check]:
     """Yield whether the client's settings hold the hook and the server, and what in them goes round PML."""
     from pml.agents.form_hooks import config_folder, settings_files
+    from pml.cli.claude_gateway import client_file, own_server
     from pml.cli.claude_init import mcp_files
 
     hooks = 0
@@ -83,7 +84,9 @@ def check_set_up(place: "Place") -> Iterator[Check]:
         hooks += found
         yield from warnings
     yield Check(name="claude hook", status=Status.OK, message="set up") if hooks else _absent("hook", "tools")
+    own = own_server(place)
     servers = [(path, server) for path in mcp_files(place) for server in _servers_in(path, place)]
+    servers += [] if own is None else [(client_file(place), own)]
     if not servers:
         yield _absent("server", "MCP servers")
     off = next(_disabling(place), None)
@@ -99,10 +102,11 @@ def check_set_up(place: "Place") -> Iterator[Check]:
 def _disabling(place: "Place") -> Iterator[Path]:
     """Yield the files that tell Claude Code not to start PML's gateway in this workspace."""
     from pml.agents.form_hooks import config_folder, settings_files
-    from pml.agents.hooks import SERVER
+    from pml.agents.gateway_name import gateway_names
     from pml.agents.settings import read_settings
     from pml.cli.claude_init import mcp_files
 
+    names = gateway_names(place.home, str(place.workspace))
     settings = settings_files(config_folder(os.environ, place.user_home), [place.workspace])
     for path in (*settings, *mcp_files(place)):
         with contextlib.suppress(PmlError, ValueError):
@@ -110,7 +114,7 @@ def _disabling(place: "Place") -> Iterator[Path]:
             project = _object(_object(top.get("projects")).get(str(place.workspace)))
             for key in ("disabledMcpjsonServers", "disabledMcpServers"):
                 for listed in (top.get(key), project.get(key)):
-                    if isinstance(listed, list | tuple) and SERVER in listed:
+                    if isinstance(listed, list | tuple) and any(name in listed for name in names):
                         yield path
 
 
@@ -121,6 +125,8 @@ def _absent(what: str, whose: str) -> Check:
 
 def _check_server(path: Path, server: JsonObject) -> Check:
     """Tell whether a configured gateway can be started and is this PML; it is not run: a project names it."""
+    from pml.cli.claude_gateway import is_this_pml
+
     shown, command = visible(str(path)), server.get("command")
     if not isinstance(command, str):  # a hub, by its URL
         return Check(name="claude server", status=Status.OK, message="set up")
@@ -132,22 +138,10 @@ def _check_server(path: Path, server: JsonObject) -> Check:
             message=f"{shown} starts `{visible(command)}`, which is not there: no tool behind PML is offered",
             hint=_ANEW,
         )
-    words = server.get("args")
-    if not _is_this_pml(found, words if isinstance(words, list | tuple) else ()):
+    if not is_this_pml(server):
         message = f"{shown} starts `{visible(found)}`, which is not this PML"
         return Check(name="claude server", status=Status.WARN, message=message, hint=_ANEW)
     return Check(name="claude server", status=Status.OK, message="set up")
-
-
-def _is_this_pml(found: str, words: Sequence[Json]) -> bool:
-    """Tell whether a program is this Python with PML as its module, or the script beside it or that runs."""
-    python, started = Path(sys.executable), Path(found)
-    if "-m" in words:
-        at = words.index("-m")
-        beside = os.path.isdir(python.parent) and os.path.samefile(started.parent, python.parent)
-        return beside and started.name.startswith("python") and words[at + 1 : at + 2] == ["pml"]
-    scripts = (shutil.which("pml", path=str(python.parent)), shutil.which(sys.argv[0]))
-    return started.stem == "pml" and any(each and os.path.samefile(started, each) for each in scripts)
 
 
 def _look_at_settings(path: Path) -> tuple[int, list[Check]]:
@@ -190,24 +184,18 @@ def _look_at_settings(path: Path) -> tuple[int, list[Check]]:
 
 def _servers_in(path: Path, place: "Place") -> list[JsonObject]:
     """Return PML's gateway as an MCP configuration gives it to the client here; a broken one has none."""
-    from pml.agents.hooks import SERVER
+    from pml.agents.gateway_name import SERVER
     from pml.agents.settings import read_settings, server_in
+    from pml.cli.claude_gateway import local_server
 
     try:
         text = read_settings(path)
         if text is None:
             return []
-        found = (server_in(text, SERVER, path), _local_server(text, str(place.workspace), SERVER))
+        found = (server_in(text, SERVER, path), local_server(path, str(place.workspace), SERVER))
         return [server for server in found if server is not None]
     except PmlError:
         return []
-
-
-def _local_server(text: str, workspace: str, name: str) -> JsonObject | None:
-    """Return the server that the client keeps for this one folder."""
-    projects = _object(_object(json.loads(text)).get("projects"))
-    servers = _object(_object(projects.get(workspace)).get("mcpServers"))
-    return _object(servers[name]) if name in servers else None
 
 
 def _object(value: Json) -> JsonObject:

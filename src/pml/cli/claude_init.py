@@ -1,7 +1,9 @@
 """`pml init --claude-code`: PML's hook and gateway in the settings of Claude Code, and what else to know.
 
-Writes the hook and, for a project, the server; the client keeps a user's servers in a file that it rewrites
-itself, so for those its own command is shown. Asks nothing, and shows every line that it changes.
+Writes the hook into settings. The client keeps its servers in a file that it rewrites itself, so it is told
+of the gateway by its own command: for a project that is run, for all projects of a user it is shown. Where
+PML asks for every unlisted tool, the project's local settings leave the gateway's tools to it. Asks nothing,
+and shows every line that it changes.
 """
 
 import argparse
@@ -15,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pml.agents.form_hooks import config_folder
-from pml.agents.hooks import SERVER
+from pml.agents.gateway_name import SERVER
 from pml.agents.settings import (
     hook_command,
     hook_entry,
@@ -24,12 +26,15 @@ from pml.agents.settings import (
     read_settings,
     remove_settings,
     server_in,
+    with_allowed,
     with_hook,
     with_server,
+    without_allowed,
     without_hook,
     without_server,
     write_settings,
 )
+from pml.cli.claude_gateway import ClientGateway, client_file, gateway, known_gateway, own_gateway
 from pml.cli.exits import Exit
 from pml.cli.output import print_json, say
 from pml.core.text import visible, visible_json
@@ -38,7 +43,6 @@ from pml.core.values import JsonObject
 if TYPE_CHECKING:
     from pml.app import Place
 
-ALLOWED: Final = f"mcp__{SERVER}"
 _READING: Final = ("Read", "Glob", "Grep", "TodoWrite")
 _HEADLESS: Final = "pml launch --loopback -- claude -p '…'"
 _LEFT_TO_CLIENT: Final = {"approval": {"unlisted": "if_client_cannot"}}
@@ -69,38 +73,72 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, place: "Place") -> int:
     """Raises: ConfigInvalid, Unavailable; then nothing has been written."""
-    command = hook_command(sys.executable, str(place.home))
-    changes = _changes(place, command, for_user=args.user, remove=args.remove)
+    hook = hook_command(sys.executable, str(place.home))
+    own = None if args.user else own_gateway(place)
+    leaves = own is not None and not args.remove and asks_itself(place)
+    changes = _changes(place, hook, own, for_user=args.user, remove=args.remove, leaves=leaves)
+    told = None if own is None else own.command(remove=args.remove)
     if not args.print:
+        if own is not None and told is not None:
+            own.tell(told)
         for change in changes:
             write_change(change)
     if args.json:
-        print_json(_shape(changes, command, written=not args.print))
+        print_json(_shape(changes, hook, own, told, written=not args.print, leaves=leaves))
         return Exit.OK
     for change in changes:
         _show(change, written=not args.print, remove=args.remove)
+    if told is not None:
+        say(f"{'told Claude Code' if not args.print else 'Claude Code would be told'}: {shlex.join(told)}")
     if not args.remove:
-        _tell(place, for_user=args.user, changed=any(change.is_one for change in changes))
+        is_new = told is not None or any(change.is_one for change in changes)
+        _tell(place, own, for_user=args.user, changed=is_new, leaves=leaves)
     elif args.user:
         say(f"then: claude mcp remove --scope user {SERVER}")
     return Exit.OK
 
 
-def _changes(place: "Place", command: Sequence[str], *, for_user: bool, remove: bool) -> list[Change]:
+def asks_itself(place: "Place") -> bool:
+    """Tell whether PML asks for every tool that no rule names: only then may the client leave them to it."""
+    from pml.app import DiskConfigs, SystemClock
+    from pml.core.config import Unlisted
+    from pml.core.effective import unite
+
+    user = DiskConfigs(place).of(str(place.workspace)).read().user
+    if user.error is not None:
+        return False
+    approval = unite(user.config, None, trusted=False).approval
+    return approval.unlisted is Unlisted.EVERY_CALL and approval.asking_enabled(SystemClock().now())
+
+
+def _changes(
+    place: "Place",
+    hook: Sequence[str],
+    own: ClientGateway | None,
+    *,
+    for_user: bool,
+    remove: bool,
+    leaves: bool,
+) -> list[Change]:
     settings = _user_settings(place) if for_user else _project_settings(place)
     text = read_settings(settings)
     if remove:
-        after = None if text is None else _unless_empty(text, without_hook(text, settings), settings)
+        after = None if text is None else _unless_empty(text, _cleared(text, settings, own), settings)
     else:
-        after = with_hook(text, hook_entry(command), settings)
+        after = with_hook(text, hook_entry(hook), settings)
+        if own is not None:
+            change = with_allowed if leaves else without_allowed
+            after = change(after, own.allowed, settings)
     changes = [Change(path=settings, before=text, after=after)]
     if not for_user:
         path = place.workspace / ".mcp.json"
         text = read_settings(path)
-        if remove:
-            after = None if text is None else _unless_empty(text, without_server(text, SERVER, path), path)
+        if own is None and not remove:
+            after = with_server(text, SERVER, gateway(), path)
+        elif text is not None and (remove or _is_own_server(text, path)):  # one gateway is enough
+            after = _unless_empty(text, without_server(text, SERVER, path), path)
         else:
-            after = with_server(text, SERVER, _server(), path)
+            after = text
         changes.append(Change(path=path, before=text, after=after))
     return changes
 
@@ -111,11 +149,18 @@ def removals(place: "Place", workspaces: Sequence[Path], kept: list[tuple[str, s
     What somebody else wrote there goes into `kept`, with what to do. Raises: ConfigInvalid, Unavailable.
     """
     command = hook_command(sys.executable, str(place.home))
-    yield from _changes(place, command, for_user=True, remove=True)
+    yield from _changes(place, command, None, for_user=True, remove=True, leaves=False)
     for workspace in workspaces:
         here = replace(place, workspace=workspace)
-        for change in _changes(here, command, for_user=False, remove=True):
-            is_own = change.path.name != ".mcp.json" or _is_own_server(change)
+        own = known_gateway(here)
+        told = None if own is None else own.command(remove=True)
+        if told is not None:
+            shown = f"Claude Code's own, in {visible(str(workspace))}: `{shlex.join(told)}`"
+            kept.append((str(client_file(place)), shown))
+        for change in _changes(here, command, own, for_user=False, remove=True, leaves=False):
+            text = change.before
+            is_settings = change.path.name != ".mcp.json"
+            is_own = is_settings or (text is not None and _is_own_server(text, change.path))
             if is_own:
                 yield change
             elif change.is_one:
@@ -126,11 +171,16 @@ def removals(place: "Place", workspaces: Sequence[Path], kept: list[tuple[str, s
             kept.append((str(path), f"Claude Code's own: `claude mcp remove --scope user {SERVER}`"))
 
 
-def _is_own_server(change: Change) -> bool:
-    """Tell whether the server in the file is one that `pml init` writes."""
-    server = None if change.before is None else server_in(change.before, SERVER, change.path)
+def _is_own_server(text: str, path: Path) -> bool:
+    """Tell whether the server in the file is one that `pml init` writes. Raises: ConfigInvalid."""
+    server = server_in(text, SERVER, path)
     words = None if server is None else server.get("args")
     return isinstance(words, list | tuple) and [*words[-3:]] == ["-m", "pml", "stdio"]
+
+
+def _cleared(text: str, path: Path, own: ClientGateway | None) -> str:
+    left = without_hook(text, path)
+    return left if own is None else without_allowed(left, own.allowed, path)
 
 
 def _unless_empty(before: str, after: str, path: Path) -> str | None:
@@ -146,27 +196,17 @@ def write_change(change: Change) -> None:
         remove_settings(change.path, was=change.before)
 
 
-def _server() -> JsonObject:
-    """Return the gateway as this PML, wherever the client's PATH leads."""
-    return {"command": sys.executable, "args": ["-I", "-m", "pml", "stdio"]}
-
-
 def _server_command() -> list[str]:
-    server = _server()
-    words = [str(server["command"]), *(str(word) for word in _words(server))]
-    return ["claude", "mcp", "add", "--scope", "user", SERVER, "--", *words]
-
-
-def _words(server: JsonObject) -> Sequence[object]:
+    server = gateway()
     words = server["args"]
     assert isinstance(words, list)
-    return words
+    argv = [str(server["command"]), *(str(word) for word in words)]
+    return ["claude", "mcp", "add", "--scope", "user", SERVER, "--", *argv]
 
 
 def mcp_files(place: "Place") -> list[Path]:
     """Return where the client finds its MCP servers in this workspace."""
-    given = os.environ.get("CLAUDE_CONFIG_DIR")
-    return [(Path(given) if given else place.user_home) / ".claude.json", place.workspace / ".mcp.json"]
+    return [client_file(place), place.workspace / ".mcp.json"]
 
 
 def _user_settings(place: "Place") -> Path:
@@ -177,17 +217,26 @@ def _project_settings(place: "Place") -> Path:
     return place.workspace / ".claude" / "settings.local.json"  # names programs of this machine: not shared
 
 
-def _shape(changes: Sequence[Change], command: Sequence[str], *, written: bool) -> JsonObject:
+def _shape(
+    changes: Sequence[Change],
+    hook: Sequence[str],
+    own: ClientGateway | None,
+    told: Sequence[str] | None,
+    *,
+    written: bool,
+    leaves: bool,
+) -> JsonObject:
     return {
         "files": [
             {"path": str(each.path), "changed": each.is_one, "written": written and each.is_one}
             for each in changes
         ],
-        "settings": hook_settings(command),
-        "server": _server(),
-        "server_command": _server_command(),
+        "settings": hook_settings(hook),
+        "server": gateway(),
+        "server_name": SERVER if own is None else own.name,
+        "server_command": _server_command() if told is None else list(told),
         "headless": _HEADLESS,
-        "not_twice": {"permissions_allow": [ALLOWED]},
+        "not_twice": {"permissions_allow": [own.allowed] if own is not None and leaves else []},
     }
 
 
@@ -209,21 +258,34 @@ def _show(change: Change, *, written: bool, remove: bool) -> None:
             say(f"  {visible(line)}")
 
 
-def _tell(place: "Place", *, for_user: bool, changed: bool) -> None:
+def _tell(place: "Place", own: ClientGateway | None, *, for_user: bool, changed: bool, leaves: bool) -> None:
     if for_user:
         say("\nthe gateway, with Claude Code's own command:")
         say(f"  {shlex.join(_server_command())}")
     if not changed:
         return
-    rules, config = " ".join(_READING), visible(str(place.home / "config.json"))
+    rules = " ".join(_READING)
     say("")
     say("from its next start Claude Code asks PML before every tool that no rule names: `pml approvals list`")
     say("  what only reads, if you like:")
     say(f"    for tool in {rules}; do pml rules allow $tool; done")
     say("  `claude -p` asks too, but shows nothing while it waits;")
     say(f"    `{_HEADLESS}` also shuts out the project's own settings")
-    say("so as not to be asked twice for the tools behind PML, by Claude Code and by PML:")
-    say(f'    "permissions": {{"allow": ["{ALLOWED}"]}} in the settings of Claude Code: PML asks by itself')
-    say(f"    not with {visible_json(_LEFT_TO_CLIENT, indent=None)} in {config}: then nobody would ask")
+    _tell_of_prompts(place, own, leaves=leaves)
     say("Claude Code's own rules go deny → ask → allow, PML's deny → allow → ask")
     say("`pml doctor` proves that PML is asked")
+
+
+def _tell_of_prompts(place: "Place", own: ClientGateway | None, *, leaves: bool) -> None:
+    """Say who asks for the tools behind PML: one of the two, both, but never nobody."""
+    config = visible(str(place.home / "config.json"))
+    if leaves and own is not None:
+        say(f"tools behind PML are asked about once, by PML: Claude Code knows it as `{own.name}` and leaves")
+        say("  them to it. If you let PML leave unlisted tools to the client, run this again")
+        return
+    if own is not None:
+        say(f"tools behind PML are asked about by Claude Code: {config} leaves them to it, or turns asking")
+        say(f"  off. Without {visible_json(_LEFT_TO_CLIENT, indent=None)}, run this again to be asked by PML")
+        return
+    say("tools behind PML are asked about twice, by Claude Code and by PML: with Claude Code on the PATH")
+    say("  this command sets it to leave them to PML, for one project")

@@ -110,16 +110,18 @@ async def _examine(place: "Place", token_file: str | None) -> list[Check]:
 
 def _examine_claude(place: "Place", *, quick: bool) -> list[Check]:
     from pml.cli.claude_checks import check_client, check_proof, check_set_up
+    from pml.cli.claude_prompts import check_left, check_name
     from pml.cli.progress import InstallBar
     from pml.core.loading import Progress
 
     claude, check = check_client()
     if claude is None:
         return [check]
-    checks = [check, *check_set_up(place)]
+    checks = [check, *check_set_up(place), *check_left(place)]
     if quick:
         return checks
     with InstallBar() as bar:
+        checks += check_name(place)
         return [*checks, *check_proof(claude, lambda said: bar(Progress(message=said, done=0, total=None)))]
 
 

@@ -6,22 +6,16 @@ made when it is first needed; without it there is nothing to dump and nothing to
 
 import hashlib
 import hmac
-import os
-import secrets
-import stat
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from pml.core.sandbox import Program
-from pml.host.private import private_directory
-from pml.host.replacing import create_file
+from pml.host.keys import key_at
 from pml.sandbox.monty_state import RunState
 
 _FORMAT: Final = 1  # of `MontyDump`; another one is not read
-_KEY_BYTES: Final = 32
 _SEAL_BYTES: Final = hashlib.sha256().digest_size
 _PURPOSE: Final = b"pml python snapshot\0"  # nothing else that is signed with the key can pass for a dump
 
@@ -69,24 +63,8 @@ class DumpSeal:
 
     def _sealed(self, body: bytes) -> bytes:
         if self._key is None:
-            self._key = _key_at(self._path)
+            self._key = key_at(self._path)
         return hmac.digest(self._key, _PURPOSE + body, "sha256")
-
-
-def _key_at(path: Path) -> bytes:
-    private_directory(path.parent)
-    with suppress(FileExistsError):
-        if not path.exists():
-            create_file(path, secrets.token_bytes(_KEY_BYTES), mode=0o600)
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe in its place would wait
-    with os.fdopen(descriptor, "rb") as file:
-        mode = os.fstat(file.fileno()).st_mode
-        if not stat.S_ISREG(mode) or (os.name == "posix" and mode & 0o077):
-            raise ValueError("the key of the snapshots is not a private file")
-        key = file.read(_KEY_BYTES + 1)
-    if len(key) != _KEY_BYTES:
-        raise ValueError("the key of the snapshots has a wrong length")
-    return key
 
 
 def _interpreter() -> str:
