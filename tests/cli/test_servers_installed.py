@@ -126,4 +126,4 @@ def test_files_that_are_gone_are_told_by_doctor_and_by_the_call_with_the_way_out
 
     assert (checks["installed"]["status"], called.code) == ("warn", FAILED)
     for told in (checks["installed"]["hint"], called.err):
-        assert "install it anew with `pml deps install greeter`" in told
+        assert "reinstall it with `pml deps install greeter`" in told

@@ -119,7 +119,7 @@ async def test_a_form_accepted_before_it_can_be_read_is_shown_once_more_and_then
     shown, result = await _accepted_twice(party, version, ALWAYS)
 
     first, second = (message.split("\n") for message in shown)
-    assert second == [first[0], "asked once more: the answer came faster than anybody reads", *first[1:]]
+    assert second == [first[0], "asked once more: the answer came faster than a person can read", *first[1:]]
     assert result["approval_required"] is True
     assert (party.servers.calls, party.office.path(FileKind.WORKSPACE).exists()) == ([], False)
 

@@ -136,7 +136,7 @@ def test_a_form_that_is_shown_once_more_says_why() -> None:
 
     assert (title, why) == (
         "Call github:create_issue?",
-        "asked once more: the answer came faster than anybody reads",
+        "asked once more: the answer came faster than a person can read",
     )
     assert [title, *facts] == message(asking({"title": "x"})).split("\n")
 
@@ -184,7 +184,7 @@ def test_the_first_lines_of_a_form_to_trust_name_all_that_it_starts_and_allows()
 
 @promise("load:says-what-follows")
 def test_what_alarms_in_an_install_comes_first_in_its_form() -> None:
-    young: JsonObject = {**INSTALL["dependency"], "released_at": "2026-11-03T00:00:00Z", "accepted_lock": "x"}
+    young: JsonObject = {**DEPENDENCY, "released_at": "2026-11-03T00:00:00Z", "accepted_lock": "x"}
     record = make_approval(
         subject=Subject.DEPENDENCY_INSTALL,
         tool_name="memory:add",
@@ -231,17 +231,18 @@ def test_a_form_about_a_changed_tool_shows_how_it_changed() -> None:
     assert titles(record) == {"once": "Accept it as it is now"}
 
 
+DEPENDENCY: JsonObject = {
+    "name": "memory",
+    "version": "1.2.3",
+    "install": "npx @acme/memory@1.2.3",
+    "integrity": "sha512-A",
+    "source": "catalog",
+    "lock": "sha256:1",
+    "packages": 40,
+    "containment": "none",
+}
 INSTALL: JsonObject = {
-    "dependency": {
-        "name": "memory",
-        "version": "1.2.3",
-        "install": "npx @acme/memory@1.2.3",
-        "integrity": "sha512-A",
-        "source": "catalog",
-        "lock": "sha256:1",
-        "packages": 40,
-        "containment": "none",
-    },
+    "dependency": DEPENDENCY,
     "call": {"tool": "memory:add", "arguments": {"text": "a\nproof: sha512-B"}},
 }
 

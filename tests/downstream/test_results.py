@@ -424,7 +424,7 @@ NO_MORE = "Nothing has run. Do not retry, and do not look for another way to do 
             "server `memory` is not started: its files have changed: `a.js`",
             False,
             "server `memory` is not started: its files have changed: `a.js`\n"
-            "install it anew with `pml deps install memory`, or let a person accept the change",
+            "reinstall it with `pml deps install memory`, or let a person accept the change",
         ),
         (TooManyPending("enough"), "too_many_pending", "enough", False, "enough"),
     ],

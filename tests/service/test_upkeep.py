@@ -105,7 +105,7 @@ async def test_a_question_whose_asker_died_is_cancelled_after_a_while_and_not_be
     office.clock.advance(1)
     assert await sweep(office.desk) == Swept(cancelled=1)
     stored = await office.stored(of_dead)
-    assert (stored.status, stored.reason) == (State.CANCELLED, "whoever asked did not come back")
+    assert (stored.status, stored.reason) == (State.CANCELLED, "the agent that asked did not come back")
     assert await office.stored(of_sibling) == of_sibling
 
 

@@ -40,7 +40,7 @@ def write_config(folder: Path, files: Mapping[str, bytes]) -> None:
         if not _is_private(folder.parent):
             raise Unavailable(
                 f"{quote(str(folder.parent))} is not a folder of this user alone",
-                hint="remove it; PML makes it anew",
+                hint="remove it; PML makes it again",
             )
         folder.mkdir(mode=0o700)
         for name, content in files.items():

@@ -346,7 +346,7 @@ def check_installed(place: "Place") -> Check:
         return Check(name="installed", status=Status.OK, message="no server is installed")
     gone = [name for name, each in installed.items() if not os.path.isdir(each.path)]
     if gone:
-        hint = f"install it anew with `pml deps install {visible(gone[0])}`"
+        hint = f"reinstall it with `pml deps install {visible(gone[0])}`"
         message = f"the files are missing of {_some([visible(name) for name in gone])}"
         return Check(name="installed", status=Status.WARN, message=message, hint=hint)
     names = _some([visible(each.dependency.title) for each in installed.values()])

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _GET_IT: Final = "npm install -g @anthropic-ai/claude-code"
 _SET_UP: Final = "`pml init --claude-code` sets it up; `--print` shows how"
-_ANEW: Final = "`pml init --claude-code` writes it anew"
+_ANEW: Final = "`pml init --claude-code` writes it again"
 _READY_S: Final = 30.0  # a hub is there within a second
 _STEERING: Final = (
     "PML_",

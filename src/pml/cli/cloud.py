@@ -143,7 +143,7 @@ def _tell(url: str, folder: Path, served: int, place: "Place | None", *, is_loca
     if is_local:
         say(f'  use it with "registry": "{url}"{cloud} in .pml.json or in the user\'s config.json')
     else:
-        complain("warning: whoever reaches this machine can read the registry")
+        complain("warning: everyone who reaches this machine can read the registry")
         say("  other machines take a registry only by https: put a proxy with a certificate before it")
     if place is not None:
         _tell_of_running(place, is_local=is_local)
@@ -156,7 +156,7 @@ def _tell_of_running(place: "Place", *, is_local: bool) -> None:
     command = shlex.join([*words, "--workspace", visible(str(place.workspace))])
     if not is_local:
         complain("warning: tokens and calls reach this port unencrypted: let only the proxy reach it")
-    say(f"  IT RUNS TOOLS for whoever has a token, by the rules of {rules}")
+    say(f"  IT RUNS TOOLS for everyone with a token, by the rules of {rules}")
     say(f"  a token: `{command}`; its holder keeps it with `pml secrets set {KEY}`")
 
 

@@ -236,7 +236,7 @@ def _print_verified(
         say(f"{title} HAS CHANGED; it does not start like this")
         for file in difference.files:
             say(f"  {file}")
-        complain(f"  → install it anew with `pml deps install {name}`")
+        complain(f"  → reinstall it with `pml deps install {name}`")
 
 
 def _verified_json(installed: Installed, difference: "Difference | None") -> JsonObject:

@@ -201,7 +201,7 @@ def _tell(url: str, args: argparse.Namespace, *, home: str, login_url: str | Non
         )
         return
     if args.insecure:
-        complain("warning: whoever listens on the network between can read tokens and use them")
+        complain("warning: anyone who listens on the network in between can read tokens and use them")
     say(f"the hub of {visible(home)} serves at {url}")
     if login_url is None:
         say("  inbox   `pml inbox --link`, in a terminal of yours, prints a link")

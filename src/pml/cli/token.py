@@ -54,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     create.add_argument(
         "--session",
         metavar="ID",
-        help="the session it speaks for, started if need be (default: a new one)",
+        help="the session it speaks for, started if needed (default: a new one)",
     )
     create.add_argument("--parent", metavar="ID", help="the session above the one that is started")
     create.add_argument("--name", metavar="N", help="what lists and decisions call its holder")

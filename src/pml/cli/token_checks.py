@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pml.service.desk import Desk
 
 _SOON: Final = timedelta(days=7)
-_ANOTHER: Final = "`pml token create --role person` makes another, `pml inbox --link` logs a browser in anew"
+_ANOTHER: Final = "`pml token create --role person` makes another, `pml inbox --link` logs a browser in again"
 
 
 def check_tokens(tokens: Sequence[Token], now: datetime) -> Iterator[Check]:

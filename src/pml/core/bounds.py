@@ -28,13 +28,13 @@ def refuse_large(tool: str, arguments: JsonObject) -> None:
     """Raises: TooLargeToAsk if nobody can be asked about so much."""
     if _has_more_values(arguments, MAX_INPUT_VALUES):
         raise TooLargeToAsk(
-            f"nobody is asked about {tool}: its arguments hold more than {MAX_INPUT_VALUES:,} values",
+            f"no one is asked about {tool}: its arguments hold more than {MAX_INPUT_VALUES:,} values",
             hint="give less at once, or have a rule allow the call",
         )
     size = input_bytes(arguments)
     if size > MAX_INPUT_BYTES:
         raise TooLargeToAsk(
-            f"nobody is asked about {tool}: its arguments are {size:,} bytes, "
+            f"no one is asked about {tool}: its arguments are {size:,} bytes, "
             f"and a question has at most {MAX_INPUT_BYTES:,}",
             hint="give less at once, or have a rule allow the call",
         )

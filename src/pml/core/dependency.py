@@ -180,7 +180,7 @@ def tell_changed(asked: JsonObject) -> list[tuple[str, str]]:
     shown = files[:_SHOWN_FILES] + ([f"and {more} more"] if more > 0 else [])
     safest = "look at the files first: an agent that can write the workspace may have changed them"
     if is_installed(asked):
-        safest = f"deny it, then `pml deps install {server_name(asked).partition('@')[0]}` installs it anew"
+        safest = f"deny it, then `pml deps install {server_name(asked).partition('@')[0]}` reinstalls it"
     return [
         ("server", server_name(asked)),
         ("changed", "\n".join(shown)),

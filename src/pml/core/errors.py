@@ -160,7 +160,7 @@ class ArtefactChanged(Conflict):
         shown = ", ".join(f"`{file}`" for file in files[:3]) + (" and more" if len(files) > 3 else "")
         super().__init__(
             f"server `{server}` is not started: its files have changed: {shown}",
-            hint=f"install it anew with `pml deps install {server}`, or let a person accept the change",
+            hint=f"reinstall it with `pml deps install {server}`, or let a person accept the change",
         )
         self.server = server
         self.files = files
@@ -215,7 +215,7 @@ class WorkflowGone(NotFound):
     """Not live, not this principal's, another tool's, or used."""
 
     def __init__(self) -> None:
-        super().__init__("Workflow expired or not found", hint="call the tool again to ask anew")
+        super().__init__("Workflow expired or not found", hint="call the tool again to ask again")
 
 
 class WorkflowAborted(Conflict):

@@ -31,7 +31,7 @@ _SHORT: Final = 2 * MAX_COLUMNS  # arguments that are read as easily in one piec
 _SEEN_LINES: Final = 3
 _MORE: Final = "  ↳ "
 _SEEN_COLUMNS: Final = 72
-_AGAIN: Final = "asked once more: the answer came faster than anybody reads"
+_AGAIN: Final = "asked once more: the answer came faster than a person can read"
 
 
 def form_params(record: Approval, era: Era, *, again: bool = False) -> JsonObject:

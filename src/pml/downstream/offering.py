@@ -86,7 +86,7 @@ _EXECUTE: Final[JsonObject] = {
         "TypeScript: top-level `await` and `return`, e.g. "
         "`const t = await mcp.time.get_current_time({timezone: 'UTC'}); return t`.\n"
         "Python: top-level `await`; `mcp.ns.action(path='x')`; the last expression is the result.\n"
-        "`args` is in scope. A call that needs approval pauses the code there; going on repeats nothing."
+        "`args` is in scope. A call that needs approval pauses the code there; continuing repeats nothing."
     ),
     "inputSchema": {
         "type": "object",

@@ -260,7 +260,7 @@ class DiskInstaller:
         if not difference.tree:
             raise Invalid(
                 f"the files of `{name}` cannot be accepted: {difference.files[0]}",
-                hint=f"install it anew with `pml deps install {name}`",
+                hint=f"reinstall it with `pml deps install {name}`",
             )
         place = Path(found.path)
         if difference.tree != tree or (hashed := hash_tree(place)).digest != tree:

@@ -29,7 +29,7 @@ import site
 import sys
 
 if sys.version_info[:2] != {version!r}:
-    sys.exit("the server was installed for Python {dotted}: install it anew with `pml deps install`")
+    sys.exit("the server was installed for Python {dotted}: reinstall it with `pml deps install`")
 site.addsitedir(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), {folder!r}))
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ def registry_url(text: str) -> str:
         raise Invalid(f"registry {quote(text)} must be a URL without `?` and `#`")
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         raise Invalid(
-            f"registry {quote(text)} is plain http, which anybody on the way can change",
+            f"registry {quote(text)} is plain http, which anyone on the way can change",
             hint="use https; plain http is for registries on this machine",
         )
     return text.rstrip("/")

@@ -71,7 +71,7 @@ class RegistryClient:
         if code is None:
             raise NotFound(
                 f"registry {quote(registry)} has no {form.value} for {quote(fqdn)}",
-                hint="tell whoever published it",
+                hint="tell its publisher",
             )
         if found.metadata.code_integrity is None and not self._pins.has(registry=registry, fqdn=fqdn):
             self._pins.add(registry=registry, fqdn=fqdn, code=code, pinned_at=self._clock.now())

@@ -78,6 +78,6 @@ class MetadataReader:
         if name not in ({str(fqdn)} if "." in name else {fqdn.namespace, fqdn.action}):
             raise Invalid(
                 f"{what} is about {quote(str(fqdn))}, but {quote(name)} was asked for",
-                hint="nothing of it is used; tell whoever runs the registry",
+                hint="it is not used; tell the operator of the registry",
             )
         return metadata

@@ -82,7 +82,7 @@ class MontyWorkers:
         if program is None:
             raise Unavailable(
                 "the Python sandbox is not installed: there is no `monty`",
-                hint="install `pydantic-monty` anew",
+                hint="reinstall `pydantic-monty`",
             )
         trouble = ""
         for launcher in launchers(self._home, program, memory_bytes=self._limits.memory_bytes):

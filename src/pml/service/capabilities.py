@@ -223,7 +223,7 @@ async def is_under_way(gate: Gate, attempt: Attempt, coded: Coded) -> CodeRun | 
         return None
     run = await gate.desk.store.journals.get(_nested_id(attempt))
     if run is not None and run.artefact != coded.digest:
-        raise Changed(f"`{attempt.tool}` was changed while its code waited", hint="run it anew")
+        raise Changed(f"`{attempt.tool}` was changed while its code waited", hint="run it again")
     return run
 
 

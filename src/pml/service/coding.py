@@ -314,7 +314,7 @@ def _diverged(live: Live, how: str) -> CodeFailed:
         f"the code did not do again what it had done: {how}; nothing more of it was run",
         refusal="run_diverged",
         logs=tuple(live.logs),
-        hint="what it did before the pause has happened; look at it before running the code anew",
+        hint="what it did before the pause has happened; look at it before running the code again",
     )
 
 

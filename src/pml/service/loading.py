@@ -421,7 +421,7 @@ def check_name(gate: Gate, loader: Loader, policy: Policy, dependency: McpDepend
     if is_others or name in policy.settings.servers or name in policy.settings.unusable:
         raise Unavailable(
             f"`{tool}` wants to bring a server `{name}` along, but that name means another one",
-            hint="tell whoever published it to use a name of its own",
+            hint="ask its publisher to use a name of its own",
         )
 
 

@@ -179,7 +179,7 @@ def guard_supervisor(session: Session) -> None:
     if session.role is not TokenRole.SESSION:
         raise Forbidden(
             f"session `{session.name}` is a child: it calls tools and asks, and decides nothing",
-            hint="whoever launched it decides, or a person",
+            hint="the session that launched it decides, or a person",
         )
 
 

@@ -119,7 +119,7 @@ async def _end_due(desk: Desk) -> tuple[int, int]:
     while due := await desk.store.approvals.due(now=desk.clock.now(), limit=_AT_ONCE):
         for record in due:
             if _is_left(desk, record):
-                event = Cancelled(at=desk.clock.now(), reason="whoever asked did not come back")
+                event = Cancelled(at=desk.clock.now(), reason="the agent that asked did not come back")
                 cancelled += await _try(desk, record.id, event)
             else:
                 expired += (await expire(desk, record)).status is State.EXPIRED

@@ -206,6 +206,6 @@ def _as_agent() -> Generator[None]:
         yield
     except ServerFailed as exc:
         message = exc.message.replace(f"server `{NAME}`", "the agent")
-        raise Unavailable(message, hint="`pml doctor` checks the set-up") from exc
+        raise Unavailable(message, hint="`pml doctor` checks the setup") from exc
     except OSError as exc:
         raise Unavailable(f"the agent cannot be started: {(exc.strerror or str(exc)).lower()}") from exc

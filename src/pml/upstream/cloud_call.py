@@ -182,7 +182,7 @@ def _checked(url: str) -> str:
 def _sendable(key: str) -> str:
     """Return the key if a header can hold it. Raises: Unavailable, without showing it."""
     if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise Unavailable(f"{KEY} holds {_KEY_PROBLEM}", hint=f"`pml secrets set {KEY}` sets it anew")
+        raise Unavailable(f"{KEY} holds {_KEY_PROBLEM}", hint=f"`pml secrets set {KEY}` sets it again")
     return key
 
 

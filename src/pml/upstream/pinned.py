@@ -53,5 +53,5 @@ def _open(server: str, path: str) -> int:
         is_same = False
     if not is_same:
         os.close(descriptor)
-        raise ServerFailed(f"{start} leads elsewhere by now", hint="somebody put a link there: try again")
+        raise ServerFailed(f"{start} leads elsewhere by now", hint="a link was put there: try again")
     return descriptor
