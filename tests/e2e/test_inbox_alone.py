@@ -111,3 +111,27 @@ def test_rules_servers_and_trust_open_on_all_workspaces(inbox: Inbox, tab: Tab) 
         expect(row).to_contain_text("trusted")
     tab.page.locator("li[data-workspace]", has_text="/pears/").locator("a").click()
     expect(tab.page.locator("main")).to_contain_text("pears:get")
+
+
+def test_a_new_agent_is_given_less_by_the_fields_of_its_card(inbox: Inbox, tab: Tab, agent: Caller) -> None:
+    given: JsonObject = {"prompt": "look around", "parent_may_decide": "unlisted"}
+    launch = put(inbox, agent, "pml:session_launch", Subject.TOOL_CALL, given)
+    tab.look_at_id(launch)
+    card = tab.card(launch)
+    expect(card.locator("[data-action=allow]")).to_contain_text("Start the agent")
+    answers = card.locator("[data-field=launch-answers]")
+    expect(answers.locator("option")).to_have_count(3)
+    card.locator("[data-field=launch-tools]").click()
+    tab.type("Read, Grep")
+    tab.press("Escape")
+    expect(card).to_be_focused()
+    answers.select_option("nothing")
+    tab.let_pass()
+    card.locator("[data-action=allow]").click()
+    tab.is_over(launch, "edited")
+    stored = inbox.hub.ask(f"/api/approvals/{launch}")
+    assert stored["updated_input"] == {
+        **given,
+        "allowed_tools": ["Read", "Grep"],
+        "parent_may_decide": "nothing",
+    }

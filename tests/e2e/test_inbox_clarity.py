@@ -120,7 +120,7 @@ def allowed_without(tab: Tab, seen: Asked, unseen: str) -> None:
     tab.shows([seen.id, unseen])
     tab.look_at(seen)
     tab.press("Alt+Enter")
-    expect(tab.dialog.locator("[data-part=unread]")).to_contain_text("1 more")
+    expect(tab.dialog.locator("[data-part=unread]")).to_contain_text("1 is left out")
     expect(tab.dialog.locator(f'[data-covers="{unseen}"]')).to_have_count(0)
     tab.confirm()
     assert seen.answer()["behavior"] == "allow"

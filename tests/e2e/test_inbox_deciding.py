@@ -267,7 +267,7 @@ def test_all_at_once_allows_nothing_that_was_not_seen_whole(tab: Tab, agent: Cal
     tab.shows([seen.id, unread.id])
     tab.look_at(seen)
     tab.button(seen, "allow-all").click()
-    expect(tab.dialog.locator("[data-part=unread]")).to_contain_text("1 more")
+    expect(tab.dialog.locator("[data-part=unread]")).to_contain_text("1 is left out")
     expect(tab.dialog.locator(f"[data-covers='{unread.id}']")).to_have_count(0)
     tab.confirm()
     assert seen.answer()["behavior"] == "allow"

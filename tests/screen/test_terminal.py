@@ -111,6 +111,25 @@ def test_return_on_a_real_terminal_answers_whoever_waits_and_half_an_arrow_does_
     assert "deploy:prod" not in after, "what was there before the inbox is there again"
 
 
+@promise("screen:denial-held")
+@pytest.mark.parametrize("tmux", [(80, 24)], indirect=True)
+def test_a_denial_that_is_held_is_sent_when_the_inbox_is_left(
+    tmux: Tmux, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = ["approvals", "ask", "deploy:prod", '{"version": "1.4"}', "--wait", "--json"]
+    with spawn([*asked, "--workspace", str(tmp_path)]) as asker:
+        try:
+            tmux.start(sys.executable, "-m", "pml", "inbox", "--workspace", str(tmp_path))
+            tmux.until("1 waiting", "deploy:prod", "Allow")
+            tmux.press_until("Escape", "denied deploy:prod")
+            tmux.press_until("q", "back in the shell: 0")
+            out, _ = asker.communicate(timeout=TIMEOUT_S)
+        finally:
+            asker.kill()
+    assert json.loads(out)["answer"] == "denied"
+
+
 @pytest.mark.parametrize("tmux", [(80, 24)], indirect=True)
 def test_a_terminal_that_was_made_wider_shows_nothing_of_the_inbox_once_it_is_left(
     tmux: Tmux, home: Path, tmp_path: Path

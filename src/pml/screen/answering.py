@@ -8,6 +8,9 @@ from functools import partial
 
 from pml.core.approvals import ALONE, ApprovalId, Scope
 from pml.core.cards import Card
+from pml.core.identity import ParentMay
+from pml.core.launch import PARENT_MAY, TOOLS, launch_facts
+from pml.core.memory import LAUNCH_TOOL
 from pml.core.text import visible, visible_json
 from pml.core.values import JsonObject
 from pml.screen.batch import batch_lines, find_listed, report_lines
@@ -31,6 +34,7 @@ class Answering(Live):
         self.is_listing = False  # what "all" would cover is being looked at
         self._edits: dict[ApprovalId, str] = {}  # begun and left
         self._undo: Callable[[], None] | None = None  # of what was done last
+        self.narrowed: dict[ApprovalId, JsonObject] = {}  # launches, with what the agent is given instead
 
     def give(self, approval_id: ApprovalId, decision: Decision) -> None:
         self.is_deciding = True
@@ -173,6 +177,47 @@ class Answering(Live):
 
         text = self._edits.get(card.id, whole)
         program(self).push_screen(Editing(self.work.ticks, card.tool, text, submit=submit), left)
+
+    def narrow_tools(self, card: Card) -> None:
+        """Ask which tools a new agent may use."""
+        given = self._launch(card)
+        if given is None:
+            return
+        tools = given.get(TOOLS)
+        value = ", ".join(map(str, tools)) if isinstance(tools, list | tuple) else ""
+
+        def typed(text: str | None) -> None:
+            names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
+            if text is not None and (names or TOOLS in given):
+                self._narrow(card, {**given, TOOLS: [*names]})
+
+        hint = "names or globs with commas: Read, github:get_* · Return keeps them · Esc goes back"
+        program(self).push_screen(
+            Typing(self.work.ticks, "tools that the agent may use", hint, value=value), typed
+        )
+
+    def narrow_answers(self, card: Card) -> None:
+        """Let the parent answer less for a new agent, down to nothing, then as was asked."""
+        given = self._launch(card)
+        widest = None if card.input is None else card.input.get(PARENT_MAY)
+        options = [*ParentMay]
+        if given is None or widest not in options:
+            return
+        below = options[: options.index(ParentMay(str(widest))) + 1]
+        at = below.index(ParentMay(str(given.get(PARENT_MAY))))
+        self._narrow(card, {**given, PARENT_MAY: below[at - 1]})
+
+    def _launch(self, card: Card) -> JsonObject | None:
+        """Return what a new agent would be given by now; None, and say so, if it is no launch."""
+        if card.input is None or card.tool != LAUNCH_TOOL:
+            self.tell("only the start of an agent is narrowed so; e edits the arguments")
+            return None
+        return self.narrowed.get(card.id, card.input)
+
+    def _narrow(self, card: Card, given: JsonObject) -> None:
+        self.narrowed[card.id] = given
+        facts = " · ".join(f"{name}: {value}" for name, value in launch_facts(given))
+        self.tell(f"Return starts it with {facts}")
 
     def ask_always(self, card: Card) -> None:
         if card.always is None:

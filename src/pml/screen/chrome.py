@@ -9,6 +9,7 @@ from rich.style import Style
 
 from pml.core.approvals import Approval, ApprovalId, State, Subject, state_word
 from pml.core.cards import Card
+from pml.core.memory import LAUNCH_TOOL
 from pml.core.telling import span
 from pml.screen.lines import Row, fitted, shown, width_of
 from pml.screen.stream import Entry
@@ -152,6 +153,8 @@ def buttons(card: Card | None, *, is_seen: bool, remembers: bool, waiting: int, 
     memory: Row = ()
     if card.missing:
         memory = (("  p ", CYAN), ("store the key", DIM))
+    elif card.tool == LAUNCH_TOOL:
+        memory = (("  t ", CYAN), ("tools", DIM), ("  w ", CYAN), ("who answers", DIM))
     elif card.remember is not None:
         memory = (("  s ", CYAN), ("☑" if remembers else "☐", BOLD), (" this session", DIM))
     deny = (" Esc ", CYAN), ("Deny", BUTTON_DENY if is_seen else DIM)

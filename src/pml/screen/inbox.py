@@ -92,7 +92,7 @@ class Inbox(Answering):
                 program(self).push_screen(History(self.work, quit=partial(self.leave, "q")))
             case "A" | "alt+enter" | "D" | "alt+escape":
                 self.ask_all(allow=key in ("A", "alt+enter"))
-            case "s" | "a" | "e" | "m" | "p":
+            case "s" | "a" | "e" | "m" | "p" | "t" | "w":
                 self._act_on_card(key)
             case _:
                 self.tell(f"{visible(key)} does nothing here; ? shows the keys")
@@ -129,9 +129,13 @@ class Inbox(Answering):
                 self.edit(card)
             case "m":
                 self.write(card)
+            case "t":
+                self.narrow_tools(card)
+            case "w":
+                self.narrow_answers(card)
             case _:
                 self.store_key(card)
-        self._nothing_opened = key != "s" and program(self).screen is self
+        self._nothing_opened = key not in "sw" and program(self).screen is self
 
     def _move(self, step: int) -> None:
         if self.stream.move(step):
@@ -180,7 +184,10 @@ class Inbox(Answering):
         if card is None:
             return
         scope = Scope.SESSION if allow and card.id in self.remembered else Scope.ONCE
-        decision = Decision(by=self.work.by, digest=card.digest, allow=allow, scope=scope)
+        edited = self.narrowed.get(card.id) if allow else None
+        decision = Decision(
+            by=self.work.by, digest=card.digest, allow=allow, scope=scope, updated_input=edited
+        )
         if allow:
             self.give(card.id, decision)
         else:

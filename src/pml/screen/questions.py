@@ -18,6 +18,7 @@ _KEYS: Final = (
     ("A  Alt+Return", "allow all that are listed"),
     ("D  Alt+Escape", "deny all that are listed"),
     ("p", "store a key that a server needs"),
+    ("t w", "start of an agent: which tools it may use, who may answer for it"),
     ("", ""),
     ("j k  ↓ ↑", "next, previous request"),
     ("space b", "page down, up in the request (also PgDn PgUp)"),

@@ -7,6 +7,7 @@
 import { drawAlways, holdAlways } from "./card_always.js";
 import { drawBlock } from "./card_blocks.js";
 import { drawFoot } from "./card_foot.js";
+import { launchForm } from "./card_launch.js";
 import {
   drawClock,
   drawKind,
@@ -58,6 +59,8 @@ export class CardView {
     /** @type {import("./card_blocks.js").Fold[]} */
     this.folds = [];
     this.panels = new Panels(card.id);
+    /** @type {import("./card_launch.js").LaunchForm | null} */
+    this.launch = null; // of a new agent, what it is given
     this.remember = h("input", { type: "checkbox", dataset: { action: "remember" } });
     this.body = h("div", { class: "card-body" });
     this.told = h("div", { class: "told", role: "status" });
@@ -131,12 +134,14 @@ export class CardView {
     const { card } = this;
     this.folds = [];
     const blocks = card.blocks.map((block) => drawBlock(block, this.folds));
+    this.launch = launchForm(card);
     replace(
       this.body,
       drawWarnings(card),
       blocks,
       drawMissing(card),
       drawWhy(card),
+      this.launch?.node,
       this.panels.node,
       drawRemember(card, this.remember),
       this.drawAlways(),

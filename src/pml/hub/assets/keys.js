@@ -107,6 +107,11 @@ function onDeciding(event, target, stage) {
       stage.calm.beginGrace(); // who leaves a field presses Escape twice
       return true;
     }
+    if (target.matches(TYPED)) {
+      view.node.focus({ preventScroll: true }); // it leaves the field, and denies nothing
+      stage.calm.beginGrace();
+      return true;
+    }
     if (!withCommand) answer(stage, view, () => stage.deny(view));
     return true;
   }

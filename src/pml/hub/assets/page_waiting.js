@@ -196,7 +196,7 @@ class Waiting {
   /** @param {CardView} view */
   allow(view) {
     const { editor } = view.panels;
-    const edited = editor?.value();
+    const edited = editor ? editor.value() : view.launch?.changed();
     if (editor && !edited) return editor.focus();
     const scope = view.remember.checked ? "session" : "once";
     this.send(view, { allow: true, scope, ...(edited ? { updated_input: edited } : {}) });
