@@ -11,6 +11,7 @@ from tests.promises import promise
 
 HOME = "/srv/vault"
 OWN = f"{HOME}/state/time"
+FOLDERS = ("/repo", "/repo/shop", "/repo/shop/conf", "/repo/shop/bin", "/srv", HOME, f"{HOME}/state", OWN)
 
 
 class LinkedTree:
@@ -32,7 +33,7 @@ class LinkedTree:
         raise NotImplementedError
 
     def is_folder(self, path: str) -> bool:
-        raise NotImplementedError
+        return path in FOLDERS
 
     def look(self, path: str) -> Look:
         self.looks.append(path)
@@ -41,6 +42,8 @@ class LinkedTree:
             "/repo/shop/plain.txt": "conf/../.pml.json",
             "/repo/shop/.mcp.json": "conf/servers.json",
             "/repo/shop/round": "round",
+            "/repo/shop/.codex": "conf/codex",
+            "/repo/shop/bin/there": "../.mcp.json",
             **self._links,
         }
         files = {"/repo/shop/.pml.json": 7, "/repo/shop/twin.txt": 7, "/repo/shop/other.txt": 8}
@@ -48,8 +51,7 @@ class LinkedTree:
             return links[path]
         if path in files:
             return (1, files[path])
-        folders = ("/repo", "/repo/shop", "/repo/shop/conf", "/srv", HOME, f"{HOME}/state", OWN)
-        return (1, 1) if path in folders else None
+        return (2, FOLDERS.index(path)) if path in FOLDERS else None
 
 
 def around(tree: LinkedTree) -> Surroundings:
@@ -128,6 +130,15 @@ def test_a_path_into_the_home_is_reserved_for_whatever_tool(path: str) -> None:
         ("Read", {"file_path": "round"}),
         ("Glob", {"path": ".claude"}),
         ("files:move", {"source": "/repo/shop", "destination": "/repo/old"}),
+        ("Grep", {"path": ".claude", "pattern": "x"}),
+        ("Read", {"file_path": ".claude/agents/reviewer.md"}),
+        ("files:read", {"path": ".claude/agents/reviewer.md"}),
+        ("files:tree", {"path": ".", "excludePatterns": [".git", ".vscode", ".claude"]}),
+        ("files:move", {"source": "/repo/shop/conf", "destination": "/repo/shop/.claudette"}),
+        ("files:list", {"path": ".github"}),
+        ("files:write", {"files": {"src/a.ts": "x", "settings.json": "{}"}, "cwd": "conf"}),
+        ("files:write", {"cwd": "/repo/shop", "paths": ["src", "src/a.ts", "../other"]}),
+        ("Bash", {"command": "cat .claude/agents/reviewer.md .github/workflows/ci.yml"}),
         ("Read", {"file_path": "docs/pml/index.md"}),
         ("web:fetch", {"url": "https://example.com/pml"}),
     ],
@@ -159,6 +170,103 @@ def test_what_names_it_in_text_or_not_at_all_is_not_reserved(tool: str, argument
 def test_a_path_that_leads_to_a_settings_file_is_reserved_for_whatever_tool(path: str) -> None:
     assert "says what agents may do" in (why("Write", {"file_path": path, "content": "{}"}) or "")
     assert reserved("files:edit", {"edits": [{"paths": [path]}]})
+
+
+@promise("reserved:settings-files")
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".codex/config.toml",
+        ".codex/rules/default.rules",
+        ".gemini/settings.json",
+        "opencode.json",
+        ".opencode/opencode.jsonc",
+        ".clinerules/hooks/PreToolUse",
+        ".cursor/mcp.json",
+        ".vscode/mcp.json",
+        ".vscode/settings.json",
+        ".github/hooks/all.json",
+    ],
+)
+def test_the_settings_of_other_clients_are_settings_files_too(path: str) -> None:
+    assert reserved("files:write", {"path": f"/repo/shop/{path}"})
+    assert reserved("files:write", {"files": {path: "{}"}})
+    assert reserved("Bash", {"command": f"rm {path}"})
+
+
+@promise("reserved:settings-files")
+@pytest.mark.parametrize(
+    "folder",
+    [
+        ".claude",
+        ".claude/",
+        "/repo/shop/.CLAUDE",
+        "~/.claude",
+        "x/../.claude/.",
+        ".codex",
+        "conf/codex",
+        ".vscode",
+    ],
+)
+def test_a_folder_of_settings_files_is_as_good_as_the_file(folder: str) -> None:
+    assert "says what agents may do" in (why("files:move", {"source": "mine", "destination": folder}) or "")
+    assert reserved("files:move", {"source": folder, "destination": "old"})
+    assert reserved("files:remove", {"path": folder})
+    assert reserved("files:copy", {"from": "mine", "to": folder})
+
+
+@promise("reserved:settings-files")
+@pytest.mark.parametrize(
+    "command", ["mv mine .claude", "rm -rf .claude/*", "cd .claude && ls", "cp -r x/. .codex/."]
+)
+def test_a_command_that_names_such_a_folder_is_reserved(command: str) -> None:
+    assert reserved("Bash", {"command": command})
+
+
+@promise("reserved:settings-files")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"files": {".claude/settings.json": "{}"}},
+        {"files": {".mcp.json": "{}"}},
+        {"files": {".pml.json": "{}"}},
+        {"files": {"plain.txt": "{}"}},
+        {"files": [{"/repo/shop/twin.txt": {"content": "{}"}}]},
+    ],
+)
+def test_the_name_of_a_member_is_a_path_too(arguments: JsonObject) -> None:
+    assert reserved("files:write", arguments)
+
+
+@promise("reserved:settings-files")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"cwd": "/repo/shop/.claude", "path": "settings.json"},
+        {"directory": "/repo/shop/.claude", "filename": "settings.json"},
+        {"/repo/shop/.claude": {"settings.json": "{}"}},
+        {"cwd": "/repo/shop/bin", "path": "there"},
+        {"cwd": "bin", "files": {"there": "{}"}},
+        {"root": "/repo", "dir": "shop/bin", "file": "there"},
+        {"path": ["/repo", "shop", "bin", "there"]},
+        {"cwd": "/repo/shop/new", "path": "../plain.txt"},
+        {"cwd": "/", "path": "srv/vault/config.json"},
+        {"root": "/", "dir": "srv", "file": "vault/config.json"},
+        {"root": "/srv", "file": "/vault/config.json"},
+    ],
+)
+def test_a_path_is_read_from_the_folders_that_other_arguments_name(arguments: JsonObject) -> None:
+    assert reserved("files:write", arguments)
+
+
+@promise("reserved:bounded")
+def test_many_folders_and_many_paths_are_in_doubt() -> None:
+    names = [f"d{number}" for number in range(400)]
+    tree = LinkedTree({f"/repo/shop/{name}": "conf" for name in names})
+    with pytest.raises(OverBudget):
+        why_reserved(
+            "files:read", {"paths": [f"{name}/." for name in names]}, around(tree), budget=full_budget()
+        )
 
 
 @promise("reserved:settings-files")
@@ -207,7 +315,7 @@ def test_a_word_that_is_cut_is_not_taken_for_a_shorter_one(lead: int) -> None:
         {"paths": [f"/x{n}" for n in range(60_000)]},
         {"path": ["/" + "a/" * 2000 + str(n) for n in range(500)]},
         {"path": ["[abcdefgh]" * 2 + "/b" * 1000 for _ in range(50)]},
-        {"path": ["/repo/" + "../repo/" * 500 for _ in range(500)]},
+        {"path": ["/repo/" + "../repo/" * 500 + str(n) for n in range(500)]},
         {f"k{n}": 0 for n in range(60_000)},
         {"rows": [list[int]()] * 60_000},
         {"paths": [f"/repo/shop/{n}" for n in range(11_000)]},

@@ -41,9 +41,13 @@ class Door:
         self.behind.office.write(FileKind.USER, config)
 
     async def read(self, path: Json, *, name: str = "read", argument: str = "path") -> str:
+        """Call the tool with one argument and tell what came of it."""
+        return await self.call(name, {argument: path})
+
+    async def call(self, name: str, arguments: JsonObject) -> str:
         """Call the tool and tell what came of it."""
         before = len(self.behind.servers.calls)
-        result = await self._send(f"files__{name}", {argument: path})
+        result = await self._send(f"files__{name}", arguments)
         if len(self.behind.servers.calls) > before:
             return RAN
         if result.get("isError"):
@@ -100,6 +104,39 @@ async def test_a_deny_on_any_argument_finds_the_path_wherever_it_is(door: Door) 
     for argument in ("path", "paths", "source", "anything"):
         assert await door.read([str(private / "key")], name="stat", argument=argument) == DENIED
     assert await door.read("contents / and more", name="stat", argument="text") == RAN
+
+
+@promise("reserved:settings-files")
+async def test_a_folder_of_settings_files_is_a_persons_to_move_and_replace(door: Door) -> None:
+    door.configure(allow=["files:*"])
+    folder, mine = str(door.workspace / ".claude"), str(door.workspace / "mine")
+    assert await door.call("stat", {"source": mine, "destination": folder}) == ASKED
+    assert await door.call("stat", {"source": folder, "destination": mine}) == ASKED
+    assert await door.call("stat", {"path": ".claude"}) == ASKED
+    assert [record.deciders for record in await door.behind.pending()] == [{Role.PERSON}] * 3
+    assert await door.call("stat", {"path": f"{folder}/agents/reviewer.md"}) == RAN
+    assert await door.call("stat", {"source": mine, "destination": f"{mine}2"}) == RAN
+
+
+@promise("reserved:settings-files")
+async def test_a_settings_file_is_a_persons_in_the_name_of_a_member_and_in_two_arguments(door: Door) -> None:
+    door.configure(allow=["files:*"])
+    folder, bare = str(door.workspace / ".claude"), door.workspace / "bare"
+    bare.mkdir()
+    (bare / "notes").symlink_to("../.mcp.json")
+    calls: list[JsonObject] = [
+        {"files": {".claude/settings.json": "{}"}},
+        {"files": {".mcp.json": "{}"}},
+        {"files": {".pml.json": "{}"}},
+        {"cwd": folder, "path": "settings.json"},
+        {"directory": folder, "filename": "settings.json"},
+        {"cwd": str(bare), "path": "notes"},
+    ]
+    for arguments in calls:
+        assert await door.call("stat", arguments) == ASKED, arguments
+    assert [record.deciders for record in await door.behind.pending()] == [{Role.PERSON}] * len(calls)
+    assert await door.call("stat", {"files": {"src/a.ts": "{}", "settings.json": "{}"}}) == RAN
+    assert await door.call("stat", {"cwd": str(bare), "path": "other"}) == RAN
 
 
 @promise("rules:no-allow-through-links")

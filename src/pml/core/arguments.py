@@ -21,9 +21,10 @@ CODE_WORDS: Final = frozenset(
 )
 # `source` is here too: a tool that moves files takes a path of this name
 LOCATION_WORDS: Final = frozenset(
-    "cwd dir directories directory dirs file files folder folders host hosts path paths source uri uris "
-    "url urls".split()
+    "cwd destination dir directories directory dirname dirs file filename filenames filepath filepaths files "
+    "folder folders host hosts path pathname paths root source uri uris url urls workdir".split()
 )
+_EXCLUSION_WORDS: Final = frozenset("exclude excluded excludes excluding ignore ignored ignores".split())
 # `source` before one of these, and `code` after one, is part of a name for data: `source_timezone`
 _SOURCE_OF: Final = frozenset(
     "account branch city country currency date format id ids lang language locale time timezone tz unit "
@@ -149,6 +150,11 @@ def _has_code_word(name: str) -> bool:
 def names_location(name: str) -> bool:
     """Say whether an argument of this name is where something is (`script_path`), not the thing itself."""
     return not LOCATION_WORDS.isdisjoint(_words(name)[-1:])
+
+
+def names_exclusion(name: str) -> bool:
+    """Say whether an argument of this name tells what is left out (`excludePatterns`)."""
+    return not _EXCLUSION_WORDS.isdisjoint(_words(name))
 
 
 def without_searches_and_paths(action: str, arguments: JsonObject) -> JsonObject:

@@ -7,16 +7,26 @@ than its budget: beyond that a call is in doubt, and doubt is a person's too.
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from pml.core.arguments import names_location
+from pml.core.arguments import names_exclusion, names_location
+from pml.core.joined import Kind, Part, joined_paths
 from pml.core.lookups import Budget, Identity, Tree, Walk
 from pml.core.readings import MAX_PATH_CHARS, MAX_SPELLINGS, path_readings
 from pml.core.rules import runs_code
-from pml.core.settings_files import is_named_like_one, settings_file, settings_files_in
+from pml.core.settings_files import (
+    HINTS,
+    IN_COMMANDS,
+    is_named_like_one,
+    settings_file,
+    settings_files_in,
+    settings_folder,
+    settings_folders_in,
+)
 from pml.core.values import Json, JsonObject
 
 WHY_PML: Final = "it names PML itself, which only a person may let an agent use"
@@ -27,9 +37,9 @@ _SPLITTING: Final = str.maketrans("", "", "'\"\\")  # a shell takes `p'm'l` for 
 _SLASHES: Final = re.compile(r"/(?:\.?/)+")
 _NAME: Final = re.compile(r"(?<![a-z0-9])pml(?![a-z0-9])")
 _FOLDER: Final = re.compile(r"(?:^|[/\\])\.pml(?:[/\\]|$)")
-_SETTINGS: Final = re.compile(r"(?<![a-z0-9])\.(?:mcp|claude)\.json(?![a-z0-9])|\.claude/settings")
 _CARRIED_CHARS: Final = 512  # of what was looked at, so that no name is cut in two
 _NO_TEXT: Final = frozenset({int, float, bool, type(None)})
+_READERS: Final = frozenset({"Glob", "Grep", "LS", "Read"})  # clients' own, which change no folder
 _NAME_CHARS: Final = 64  # of the end of an argument's name, which tells whether it is where something is
 
 
@@ -51,7 +61,7 @@ class Surroundings:
 
 def small_budget() -> Budget:
     """Return what is looked at between two turns of the loop: some milliseconds at most."""
-    return Budget(values=2_000, texts=256, chars=32 * 1024, segments=2_000, lookups=200)
+    return Budget(values=2_000, texts=256, chars=32 * 1024, segments=3_000, lookups=200)
 
 
 def full_budget() -> Budget:
@@ -63,10 +73,10 @@ def why_reserved(tool: str, arguments: JsonObject, around: Surroundings, *, budg
     """Return why only a person may decide the call, or None if others may. Raises: OverBudget."""
     look = _Look(tool, arguments, around, budget)
     for name, text in _texts(arguments, budget):
-        why = look.at_words(text) or (None if name is None else look.at_path(name, text))
+        why = look.at_words(text) or look.at_path(name, text)
         if why is not None:
             return why
-    return None
+    return look.at_joined_paths()
 
 
 def _why_settings(file: str) -> str:
@@ -87,6 +97,9 @@ class _Look:
         self._inside: str | None = None
         self._own: str | None = None
         self._guarded: dict[str | Identity, str] | None = None
+        self._guarded_folders: dict[str | Identity, str] = {}
+        self._texts: Counter[str] = Counter()  # that may be paths
+        self._parts: list[Part] = []
 
     def at_words(self, text: str) -> str | None:
         """Return why, if the text names PML or, in a command, a settings file."""
@@ -112,8 +125,8 @@ class _Look:
             return WHY_PML
         if "pml" in plain and (finds(_FOLDER) or (finds(_NAME) and self._runs_code())):
             return WHY_PML
-        if ".json" in plain or ".claude" in plain:
-            file = finds(_SETTINGS)
+        if any(hint in plain for hint in HINTS):
+            file = finds(IN_COMMANDS)
             if file is not None and self._runs_code():
                 return _why_settings(file[0])
         return None
@@ -122,30 +135,77 @@ class _Look:
         """Return why, if the text is a path that really leads to such a file, however it is written."""
         if len(text) > MAX_PATH_CHARS:
             return None
-        if not (
-            "/" in text or "\\" in text or names_location(name[-_NAME_CHARS:]) or is_named_like_one(text)
-        ):
+        name = name[-_NAME_CHARS:]
+        if not ("/" in text or "\\" in text or names_location(name) or is_named_like_one(text)):
             return None  # also a bare name may be a link, where the argument is named like a place
+        is_left_out = names_exclusion(name)
+        if not is_left_out:
+            self._texts[text] += 1
+            if self._texts[text] > 1:
+                return None
         spellings = MAX_SPELLINGS if "[" in text else 1
         self._budget.take(segments=(text.count("/") + 1) * spellings)
         for path in dict.fromkeys(_places(text, self._around)):
             with suppress(OSError, ValueError):  # no system can open it
+                real, identity = self._walk.follow(path)
+                why = self._at_place(real, identity, is_left_out=is_left_out)
+                if why is not None:
+                    return why
+                self._parts.append(Part(real, text))
+        return None
+
+    def at_joined_paths(self) -> str | None:
+        """Return why, if a folder that one argument names, and the path in another, lead there."""
+        if self._texts.total() < 2:
+            return None
+        starts = {real for start in self._around.folders if (real := self.leads_to(start)) is not None}
+        for path, _ in joined_paths(self._texts, self._parts, self, starts=starts):
+            with suppress(OSError, ValueError):
                 why = self._at_place(*self._walk.follow(path))
                 if why is not None:
                     return why
         return None
 
-    def _at_place(self, real: str, identity: Identity | None) -> str | None:
+    def leads_to(self, path: str) -> str | None:
+        try:
+            return self._walk.follow(path)[0]
+        except (OSError, ValueError):
+            return None
+
+    def kind(self, real: str) -> Kind:
+        if self._walk.follow(real)[1] is None:
+            return Kind.NOTHING
+        return Kind.FOLDER if self._around.tree.is_folder(real) else Kind.OTHER
+
+    def is_above(self, real: str) -> bool:
+        return _is_within(self._home(), real)
+
+    def _home(self) -> str:
         if self._inside is None:
             self._inside = self._walk.follow(self._around.home)[0]
             self._own = self._own_folder(self._inside)
-        if _is_within(real, self._inside) and (self._own is None or not _is_within(real, self._own)):
+        return self._inside
+
+    def _at_place(self, real: str, identity: Identity | None, *, is_left_out: bool = False) -> str | None:
+        home = self._home()
+        if _is_within(real, home) and (self._own is None or not _is_within(real, self._own)):
             return WHY_PML
         if self._guarded is None:
-            self._guarded = dict(self._guarded_files())
-        by_identity = None if identity is None else self._guarded.get(identity)
-        file = settings_file(real) or self._guarded.get(real) or by_identity
+            self._guarded = dict(self._followed(settings_files_in))
+            self._guarded_folders = dict(self._followed(settings_folders_in))
+        file = settings_file(self._by_its_name(real)) or _named(self._guarded, real, identity)
+        if file is None and not is_left_out and self._tool not in _READERS:
+            file = settings_folder(real) or _named(self._guarded_folders, real, identity)
         return None if file is None else _why_settings(file)
+
+    def _by_its_name(self, real: str) -> str:
+        """Return the path as it is named where a folder on the way is where that of settings files leads."""
+        for rest in range(1, 3):
+            parts = real.rsplit("/", rest)
+            name = self._guarded_folders.get(parts[0])
+            if name is not None:
+                return "/".join([name, *parts[1:]])
+        return real
 
     def _own_folder(self, inside: str) -> str | None:
         """Return where the server's own folder is in the home; where a link in its place leads is not its."""
@@ -154,21 +214,25 @@ class _Look:
             return None
         return inside.rstrip("/") + posixpath.normpath(own[len(home) :])
 
-    def _guarded_files(self) -> Iterator[tuple[str | Identity, str]]:
-        """Yield where the files of the workspace and the home lead: links and other names of them count."""
+    def _followed(self, paths_in: Callable[[str], Iterator[str]]) -> Iterator[tuple[str | Identity, str]]:
+        """Yield where what the workspace and the home have leads: links and other names of it count."""
         for folder in (self._around.workspace, self._around.tree.home):
-            for path in settings_files_in(folder):
+            for path in paths_in(folder):
                 with suppress(OSError, ValueError):
                     real, identity = self._walk.follow(path)
-                    file = posixpath.basename(path)
-                    yield real, file
+                    name = path[len(folder.rstrip("/")) + 1 :]
+                    yield real, name
                     if identity is not None:
-                        yield identity, file
+                        yield identity, name
 
     def _runs_code(self) -> bool:
         if self._is_code is None:
             self._is_code = runs_code(self._tool, self._arguments)
         return self._is_code
+
+
+def _named(known: Mapping[str | Identity, str], real: str, identity: Identity | None) -> str | None:
+    return known.get(real) or (None if identity is None else known.get(identity))
 
 
 def _is_within(path: str, folder: str) -> bool:
@@ -209,8 +273,8 @@ def _plain(text: str) -> str:
     return _SLASHES.sub("/", plain) if "//" in plain or "/./" in plain else plain
 
 
-def _texts(arguments: JsonObject, budget: Budget) -> Iterator[tuple[str | None, str]]:
-    """Yield every text in them with the name of its member; names too, which stand in none."""
+def _texts(arguments: JsonObject, budget: Budget) -> Iterator[tuple[str, str]]:
+    """Yield every text in them with the name of its member; names too, with that of what they are in."""
     todo: list[tuple[str, Json]] = [("", arguments)]
     while todo:
         name, value = todo.pop()
@@ -219,7 +283,7 @@ def _texts(arguments: JsonObject, budget: Budget) -> Iterator[tuple[str | None, 
             yield name, value
         elif isinstance(value, Mapping):
             budget.take(values=len(value), texts=len(value))
-            yield from ((None, key) for key in value)
+            yield from ((name, key) for key in value)
             todo += [(key, inner) for key, inner in value.items() if type(inner) not in _NO_TEXT]
         elif isinstance(value, list | tuple):
             budget.take(values=len(value))
