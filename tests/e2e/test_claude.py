@@ -49,6 +49,28 @@ def test_a_new_user_is_asked_to_trust_the_file_then_for_what_a_rule_names_and_ne
     assert untrusted.remembered == ["Ada"]
 
 
+@promise("trust:comes-first")
+@promise("trust:declined-stays-declined")
+@promise("load:says-what-follows")
+def test_the_form_says_first_what_the_file_would_do_and_declined_it_is_not_shown_again(
+    untrusted: Workspace,
+) -> None:
+    rules = {"allow": ["time:*"], "ask": ["memory:read_graph", "*"]}
+    (untrusted.path / ".pml.json").write_text(json.dumps({"permissions": rules, "expose": ["memory:*"]}))
+    read = Use(tool="mcp__pml__call", arguments={"tool": "memory:read_graph", "arguments": {}})
+    with scripted(DISCOVER, read) as api, interactive(setting(api, untrusted)) as screen:
+        screen.wait(f"{TRUST_FORM} It starts nothing; allows time:*", "Trust this exact content", "Accept")
+        screen.decline()
+        screen.wait("Install memory@", "Install it, then ask about the call", "Accept")
+        screen.decline()
+        screen.wait(LAST_WORD)
+    assert "Dependency memory required but not approved" in api.results[1]
+
+    with scripted(DISCOVER) as api, interactive(setting(api, untrusted)) as screen:
+        assert FORM not in screen.wait(LAST_WORD)
+    assert "memory:create_entities" in api.results[0]
+
+
 @promise("form:hook-is-no-person")
 def test_a_hook_of_the_repository_that_accepts_every_form_trusts_nothing(untrusted: Workspace) -> None:
     answer = {"hookEventName": "Elicitation", "action": "accept", "content": {"remember": "once"}}
