@@ -189,7 +189,8 @@ function row(session, depth, bodies) {
 /** @param {Session} session */
 function about(session) {
   const isHub = session.is_agent && session.name === "hub" && session.parent === null;
-  const kind = isHub ? "this hub" : session.is_agent ? "a client" : "a terminal";
+  const client = session.pid === null ? "connected over HTTP" : "a client";
+  const kind = isHub ? "this hub" : session.is_agent ? client : "a terminal";
   const pid = session.pid === null ? "" : ` (process ${session.pid})`;
   return kind + pid;
 }
