@@ -38,7 +38,10 @@ export const page = {
     const workspace = await workspaceChooser(query.get("workspace"), () => fresh.refresh());
     /** @type {Told[]} */
     let told = [];
-    const places = () => told.map(({ where }) => where);
+    const places = () =>
+      told.length
+        ? told.map(({ where }) => where)
+        : workspace.current().map((each) => ({ workspace: each, path: "" }));
 
     const tried = tryPanel(() => told[0]?.where.workspace ?? "");
     const load = async () => {
