@@ -51,7 +51,7 @@ async def test_a_server_whose_name_begins_like_the_gateways_is_judged_like_any_o
     session = await office.session()
     monkeypatch.setattr(hooks, "_has_gateway", AsyncMock(return_value=True))  # as after `pml init`
     asked = Asked(event=HookEvent.PRE_TOOL_USE, session_id="s", tool=tool, input={}, tool_use_id="u")
-    client = Process(pid=1, started="1")
+    client = Process(pid=1, started=1.0)
     said = await hooks.answer(
         office.desk, session, asked, client=client, limit_s=5, on_asked=lambda record: None
     )

@@ -67,14 +67,13 @@ async def resume(
         record = await expire(gate.desk, record)
     if not said.approved:
         await _abort(gate, workflow, record, said, client)
-    if not client_may_answer(gate):  # nor is its model told that it may
-        record = replace(record, deciders=record.deciders - {Role.MODEL})
+    record = _without_model(gate, record)
     if record.status is State.PENDING and Role.MODEL in record.deciders:
         if said.always:
             await _refuse_hiding_asks(gate, record.tool_name)
         record = await _approve(gate, record, said, client)
     if record.status is State.PENDING:
-        record = await undecided(record)
+        record = _without_model(gate, await undecided(record))
     if record.status is State.PENDING:
         raise Paused(record, workflow)
     is_settled = record.status is State.CANCELLED and record.reason in (SETTLED, NARROWED)
@@ -91,6 +90,13 @@ async def resume(
         prefix=call.prefix,
     )
     return attempt, record
+
+
+def _without_model(gate: Gate, record: Approval) -> Approval:
+    """Return the question as the model of a client hears it that may not answer: it is not told that it may."""
+    if client_may_answer(gate):
+        return record
+    return replace(record, deciders=record.deciders - {Role.MODEL})
 
 
 async def _use_once(gate: Gate, workflow: Workflow, record: Approval) -> None:
