@@ -93,7 +93,7 @@ async def resume(
 
 
 def _without_model(gate: Gate, record: Approval) -> Approval:
-    """Return the question as the model of a client hears it that may not answer: it is not told that it may."""
+    """Return the question as a model hears it: one that may not answer is not told that it may."""
     if client_may_answer(gate):
         return record
     return replace(record, deciders=record.deciders - {Role.MODEL})
