@@ -58,7 +58,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def near() -> Generator[Path]:
-    """A folder near the root: a socket in it has a path that fits, wherever temporary folders are."""
+    """A folder near the root, with a path of one length: a socket in it fits, and rows end where they end."""
     with tempfile.TemporaryDirectory(prefix="pml", dir="/tmp") as folder:
         yield Path(folder)
 

@@ -10,7 +10,7 @@ from tests.service.offices import Office
 
 
 class NoCache:
-    """What Textual makes seven of for each piece of a row, and seldom asks: making them is a third of drawing."""
+    """What Textual makes seven of for each piece of a row: making them is most of drawing a row once."""
 
     def get(self, key: object, default: object = None) -> None:
         return None
@@ -23,9 +23,14 @@ class NoCache:
 @pytest.fixture(autouse=True)
 def no_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     cache = NoCache()
-    monkeypatch.setattr(strip, "FIFOCache", lambda size: cache)  # pyright: ignore[reportUnknownLambdaType]
+
+    def no_cache(size: int) -> NoCache:
+        return cache
+
+    monkeypatch.setattr(strip, "FIFOCache", no_cache)
 
 
 @pytest.fixture
-def office(tmp_path: Path) -> Office:
-    return Office(MemoryStore(), tmp_path)
+def office(near: Path) -> Office:
+    """An office whose folders have paths of one length, wherever temporary folders are."""
+    return Office(MemoryStore(), near)

@@ -77,13 +77,13 @@ class Tmux:
 
 
 @pytest.fixture(params=[(80, 24), (140, 40)], ids=["80x24", "140x40"])
-def tmux(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Tmux]:
+def tmux(request: pytest.FixtureRequest, near: Path) -> Generator[Tmux]:
     if shutil.which("tmux") is None:
         if os.environ.get("CI"):
             pytest.fail("tmux is not installed")
         pytest.skip("tmux is not installed: it is the terminal that the inbox is shown on")
     columns, rows = request.param
-    terminal = Tmux(tmp_path, columns=columns, rows=rows)
+    terminal = Tmux(near, columns=columns, rows=rows)
     yield terminal
     terminal.end()
 
