@@ -453,6 +453,7 @@ def test_a_full_memo_is_emptied_and_long_names_are_judged_without_it() -> None:
 # What runs code
 
 
+@promise("consent:model-plain-only")
 @pytest.mark.parametrize(
     ("tool", "arguments", "found"),
     [

@@ -82,6 +82,24 @@ async def test_a_model_confirms_no_command_and_nothing_that_a_rule_asks_about(
 
 
 @promise("consent:model-plain-only")
+@BOTH
+@pytest.mark.parametrize(
+    ("query", "is_plain"),
+    [("who is Ana?", True), ("select secret from users", False), ("a; rm -rf /", False), ("f(1)", False)],
+)
+async def test_a_model_confirms_a_search_for_words_and_no_statement(
+    party: Party, version: str, query: str, is_plain: bool
+) -> None:
+    party.serve("notes", tool("search_nodes"))
+    party.as_new()
+    await party.connect(version)
+    asked = await party.call("notes__search_nodes", {"query": query})
+    await party.continue_("notes__search_nodes", asked["approval_context"]["workflow_id"])
+
+    assert len(party.servers.calls) == (1 if is_plain else 0)
+
+
+@promise("consent:model-plain-only")
 async def test_a_model_says_always_only_where_no_rule_asks_about_any_call_of_the_tool(party: Party) -> None:
     party.as_new(ask=[{"tool": "files:write", "args": {"path": "secret"}}])
     await party.connect()
