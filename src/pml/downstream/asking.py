@@ -116,7 +116,10 @@ class Asker:
             return record
         if self.era.is_modern:
             raise FormNeeded(record, link=link)
-        return await self._wait_with_form(record, link)
+        now = await self._wait_with_form(record, link)
+        if now.status is State.PENDING:
+            self.unanswered = record.id  # nobody sees it twice for one call
+        return now
 
     async def take(self, record: Approval, answer: Json, *, link: str | None, age_s: float) -> Approval:
         """Return the question after the answer that a modern client brings; undecided if it is nobody's."""
