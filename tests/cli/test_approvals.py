@@ -3,6 +3,8 @@
 import asyncio
 import json
 import re
+import time
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,7 @@ def test_list_has_every_field_of_what_waits(pml: Pml, workspace: Path) -> None:
         "run_id": None,
         "cwd": None,
         "title": f"Call {TOOL}",
+        "sentence": f"Call {TOOL}",
         "workspace": str(workspace),
         "session_name": "robot",
     }
@@ -81,6 +84,36 @@ def test_list_shows_people_what_is_asked_and_where_and_how_long_there_is(pml: Pm
 
     for part in (asked[:8], TOOL, "robot", "left", '{"title": "it is broken"}'):
         assert part in out
+
+
+@promise("card:own-words")
+def test_list_and_show_say_in_the_words_of_the_card_what_would_happen_and_show_has_the_diff(
+    pml: Pml, workspace: Path
+) -> None:
+    (workspace / "notes.txt").write_text("one\ntwo\n")
+    edit = {"file_path": str(workspace / "notes.txt"), "old_string": "two", "new_string": "2\u202e"}
+    asked = pml.ask("Edit", json.dumps(edit))
+    (listed,) = pml("approvals", "list", "--json").json["approvals"]
+    assert listed["sentence"] == "Edit notes.txt"
+    shown = pml("approvals", "list").out
+    assert (listed["sentence"] in shown, "old_string" in shown) == (True, False)
+    out = pml("approvals", "show", asked).out
+    for line in ("what      Edit notes.txt", "    one", "  - two", "  + 2\\u{202e}"):
+        assert line in out
+
+
+def test_times_in_tables_are_those_of_the_clock_on_the_wall(
+    pml: Pml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pml.ask(TOOL, INPUT)
+    (entry, *_) = pml("audit", "list", "--json").json["entries"]
+    with monkeypatch.context() as there:
+        there.setenv("TZ", "XYZ-5")  # five hours east, as POSIX writes it
+        time.tzset()
+        listed = pml("audit", "list").out
+    time.tzset()
+    at = datetime.fromisoformat(entry["at"]) + timedelta(hours=5)
+    assert f"{at:%Y-%m-%d %H:%M:%S}" in listed
 
 
 def test_list_marks_what_nobody_waits_for(pml: Pml, workspace: Path) -> None:

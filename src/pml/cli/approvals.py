@@ -18,6 +18,7 @@ from pml.core.values import Json
 from pml.core.wire import listed_json
 
 if TYPE_CHECKING:
+    from pml.core.cards import Card
     from pml.service.desk import Desk
 
 EXAMPLES = """examples:
@@ -93,6 +94,7 @@ run = run_verb
 async def list_approvals(args: argparse.Namespace) -> int:
     from pml.app import find_place
     from pml.service.approvals import find
+    from pml.service.cards import cards
     from pml.service.sessions import session_of
 
     async with opened(args) as desk:
@@ -109,13 +111,17 @@ async def list_approvals(args: argparse.Namespace) -> int:
         )
         found = await desk.store.approvals.page(query)
         sessions = {each: await session_of(desk, each) for each in {record.session_id for record in found}}
+        drawn = await cards(desk, found)
         now = desk.clock.now()
     if args.json:
-        print_json({"approvals": [_listed_json(record, sessions[record.session_id]) for record in found]})
+        pairs = zip(found, drawn, strict=True)
+        print_json(
+            {"approvals": [_listed_json(each, sessions[each.session_id], card) for each, card in pairs]}
+        )
     elif not found:
         say(_nothing(args))
     else:
-        print_lines(found, sessions, now=now)
+        print_lines(found, drawn, sessions, now=now)
         if len(found) == args.limit:
             say(f"there may be more: --after {short(found[-1].id)}")
     return Exit.OK
@@ -135,20 +141,23 @@ async def _session_id(desk: "Desk", given: str) -> SessionId:
         return SessionId(given)
 
 
-def _listed_json(record: Approval, session: Session) -> dict[str, Json]:
-    return listed_json(record) | {"workspace": session.workspace, "session_name": session.name}
+def _listed_json(record: Approval, session: Session, card: "Card") -> dict[str, Json]:
+    about = {"workspace": session.workspace, "session_name": session.name, "sentence": card.sentence}
+    return listed_json(record) | about
 
 
 async def show_approval(args: argparse.Namespace) -> int:
     from pml.app import person
     from pml.service.approvals import find
+    from pml.service.cards import card
     from pml.service.previews import preview
 
     async with opened(args) as desk:
         shown = await preview(desk, await find(desk, args.id), by=person())
+        drawn = await card(desk, shown.record, whole=True)
         now = desk.clock.now()
     if args.json:
-        print_json(shown.json())
+        print_json(shown.json() | {"sentence": drawn.sentence})
     else:
         print_card(
             shown.record,
@@ -158,5 +167,6 @@ async def show_approval(args: argparse.Namespace) -> int:
             always=shown.always,
             covered=shown.covered,
             code=shown.code,
+            card=drawn,
         )
     return Exit.OK

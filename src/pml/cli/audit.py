@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from pml.cli.cards import short
 from pml.cli.exits import Exit
-from pml.cli.output import Shown, complain, count, print_json, print_table, say
+from pml.cli.output import Shown, complain, count, local_time, print_json, print_table, say
 from pml.cli.verbs import Verbs, page_size, place, run_verb
-from pml.core.approvals import instant
+from pml.core.approvals import SessionId
 from pml.core.audit import Entry, Link
 from pml.core.errors import Invalid, NotFound
 from pml.core.names import parse_tool
@@ -65,7 +65,7 @@ async def list_entries(args: argparse.Namespace) -> int:
         query = AuditQuery(
             since=None if args.since is None else _time(args.since, now=now),
             until=None if args.until is None else _time(args.until, now=now),
-            session_id=args.session,
+            session_id=None if args.session is None else await _session_id(desk, args.session),
             tool=None if args.tool is None else str(parse_tool(args.tool)),
             decider=args.decider,
             approval_id=None if args.approval is None else await _approval_id(desk, args.approval),
@@ -74,13 +74,14 @@ async def list_entries(args: argparse.Namespace) -> int:
             newest=args.after is None,
         )
         links = await desk.store.audit.list(query)
+        names = {each: await _session_name(desk, each) for each in {link.entry.session_id for link in links}}
     if args.json:
         print_json({"entries": [link_json(link) for link in links]})
     elif not links:
         say("no entries")
     else:
         columns = ["SEQ", "TIME", "EVENT", "APPROVAL", "SESSION", "WHAT"]
-        print_table(columns, [_row(link) for link in links])
+        print_table(columns, [_row(link, names[link.entry.session_id]) for link in links])
     return Exit.OK
 
 
@@ -134,14 +135,29 @@ async def _approval_id(desk: "Desk", prefix: str) -> str:
         return prefix.lower()
 
 
-def _row(link: Link) -> list[str]:
+async def _session_id(desk: "Desk", given: str) -> str:
+    """Return the id of the session that is meant by its name or the start of its id, if one is."""
+    from pml.cli.sessions import find_session
+
+    try:
+        return (await find_session(desk, given)).id
+    except NotFound:
+        return given
+
+
+async def _session_name(desk: "Desk", session_id: str | None) -> str:
+    session = None if session_id is None else await desk.store.sessions.get(SessionId(session_id))
+    return session_id or "" if session is None else session.name
+
+
+def _row(link: Link, session_name: str) -> list[str]:
     entry = link.entry
     return [
         str(link.seq),
-        instant(entry.at),
+        local_time(entry.at),
         entry.kind,
         short(entry.approval_id or ""),
-        entry.session_id or "",
+        session_name,
         _what(entry),
     ]
 

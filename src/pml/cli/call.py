@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Final
 from pml.cli.cards import short
 from pml.cli.exits import Exit
 from pml.cli.opening import opened
-from pml.cli.output import complain, print_json
+from pml.cli.output import complain, local_time, print_json
 from pml.cli.parsing import read_object
 from pml.cli.progress import InstallBar
 from pml.cli.results import print_result
 from pml.cli.shell import script_session
 from pml.cli.terminal import TerminalAsking
 from pml.cli.verbs import add_common
-from pml.core.approvals import instant
 from pml.core.errors import Invalid, Unavailable
 from pml.core.names import parse_tool
 from pml.core.text import quote, visible
@@ -160,7 +159,7 @@ def _tell_paused(paused: "Paused", *, as_json: bool) -> Exit:
         return Exit.PENDING
     what = "nothing has run" if paused.workflow.run_id is None else "the code waits there"
     complain(f"{visible(headline(record))}: {what}")
-    complain(f"  id {record.id}, to be decided until {instant(record.expires_at)}")
+    complain(f"  id {record.id}, to be decided until {local_time(record.expires_at)}")
     complain(f"  look at it with `pml approvals show {short(record.id)}`")
     complain(
         f"  answer with `pml approvals allow {short(record.id)}` or `pml approvals deny {short(record.id)}`"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pml.cli.exits import Exit
 from pml.cli.guards import guard
 from pml.cli.opening import opened
-from pml.cli.output import complain, print_json, say
+from pml.cli.output import complain, local_time, print_json, say
 from pml.cli.prompts import confirm, is_interactive
 from pml.core.approvals import instant
 from pml.core.errors import Changed, Conflict, Invalid, NotFound, Unavailable
@@ -111,7 +111,7 @@ async def _accept(desk: "Desk", pins: "CodePins", pin: "Pin", sha256: str) -> No
 
 def _show(pin: "Pin", offered: "Offered | None", sha256: str) -> None:
     say(f"{visible(pin.fqdn)} from {visible(pin.registry)}")
-    say(f"  was  sha256 {visible(pin.sha256)}, pinned {instant(pin.pinned_at)}")
+    say(f"  was  sha256 {visible(pin.sha256)}, pinned {local_time(pin.pinned_at)}")
     say(f"  is   sha256 {sha256}")
     if offered is None or sha256 == pin.sha256:
         return

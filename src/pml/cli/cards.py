@@ -2,18 +2,28 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pml.cli.output import console, count
-from pml.core.approvals import Approval, SessionId, State, Subject, instant, state_word, told
+from pml.cli.output import console, count, local_time
+from pml.core.approvals import Approval, SessionId, State, Subject, state_word, told
+from pml.core.cards import Card, Command, Diff, Mark
 from pml.core.ports import Session
 from pml.core.telling import always_note, asked_facts, gone_note, span, who_decided, why_asked
-from pml.core.text import visible, visible_json
+from pml.core.text import pieces, visible, visible_json
 from pml.core.values import Json
 from pml.core.wire import headline
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 SHORT_ID: Final = 8
 GLIMPSE: Final = 100
+_SIGNS: Final = {
+    Mark.SAME: (" ", "dim"),
+    Mark.ADDED: ("+", "green"),
+    Mark.REMOVED: ("-", "red"),
+    Mark.GAP: ("…", "dim"),
+}
 
 
 def short(approval_id: str) -> str:
@@ -48,12 +58,14 @@ def print_card(
     always: Json = None,
     covered: Sequence[Approval] = (),
     code: str | None = None,
+    card: Card | None = None,
     to_stderr: bool = False,
     is_prompted: bool = False,
 ) -> None:
     """Print all there is to know before deciding; nothing of it is cut.
 
-    `is_prompted`: a prompt follows, and how to decide elsewhere need not be said.
+    `card` has the sentence, and the diff of each file that would change. `is_prompted`: a prompt follows, and
+    how to decide elsewhere need not be said.
     """
     from rich.text import Text
 
@@ -61,7 +73,8 @@ def print_card(
     waits = record.status is State.PENDING
     title = Text(visible(headline(record) if waits else record.tool_name), style="bold")
     out.print(title.append(f"  {left(record, now)}", style="not bold dim"))
-    facts = [("why", why_asked(record)), *asked_facts(record), *_about(record, workspace, session_name)]
+    facts = [] if card is None else [("what", said(card))]
+    facts += [("why", why_asked(record)), *asked_facts(record), *_about(record, workspace, session_name)]
     if code is not None:
         facts.append(("code", "\n".join(visible(line) for line in code.rstrip().split("\n"))))
     facts += _outcome(record)
@@ -72,16 +85,44 @@ def print_card(
         out.print(Text(f"  {name:<10}", style="dim").append(first, style="not dim"))
         for line in rest:
             out.print(Text(" " * 12 + line))
+    for diff in () if card is None else card.blocks:
+        if isinstance(diff, Diff):
+            _print_diff(out, diff)
     if waits and not is_prompted:
         out.print(Text(f"\n  pml approvals allow {short(record.id)}"))
         out.print(Text(f"  pml approvals deny {short(record.id)} --message 'why not'"))
+
+
+def said(card: Card) -> str:
+    """Return the sentence of a card; words of a server are marked as such."""
+    return f"“{visible(card.sentence)}”, says the server" if card.quoted else visible(card.sentence)
+
+
+def _print_diff(out: "Console", diff: Diff) -> None:
+    from rich.text import Text
+
+    note = "" if diff.note is None else f"  {visible(diff.note)}"
+    out.print(Text(f"\n  {visible(diff.title)}", style="bold").append(note, style="not bold yellow"))
+    for line in diff.lines:
+        sign, style = _SIGNS[line.mark]
+        text = "".join(map(_piece, line.line))
+        out.print(Text(f"  {sign} {text}", style=style))
+    if diff.more:
+        out.print(Text(f"  and {count(diff.more, 'more line')}", style="dim"))
+
+
+def _piece(piece: str | int) -> str:
+    """Return a piece of a line of text: as it is, but for what is hidden in it."""
+    if isinstance(piece, str):
+        return "".join(part if isinstance(part, str) else _piece(part) for part in pieces(piece))
+    return "    " if piece == ord("\t") else f"\\u{{{piece:x}}}"
 
 
 def _about(record: Approval, workspace: str, session_name: str | None) -> list[tuple[str, str]]:
     return [
         ("workspace", visible(workspace)),
         ("session", session_title(record.session_id, session_name)),
-        ("asked", instant(record.created_at)),
+        ("asked", local_time(record.created_at)),
         ("may allow", ", ".join(sorted(record.deciders))),
         ("id", record.id),
         ("sha256", record.digest.removeprefix("sha256:")),
@@ -114,17 +155,24 @@ def _memory(
     return facts
 
 
-def print_lines(records: Sequence[Approval], sessions: Mapping[SessionId, Session], *, now: datetime) -> None:
-    """Print for each approval what and how long, as much of the input as fits, and where it comes from."""
+def print_lines(
+    records: Sequence[Approval],
+    cards: Sequence[Card],
+    sessions: Mapping[SessionId, Session],
+    *,
+    now: datetime,
+) -> None:
+    """Print for each approval what would happen and how long there is, its input, and where it comes from."""
     from rich.text import Text
 
     out = console()
-    widest = max(len(visible(record.tool_name)) for record in records)
-    for record in records:
+    for record, card in zip(records, cards, strict=True):
         line = Text(f"{short(record.id)}  ", style="bold cyan")
-        line.append(f"{visible(record.tool_name):<{widest}}  ", style="bold not cyan")
+        line.append(f"{said(card)}  ", style="bold not cyan")
         out.print(line.append(left(record, now), style="not bold not cyan"))
-        out.print(Text(f"          {glimpse(record)}", style="dim"))
+        is_drawn = any(isinstance(block, Diff | Command) for block in card.blocks)
+        begins = "" if is_drawn and record.subject is Subject.TOOL_CALL else f"  {glimpse(record)}"
+        out.print(Text(f"          {visible(record.tool_name)}{begins}", style="dim"))
         session = sessions[record.session_id]
         place = f"{visible(session.workspace)} · {session_title(session.id, session.name)}"
         out.print(Text(f"          {place}", style="dim"))

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from pml.cli.exits import Exit
-from pml.cli.output import console, print_json, print_table
+from pml.cli.output import console, local_time, print_json, print_table
 from pml.cli.verbs import Verbs, run_verb
 from pml.core.approvals import instant
 from pml.core.dependency import install_facts, tell_install
@@ -215,7 +215,7 @@ def _facts(
 ) -> list[tuple[str, str]]:
     plan = Plan(dependency=dependency, lock=lock, containment=containment)
     told = tell_install(install_facts(plan, source=found.source, accepted=None))
-    since = "" if installed is None else f" since {instant(installed.installed_at)}"
+    since = "" if installed is None else f" since {local_time(installed.installed_at)}"
     packages = "\n".join(visible(f"{each.name} {each.version}") for each in lock.packages)
     tools = "\n".join(_tool_line(tool) for tool in found.metadata.tools)
     first = str(found.metadata.tools[0].get("name")) if found.metadata.tools else "TOOL"

@@ -14,10 +14,9 @@ from pml.cli.exits import Exit
 from pml.cli.guards import guard
 from pml.cli.installing import install_servers, installed_json, proof_of
 from pml.cli.opening import opened
-from pml.cli.output import complain, print_json, print_table, say
+from pml.cli.output import complain, local_time, print_json, print_table, say
 from pml.cli.progress import InstallBar
 from pml.cli.verbs import Verbs, run_verb
-from pml.core.approvals import instant
 from pml.core.dependency import bytes_text
 from pml.core.errors import NotFound
 from pml.core.loading import Installed, Progress
@@ -215,7 +214,7 @@ def _row(installed: Installed, size: int | None) -> tuple[str, ...]:
     return (
         dependency.name,
         dependency.version,
-        instant(installed.installed_at),
+        local_time(installed.installed_at),
         proof_of(installed).upper() if dependency.integrity is None else proof_of(installed),
         contained,
         "missing" if size is None else bytes_text(size),

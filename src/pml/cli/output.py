@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pml.core.errors import CodeFailed, PmlError
@@ -36,6 +37,11 @@ def complain(text: str) -> None:
 def count(number: int, one: str, many: str | None = None) -> str:
     """Return a number with its noun."""
     return f"{number or 'no'} {one if number == 1 else many or one + 's'}"
+
+
+def local_time(at: datetime) -> str:
+    """Return an instant as the clock on this machine's wall shows it; `--json` has UTC."""
+    return f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def print_error(error: PmlError, *, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 from pml.cli.exits import Exit
 from pml.cli.logs import configure_logs, show_logs
 from pml.cli.opening import opened
-from pml.cli.output import Shown, complain, console, print_json, print_table, say
+from pml.cli.output import Shown, complain, console, local_time, print_json, print_table, say
 from pml.cli.standing import (
     Run,
     Standing,
@@ -20,7 +20,6 @@ from pml.cli.standing import (
     standing_json,
 )
 from pml.cli.verbs import Verbs, run_verb
-from pml.core.approvals import instant
 from pml.core.errors import NotFound
 from pml.core.telling import launch_lines
 from pml.core.text import quote, visible
@@ -163,7 +162,7 @@ def _where(run: Run) -> str:
     posted = run.posted
     what = "no process" if posted.process is None else f"process {posted.process.pid}"
     whose = f" of {visible(', '.join(run.sessions))}" if run.sessions else ""
-    return f"{what} since {instant(posted.since)}{whose}"
+    return f"{what} since {local_time(posted.since)}{whose}"
 
 
 def _print_status(standing: Standing) -> None:

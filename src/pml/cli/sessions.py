@@ -11,10 +11,10 @@ from pml.cli.cards import short
 from pml.cli.exits import Exit
 from pml.cli.guards import guard
 from pml.cli.opening import opened
-from pml.cli.output import Shown, count, print_json, print_table, say
+from pml.cli.output import Shown, count, local_time, print_json, print_table, say
 from pml.cli.verbs import Verbs, run_verb
 from pml.core.agents import ENDED_RUN, Message, Run
-from pml.core.approvals import SessionId, State, instant
+from pml.core.approvals import SessionId, State
 from pml.core.errors import Conflict, Invalid, NotFound
 from pml.core.ports import ApprovalQuery, Session
 from pml.core.telling import span
@@ -94,15 +94,18 @@ async def _list(args: argparse.Namespace) -> int:
 async def _show(args: argparse.Namespace) -> int:
     async with opened(args) as desk:
         found = await _standing(desk, await find_session(desk, args.id))
+        above = found.session.parent_id
+        starter = None if above is None else await desk.store.sessions.get(above)
         now = desk.clock.now()
     if args.json:
         print_json(found.as_json())
         return Exit.OK
     session, run = found.session, found.run
     say(f"{visible(session.name)} ({session.id}): {found.state}")
-    parent = "" if session.parent_id is None else f", started by {short(session.parent_id)}"
+    by = above if starter is None else starter.name
+    parent = "" if by is None else f", started by {visible(by)}"
     say(f"  {session.role} in {visible(session.workspace)}{parent}")
-    say(f"  since {instant(session.started_at)} ({span((now - session.started_at).total_seconds())} ago)")
+    say(f"  since {local_time(session.started_at)} ({span((now - session.started_at).total_seconds())} ago)")
     if found.waiting:
         say(f"  waits for {count(found.waiting, 'answer')}: `pml approvals list --session {session.id}`")
     if run is not None:

@@ -1,14 +1,15 @@
 """`pml token`: who may speak to the hub, and as whom. The text of a token is shown once, when it is made."""
 
 import argparse
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from pml.cli.exits import Exit
 from pml.cli.guards import guard
 from pml.cli.opening import opened
-from pml.cli.output import print_json, print_table, say
+from pml.cli.output import local_time, print_json, print_table, say
 from pml.cli.verbs import Verbs, run_verb
-from pml.core.approvals import SessionId, instant
+from pml.core.approvals import SessionId
 from pml.core.errors import Invalid, NotFound
 from pml.core.identity import Token, TokenRole, read_token
 from pml.core.text import quote, visible
@@ -90,7 +91,7 @@ async def create_token(args: argparse.Namespace) -> int:
         return Exit.OK
     say(text)
     say(f"  token {token.id}, role {token.role}" + _whose(token))
-    say("  it has no end" if token.expires_at is None else f"  it ends at {instant(token.expires_at)}")
+    say("  it has no end" if token.expires_at is None else f"  it ends at {local_time(token.expires_at)}")
     say("  it is shown only now; send it as `Authorization: Bearer …`")
     if token.role is not TokenRole.PERSON:
         say("  for an MCP client: the hub's URL with /mcp, and that header")
@@ -125,12 +126,17 @@ async def _create(desk: "Desk", args: argparse.Namespace) -> tuple[Token, str]:
     )
 
 
+def _session(token: Token, names: Mapping[SessionId, str]) -> str:
+    return "-" if token.session_id is None else names.get(token.session_id, token.session_id)
+
+
 async def list_tokens(args: argparse.Namespace) -> int:
 
     async with opened(args) as desk:
         await guard(desk, args)
         now = desk.clock.now()
         every = await desk.store.tokens.all()
+        names = {session.id: session.name for session in await desk.store.sessions.live()}
     found = [token for token in every if args.all or token.is_live(now)]
     if args.json:
         print_json({"tokens": [token_json(token) for token in found]})
@@ -143,7 +149,7 @@ async def list_tokens(args: argparse.Namespace) -> int:
         print_table(
             columns,
             [
-                [each.id, each.role, each.name, each.session_id or "-", instant(each.created_at), state]
+                [each.id, each.role, each.name, _session(each, names), local_time(each.created_at), state]
                 for each in found
                 for state in [
                     "valid" if each.is_live(now) else "expired" if each.revoked_at is None else "revoked"

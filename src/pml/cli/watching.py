@@ -68,4 +68,5 @@ async def _tell(desk: "Desk", link: Link, *, as_json: bool) -> None:
     tool, session = visible(entry.tool or ""), session_title(entry.session_id or "", name)
     by = "" if entry.by is None else f" by {visible(str(entry.by))}"
     what = "" if asked is None else f"  {glimpse(asked)}"
-    say(f"{entry.at:%H:%M:%SZ} {kind:<10} {short(entry.approval_id or '')} {tool} [{session}]{by}{what}")
+    at = f"{entry.at.astimezone():%H:%M:%S}"
+    say(f"{at} {kind:<10} {short(entry.approval_id or '')} {tool} [{session}]{by}{what}")
