@@ -23,8 +23,7 @@ def setting(api: MessagesApi, workspace: Workspace) -> Setting:
 
 def go_on(conversation: Conversation) -> Use:
     """The model takes up what waits, by the id in the last result it was shown."""
-    _, _, rest = conversation.results[-1].partition('"workflow_id": "')
-    again = {"workflow_id": rest.partition('"')[0], "approved": True}
+    again = {"workflow_id": json.loads(conversation.results[-1])["workflow_id"], "approved": True}
     return Use(tool="mcp__pml__call", arguments={"continue_workflow": again})
 
 
@@ -133,8 +132,9 @@ def test_headless_nobody_decides_until_a_person_does_in_another_terminal(workspa
         run_headless(setting(api, workspace))
     echoed, asked, still_asked, ran = api.results
     assert echoed == "Echo: hello"
-    assert asked.startswith("Approval required to call memory:create_entities\n")
-    assert still_asked.startswith("Approval required to call memory:create_entities\n")
+    headline = "Approval required to call memory:create_entities\n"
+    assert json.loads(asked)["description"].startswith(headline)
+    assert json.loads(still_asked)["description"].startswith(f"{headline}It is still undecided.\n")
     assert seen == ["pending"]
     assert "Ada" in ran
     assert workspace.remembered == ["Ada"]
