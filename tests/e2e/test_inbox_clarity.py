@@ -239,7 +239,7 @@ def test_an_answer_that_was_perhaps_not_heard_is_sent_again_as_the_same(tab: Tab
     tab.page.route("**/decision", lose)
     tab.look_at(asked)
     tab.press("Enter")
-    expect(tab.told(asked)).to_contain_text("does not answer")
+    expect(tab.told(asked)).to_contain_text("No reply from the hub")
     tab.look_at(asked)
     tab.press("Enter")
     tab.is_over(asked, "You allowed it")

@@ -76,7 +76,7 @@ def test_an_answer_that_the_hub_did_not_hear_is_said_to_be_unsure_and_counts_onc
     inbox.hub.stop()
     is_gone(tab)
     tab.press("Enter")
-    expect(tab.card(approval_id).locator("[data-told]")).to_contain_text("does not answer")
+    expect(tab.card(approval_id).locator("[data-told]")).to_contain_text("No reply from the hub")
     expect(tab.card(approval_id)).to_have_attribute("data-state", "waiting")
     inbox.hub.start()
     is_back(tab)
