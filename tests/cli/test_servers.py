@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -233,7 +234,8 @@ def test_what_runs_is_told_with_its_process_and_session(pml: Pml, shop: Path) ->
         )  # fmt: skip
         assert is_running(run["pid"])
         assert (run["gateway_pid"], run["sessions"]) == (terminal.process.pid, ["robot"])
-        assert f"process {run['pid']} since {run['since']} of robot" in pml("servers", "list").out
+        since = f"{datetime.fromisoformat(run['since']).astimezone():%Y-%m-%d %H:%M:%S}"
+        assert f"process {run['pid']} since {since} of robot" in pml("servers", "list").out
 
 
 def board(pml_home: Path, workspace: Path) -> Board:

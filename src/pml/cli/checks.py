@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from pml.cli.cards import short
-from pml.cli.output import count, local_time
-from pml.core.approvals import Approval
+from pml.cli.output import count
+from pml.core.approvals import Approval, instant
 from pml.core.config import ModelMayApprove, OffUntil
 from pml.core.effective import Settings, loosening, unset_text
 from pml.core.errors import Invalid, PmlError, Unavailable
@@ -146,7 +146,7 @@ def check_asking(settings: Settings, now: datetime) -> Check:
         ttl_s = settings.approval.ttl_s
         return Check(name="asking", status=Status.OK, message=f"on; {ttl_s} s to answer, and to collect")
     enabled = settings.approval.enabled
-    until = f" until {local_time(enabled.until_at)}" if isinstance(enabled, OffUntil) else ""
+    until = f" until {instant(enabled.until_at)}" if isinstance(enabled, OffUntil) else ""
     return Check(
         name="asking",
         status=Status.WARN,

@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from pml.cli.checks import Check, Status
-from pml.cli.output import count, local_time
+from pml.cli.output import count
+from pml.core.approvals import instant
 from pml.core.errors import MayNotDecide
 from pml.core.identity import Token, TokenRole
 from pml.core.text import visible
@@ -23,7 +24,7 @@ def check_tokens(tokens: Sequence[Token], now: datetime) -> Iterator[Check]:
     soon = [token for token in valid if _ends_soon(token, now)]
     endless = [token for token in valid if token.expires_at is None]
     for token in soon:
-        message = f"{_named(token)} ends at {local_time(token.expires_at or now)}"
+        message = f"{_named(token)} ends at {instant(token.expires_at or now)}"
         yield Check(name="tokens", status=Status.WARN, message=message, hint=_ANOTHER)
     for token in endless:
         message = f"{_named(token)} decides anything and has no end"
