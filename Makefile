@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help run test quick test-load soak check bench screenshots fmt clean
+.PHONY: help run test clients quick test-load soak check bench screenshots fmt clean
 
 # A process that compiles all of PML first takes four times as long to start.
 unexport PYTHONDONTWRITEBYTECODE
@@ -17,6 +17,8 @@ RUN := .venv/.run
 READY := .venv/.ready
 # The clients and servers that tests/e2e drives. Without them those tests are skipped, and fail where CI is set.
 CLIENTS := .venv/clients/.ready
+# Libraries with agents of their own, which need another environment than the product.
+AGENTS := .venv/agents/.ready
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile
@@ -24,13 +26,17 @@ help: ## show this list
 run: $(RUN) ## start the hub and see two agents ask you, in your browser
 	@PATH="$$PWD/.venv/bin:$$PATH" scripts/first-look
 
-test: $(READY) $(CLIENTS) ## run every test, on all cores
+test: $(READY) $(CLIENTS) $(AGENTS) ## run every test, on all cores
 	@$(PY) scripts/test
+
+clients: $(READY) $(CLIENTS) $(AGENTS) ## drive the real clients alone, and print their versions
+	@.venv/clients/node_modules/@anthropic-ai/claude-code-*/claude --version
+	@$(PY) -m pytest tests/e2e/test_library_agents.py tests/e2e/test_clients.py tests/e2e/test_claude_once.py
 
 quick: $(READY) ## run the tests that need no process, browser or network: half a minute
 	@$(PY) scripts/test $(QUICK)
 
-test-load: $(READY) $(CLIENTS) ## run every test beside four busy loops, which must not matter
+test-load: $(READY) $(CLIENTS) $(AGENTS) ## run every test beside four busy loops, which must not matter
 	@$(PY) scripts/test --beside 4
 
 soak: $(READY) ## run what takes too long for every change: a thousand starts and stops
@@ -90,5 +96,13 @@ $(CLIENTS): tests/clients/package.json tests/clients/package-lock.json | $(READY
 	"$$@" ci --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error && touch $(@F) || { \
 	  echo 'could not install the MCP clients that tests/e2e needs: see the error of npm above;' >&2; \
 	  echo 'its tests are skipped until `make $(CLIENTS)` succeeds' >&2; \
+	  [ -z "$$CI" ]; \
+	}
+
+$(AGENTS): tests/clients/requirements.txt | $(READY)
+	@echo 'setting up .venv/agents, the agent libraries of tests/e2e (a minute)'; \
+	rm -rf $(@D) && $(PY) -m venv $(@D) && \
+	$(@D)/bin/python -m pip install -q --disable-pip-version-check -r $< && touch $@ || { \
+	  echo 'could not install the agent libraries: see the error of pip above; their tests are skipped' >&2; \
 	  [ -z "$$CI" ]; \
 	}
