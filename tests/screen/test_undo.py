@@ -127,3 +127,16 @@ async def test_every_key_that_decides_nothing_says_so(office: Office) -> None:
             seat.ticks.at += 5.0
             await (seat.press(*keys) if keys[0] != "enter" else seat.burst(*keys))
             await seat.shows(words)
+
+
+@promise("screen:denial-held")
+async def test_what_is_held_when_the_program_ends_by_itself_is_sent(office: Office) -> None:
+    record = await office.ask()
+    async with seated(office) as seat:
+        await seat.press("escape")
+        await seat.shows("u undoes")
+        seat.app.exit(1)
+        await seat.until(lambda: not seat.app.is_running)
+    assert await office.status(record) is State.PENDING
+    await seat.inbox.send_left()
+    assert await office.status(record) is State.DENIED

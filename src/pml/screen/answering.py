@@ -3,6 +3,7 @@
 Each is given by the digest that was shown. What is refused is told, and the first decision wins.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -81,6 +82,12 @@ class Answering(Live):
     async def send_held(self) -> None:
         """Send all that is held: whoever leaves takes nothing back any more."""
         await self._send_denials(self.denials.take())
+
+    async def send_left(self) -> None:
+        """Send what is held still when the program has ended, however it did: nothing is drawn any more."""
+        for approval_id, decision in self.denials.take().items():
+            with contextlib.suppress(*TOLD):
+                await give(self.work.desk, approval_id, decision)
 
     async def _send_denials(self, decisions: Mapping[ApprovalId, Decision]) -> None:
         is_told = "u undoes" in self.status

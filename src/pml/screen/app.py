@@ -112,7 +112,7 @@ async def run_inbox(
     try:
         code = await app.run_async(mouse=False)
     finally:
-        await app.inbox.send_held()  # however it ended
+        await app.inbox.send_left()
     if app.crash is not None:
         raise app.crash
     return INTERRUPTED if code is None else code
