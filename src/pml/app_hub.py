@@ -129,7 +129,11 @@ class _Gateways:
         self.url: Final = url  # as a person's browser knows the hub
         self.feed: Final = Feed(desk)
         self.endpoint: Final = McpEndpoint(
-            self._open, must_resume=self._must_resume, again=permit_again, debug=is_debugging()
+            self._open,
+            must_resume=self._must_resume,
+            again=permit_again,
+            is_live=lambda token_id: is_live_token(desk, token_id),
+            debug=is_debugging(),
         )
         self.launcher: Final = Launcher(desk, agents, self.endpoint.end)
         self._desk: Final = desk

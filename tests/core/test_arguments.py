@@ -13,7 +13,8 @@ CODE_NAMES = (
     "SQLquery runSQLnow RUNsql myJSsnippet _sqltext sqltext rawsql execsql shellcmd runshell scripttext "
     "postscript commandtext runcommand codeblock sourcecode cOmMaNdText script_path c-m-d "
     "code promo_code countrycode source_code source_text source_path code_country country_code_script "
-    "country_source source_timezone_query"
+    "country_source source_timezone_query execute evaluate sparql lua ruby perl php sh stmt rawquery "
+    "executable gremlin kql aql expr keystrokes"
 ).split()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from pml.core.approvals import Role
 from pml.core.config import FileKind
-from pml.core.identity import Identity
+from pml.core.identity import Identity, TokenId
 from pml.core.values import Json, JsonObject
 from pml.downstream.eras import LEGACY, MODERN
 from tests.downstream.parties import FORMS, LATEST, Message, Party, text_of, tool
@@ -97,6 +97,31 @@ async def test_a_model_confirms_a_search_for_words_and_no_statement(
     await party.continue_("notes__search_nodes", asked["approval_context"]["workflow_id"])
 
     assert len(party.servers.calls) == (1 if is_plain else 0)
+
+
+@promise("consent:model-plain-only")
+@BOTH
+@pytest.mark.parametrize(
+    ("action", "arguments"),
+    [
+        ("run", {"source": "rm -rf x", "destination": "y"}),
+        ("copy", {"source": "rm -rf x", "destination": "y"}),
+        ("search", {"query": 'TRUNCATE"users"'}),
+        ("execute_search", {"query": "news"}),
+        ("terminal", {"text": "x"}),
+    ],
+)
+async def test_a_command_in_the_clothes_of_a_plain_call_is_no_models_to_confirm(
+    party: Party, version: str, action: str, arguments: JsonObject
+) -> None:
+    party.serve("dev", tool(action, required=[*arguments]))
+    party.as_new()
+    await party.connect(version)
+    asked = await party.call(f"dev__{action}", arguments)
+    await party.continue_(f"dev__{action}", asked["approval_context"]["workflow_id"])
+
+    (record,) = await party.pending()
+    assert (record.deciders, party.servers.calls) == ({Role.PERSON}, [])
 
 
 @promise("consent:model-plain-only")
@@ -208,6 +233,23 @@ async def test_with_a_token_for_forms_they_decide_plain_calls_only(web: Web, ver
 
     command, plain = sorted(await web.pending(), key=lambda record: len(record.deciders))
     assert (command.deciders, plain.deciders) == ({Role.PERSON}, {Role.PERSON, Role.FORM})
+
+
+@promise("consent:http-forms")
+@BOTH
+@pytest.mark.parametrize("is_revoked", [True, False])
+async def test_a_token_that_was_not_made_for_forms_has_nothing_of_one_that_was(
+    web: Web, version: str, is_revoked: bool
+) -> None:
+    first, second = identity(), identity(forms=False, token_id=TokenId("ba9876543210"))
+    assert is_form(await over_http(web, version, first, "files__read", {"path": "a"}))
+    web.dead |= {first.token_id} if is_revoked else set()
+    answer = await over_http(web, version, second, "files__read", {"path": "b"})
+
+    assert not is_form(answer)
+    assert [who.forms for who, _ in web.opened] == [True, False]
+    (record,) = [each for each in await web.pending() if each.tool_input == {"path": "b"}]
+    assert record.deciders == {Role.PERSON}
 
 
 @promise("consent:http-forms")

@@ -826,6 +826,33 @@ async def test_a_stream_that_was_taken_up_again_ends_with_its_token_too(web: Web
     assert (await resumed.done()).messages[-1]["error"]["message"] == "request cancelled"
 
 
+@promise("token:revocable")
+async def test_a_session_that_begins_anew_has_nothing_of_what_was_open_before(web: Web) -> None:
+    first, second = identity(), identity(token_id=TokenId("ba9876543210"))
+    await web.ask(READING, by=first).result()
+    await web.ask(READING, by=second).result()
+    assert len(web.opened) == 1
+    web.dead |= {first.token_id, second.token_id}
+    await web.ask(READING, by=identity(token_id=TokenId("cba987654321"))).result()
+
+    assert (len(web.opened), len(web.closed)) == (2, 1)
+
+
+@promise("token:revocable")
+async def test_what_was_opened_ends_with_the_last_of_its_tokens(web: Web) -> None:
+    first, second = identity(), identity(token_id=TokenId("ba9876543210"))
+    for who in (first, second):
+        await web.ask(READING, by=who).result()
+
+    async def second_counts(token_id: TokenId) -> bool:
+        return token_id == second.token_id
+
+    await web.endpoint.end_dead(second_counts)
+    assert web.closed == []
+    await web.endpoint.end_dead(_dead)
+    assert len(web.closed) == 1
+
+
 @promise("http:answers-survive-a-cut")
 async def test_after_a_restart_each_stream_is_taken_up_for_its_own_request(web: Web, no_moment: None) -> None:
     async def echo(method: str, params: JsonObject, on_progress: Any) -> bytes:

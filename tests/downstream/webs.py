@@ -27,15 +27,20 @@ from pml.web.visitors import set_identity
 from tests.downstream.parties import LATEST, PREFIX, SOON_S, Behind
 
 ME: Final = SessionId("session-1")
+TOKEN: Final = TokenId("0123456789ab")
 OTHER: Final = SessionId("session-2")
 BOTH: Final = "application/json, text/event-stream"
 
 
 def identity(
-    session_id: SessionId | None = ME, role: TokenRole = TokenRole.SESSION, *, forms: bool = True
+    session_id: SessionId | None = ME,
+    role: TokenRole = TokenRole.SESSION,
+    *,
+    forms: bool = True,
+    token_id: TokenId = TOKEN,
 ) -> Identity:
     """Whoever holds a token, of a client that shows forms to a person unless told otherwise."""
-    return Identity(token_id=TokenId("0123456789ab"), role=role, name="t", session_id=session_id, forms=forms)
+    return Identity(token_id=token_id, role=role, name="t", session_id=session_id, forms=forms)
 
 
 def request(method: str, params: JsonObject | None = None, id: int | str = 1) -> dict[str, Any]:
@@ -170,7 +175,8 @@ class Web(Behind):
         self.closed: list[Identity] = []
         self.relays: list[Relay] = []
         self.left = asyncio.Event()  # a gateway was closed
-        self.endpoint = McpEndpoint(self._open, again=_read_again, debug=True)
+        self.dead: set[TokenId] = set()  # tokens that count no longer
+        self.endpoint = McpEndpoint(self._open, again=_read_again, is_live=self._is_live, debug=True)
         self._killed: list[McpEndpoint] = []
         self._knocks: list[Knock] = []
 
@@ -239,6 +245,9 @@ class Web(Behind):
         for knock in self._knocks:
             if not knock.task.done():
                 await knock.vanish()
+
+    async def _is_live(self, token_id: TokenId) -> bool:
+        return token_id not in self.dead
 
     async def _open(
         self, who: Identity, connection: Connection, era: Era, stack: AsyncExitStack

@@ -82,6 +82,42 @@ async def left(
     return paused.value.record
 
 
+# What was listed is what is covered
+
+
+@promise("capability:list-shown")
+async def test_a_tool_that_was_listed_as_allowed_asks_once_its_rule_is_gone(house: Library) -> None:
+    house.publish("digest", one_by_one(add("one"), ("notes:list", {})), "notes:add", "notes:list")
+    house.configure(allow=["notes:add"])
+    record = await left(house, CAP)  # it says `notes:add (allowed)`
+    house.configure(allow=[])
+    await house.allow(record)
+
+    assert (await left(house, CAP)).tool_name == "notes:add"
+    assert house.added == []
+
+
+@promise("capability:list-shown")
+@pytest.mark.parametrize("entry", ["notes:add", "notes:*"])
+async def test_a_rule_that_asks_only_since_the_list_was_shown_still_asks(house: Library, entry: str) -> None:
+    record = await left(house, CAP)
+    await house.allow(record)
+    house.configure(ask=[entry])
+
+    assert (await left(house, CAP)).tool_name == "notes:add"
+    assert house.added == []
+
+
+@promise("capability:list-shown")
+async def test_a_tool_that_a_rule_asked_about_when_it_was_listed_is_covered(house: Library) -> None:
+    house.configure(ask=["notes:add"])
+    record = await left(house, CAP)
+    await house.allow(record)
+    await make(house, CAP)
+
+    assert house.added == ["one"]
+
+
 # What was approved is what runs
 
 

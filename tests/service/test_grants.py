@@ -81,11 +81,11 @@ async def test_what_runs_commands_or_code_is_remembered_by_its_exact_arguments(
 async def test_a_tool_remembered_by_its_name_is_asked_about_when_it_is_to_run_code(
     office: Office, others: JsonObject
 ) -> None:
-    decided = await office.allow(await office.ask("db:run", {"name": "daily"}), scope=Scope.SESSION)
+    decided = await office.allow(await office.ask("db:report", {"name": "daily"}), scope=Scope.SESSION)
 
-    assert decided.remembered == Remembered(scope=Scope.SESSION, entry="db:run")
-    assert (await office.judge("db:run", {"name": "weekly"})).kind is VerdictKind.ALLOW
-    assert (await office.judge("db:run", others)).kind is not VerdictKind.ALLOW
+    assert decided.remembered == Remembered(scope=Scope.SESSION, entry="db:report")
+    assert (await office.judge("db:report", {"name": "weekly"})).kind is VerdictKind.ALLOW
+    assert (await office.judge("db:report", others)).kind is not VerdictKind.ALLOW
 
 
 @promise("always:only-what-was-shown")

@@ -140,11 +140,11 @@ async def test_what_is_remembered_with_its_arguments_covers_no_other_arguments(o
 @promise("release:only-what-was-shown")
 async def test_a_tool_remembered_by_its_name_covers_no_code_and_no_changed_tool(office: Office) -> None:
     session = await office.session()
-    first = await office.ask("db:run", {"name": "daily"}, definition="sha256:d", artefact="sha256:a")
-    same = await office.ask("db:run", {"name": "weekly"}, definition="sha256:d", artefact="sha256:a")
-    await office.ask("db:run", {"sql": "DROP TABLE users"}, definition="sha256:d", artefact="sha256:a")
-    await office.ask("db:run", {"name": "weekly"}, definition="sha256:other", artefact="sha256:a")
-    await office.ask("db:run", {"name": "weekly"}, definition="sha256:d", artefact="sha256:other")
+    first = await office.ask("db:report", {"name": "daily"}, definition="sha256:d", artefact="sha256:a")
+    same = await office.ask("db:report", {"name": "weekly"}, definition="sha256:d", artefact="sha256:a")
+    await office.ask("db:report", {"sql": "DROP TABLE users"}, definition="sha256:d", artefact="sha256:a")
+    await office.ask("db:report", {"name": "weekly"}, definition="sha256:other", artefact="sha256:a")
+    await office.ask("db:report", {"name": "weekly"}, definition="sha256:d", artefact="sha256:other")
 
     memory = memory_of(
         office.desk, first, session, PERSON, Scope.SESSION, arguments=first.tool_input, literal=False

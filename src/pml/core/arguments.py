@@ -4,6 +4,7 @@ It knows JSON and the names people give to arguments, and nothing of rules.
 """
 
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Final, TypeAlias, TypeGuard, cast
@@ -15,10 +16,22 @@ from pml.core.values import Json, JsonObject
 # argument (`code` for a voucher's) for a command costs a question, missing a command costs more.
 # Left out are words that mostly stand for data or for a thing's name: `payload`, `template`, `input`.
 CODE_WORDS: Final = frozenset(
-    "argv bash cmd cmdline cmds code command commandline commands cypher eval exec expression expressions "
-    "formula formulas function graphql javascript js macro macros powershell program python queries query "
-    "script scripts shell snippet snippets source sources sql statement statements stdin typescript".split()
+    "aql argv bash cmd cmdline cmds code command commandline commands cypher eval evaluate exec executable "
+    "execute expr expression expressions formula formulas function graphql gremlin javascript js keystrokes "
+    "kql lua macro macros perl php powershell program pwsh python queries query rawquery ruby script scripts "
+    "sh shell snippet snippets source sources sparql sql statement statements stdin stmt typescript "
+    "zsh".split()
 )
+# Tools that run what they are given, whatever they call it. `run` does unless it is a thing to be read.
+_RUNNING_WORDS: Final = frozenset(
+    "bash cmd command commands eval evaluate exec execute javascript js lua perl php powershell pwsh python "
+    "repl ruby script scripts sh shell sql terminal typescript zsh".split()
+)
+_READING_WORDS: Final = frozenset("describe find get list read search show view".split())
+_RUNNING_AT_END: Final = re.compile(
+    r"(?:exec(?!utive)|shell|sql)|.*(?:command|exec|(?<!nut)shell|(?<!manu)(?<!tran)script|sql)\Z", re.DOTALL
+)
+_MOVING_WORDS: Final = frozenset("backup copy cp move mv rename".split())
 # `source` is here too: a tool that moves files takes a path of this name
 LOCATION_WORDS: Final = frozenset(
     "cwd destination dir directories directory dirname dirs file filename filenames filepath filepaths files "
@@ -37,10 +50,21 @@ _CODE_OF: Final = frozenset(
 # what a person types into a search box: a line of words, without what statements and commands are made of
 _SEARCH_TEXT: Final = re.compile(r"[^\W_][\w ,.:?!'\"/#@+-]{0,399}")
 _BEGINS_STATEMENT: Final = frozenset(
-    "alter begin call copy create declare delete describe drop exec execute explain grant insert match merge "
-    "pragma replace select set show truncate update use with".split()
+    "alter analyze attach begin bulk call checkpoint cluster commit copy create dbcc deallocate declare "
+    "delete deny desc describe detach disable discard drop dump enable eval exec execute explain export "
+    "flush flushall flushdb for foreach from grant handler import insert install kill let listen load "
+    "lock match merge notify optimize optional pragma prepare purge reassign refresh reindex remove "
+    "rename repair replace reset restore return revoke rollback savepoint select set show shutdown sp "
+    "start stop truncate union unlisten unlock unwind update upsert use vacuum values waitfor with xp".split()
+)
+_QUOTE_AT_ONCE: Final = re.compile(r"[^\s\"']+(?!'[a-z]{1,2}(?: |\Z))[\"']")  # `run"x"`, not `what's new`
+_HAS_STATEMENT: Final = re.compile(
+    r"\b(?:select|union|exec|execute|xp cmdshell|delete from|insert into|"
+    r"(?:alter|create|drop|truncate) (?:database|index|schema|table|user|view))\b"
 )
 _PATH_TEXT: Final = re.compile(r"[\w ,.:@/\\~+#-]{1,4096}")
+# with blanks only where it begins like a path, and without what could be an option
+_PATH_WITH_BLANKS: Final = re.compile(r"(?:[/~.]|[A-Za-z]:[/\\]|[^ ]*[/\\])(?:(?! -+\w).)*")
 
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")  # `SQLQuery`: sql, query
 _WORD_AFTER_CAPITALS: Final = re.compile(r"[A-Z]{2,}|[A-Z]?[a-z]+")  # `SQLquery`: sql, query
@@ -165,7 +189,7 @@ def without_searches_and_paths(action: str, arguments: JsonObject) -> JsonObject
     """
     words = _words(action)
     is_search = "search" in words and CODE_WORDS.isdisjoint(words)
-    is_move = _is_path(arguments.get("destination"))
+    is_move = not _MOVING_WORDS.isdisjoint(words) and _is_path(arguments.get("destination"))
     return {
         name: value
         for name, value in arguments.items()
@@ -177,12 +201,27 @@ def without_searches_and_paths(action: str, arguments: JsonObject) -> JsonObject
 def _is_search_text(value: Json) -> bool:
     if not isinstance(value, str) or _SEARCH_TEXT.fullmatch(value) is None:
         return False
-    words = value.lower().split()
-    return words[0] not in _BEGINS_STATEMENT and not {"select", "union"} & {*words}
+    text = unicodedata.normalize("NFKC", value).lower()
+    words = _NOT_LETTER.sub(" ", text).split()
+    if words[:1] and words[0] in _BEGINS_STATEMENT:
+        return False
+    return _QUOTE_AT_ONCE.match(text) is None and _HAS_STATEMENT.search(" ".join(words)) is None
 
 
 def _is_path(value: Json) -> bool:
-    return isinstance(value, str) and _PATH_TEXT.fullmatch(value) is not None
+    if not isinstance(value, str) or _PATH_TEXT.fullmatch(value) is None:
+        return False
+    return " " not in value or _PATH_WITH_BLANKS.fullmatch(value) is not None
+
+
+def is_running(action: str, arguments: JsonObject) -> bool:
+    """Say whether a tool of this name runs what it is given, whatever the arguments are called."""
+    words = _words(action)
+    letters = _NOT_LETTER.sub("", action.lower())
+    if not _RUNNING_WORDS.isdisjoint(words) or _RUNNING_AT_END.match(letters) is not None:
+        return True
+    is_run = "run" in words and words[0] not in _READING_WORDS
+    return is_run and any(not isinstance(value, bool | int | float | None) for value in arguments.values())
 
 
 def holds_code(arguments: JsonObject) -> bool:

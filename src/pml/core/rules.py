@@ -14,7 +14,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from pml.core.arguments import holds_code, without_searches_and_paths
+from pml.core.arguments import holds_code, is_running, without_searches_and_paths
 from pml.core.globs import Glob, GlobIndex, bare_action, covers
 from pml.core.links import Disk
 from pml.core.matchers import (
@@ -271,7 +271,8 @@ def runs_code(tool: str, arguments: JsonObject) -> bool:
     """
     if tool in ("Bash", "pml:execute"):
         return True
-    return holds_code(without_searches_and_paths(bare_action(tool), arguments))
+    action = bare_action(tool)
+    return is_running(action, arguments) or holds_code(without_searches_and_paths(action, arguments))
 
 
 def without_words(tool: str, arguments: JsonObject) -> JsonObject:

@@ -70,17 +70,20 @@ class McpEndpoint:
         *,
         must_resume: Callable[[SessionId], Awaitable[bool]] | None = None,
         again: Callable[[str], JsonObject] | None = None,
+        is_live: Callable[[TokenId], Awaitable[bool]] | None = None,
         debug: bool,
     ) -> None:
         """`open_gateway` is called at the first request of a token's session that needs it.
 
         Sessions that `must_resume` are spoken to in the legacy era only: in the modern one a call that is
         cut off, as by a restart, is lost. `again` makes the call that goes on with what was being answered
-        from what its exchange was told to leave (`Exchange.again`).
+        from what its exchange was told to leave (`Exchange.again`). `is_live` tells whether a token still
+        counts: a gateway does not outlive those that it was opened for.
         """
         self._open_gateway = open_gateway
         self._must_resume = must_resume
         self._again = again
+        self._is_live = is_live
         self._debug = debug
         self._visits: dict[SessionId, Visit] = {}
         self._readers: dict[Caller, Stream] = {}  # who reads which stream now
@@ -90,7 +93,7 @@ class McpEndpoint:
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         try:
             identity = identity_of(scope)
-            visit = self._visit(identity)
+            visit = await self._visit(identity)
             headers = read_headers(scope["headers"])
             caller = Caller(identity=identity, receive=receive, send=send)
             with visit.attended():
@@ -114,12 +117,16 @@ class McpEndpoint:
         return sum(visit.connection.in_flight for visit in self._visits.values())
 
     async def end_dead(self, counts: Callable[[TokenId], Awaitable[bool]]) -> None:
-        """End what is open for tokens that count no longer."""
+        """End what is open for tokens that count no longer: what they read, and what none else came to."""
         for token_id in {caller.identity.token_id for caller in self._readers}:
             if await counts(token_id):
                 continue
             for stream in self._read_by(token_id):
                 stream.end()
+        for session_id, visit in list(self._visits.items()):
+            if not await _any_counts(visit, counts) and self._visits.get(session_id) is visit:
+                with suppress(PmlError, OSError):  # what cannot be closed well is gone all the same
+                    await self.end(session_id)
 
     def _read_by(self, token_id: TokenId) -> set[Stream]:
         return {stream for who, stream in self._readers.items() if who.identity.token_id == token_id}
@@ -141,20 +148,38 @@ class McpEndpoint:
         self._visits.clear()
         await asyncio.gather(*(visit.close() for visit in visits))
 
-    def _visit(self, identity: Identity) -> Visit:
+    async def _visit(self, identity: Identity) -> Visit:
         if identity.role not in AGENT_ROLES or identity.session_id is None:
             raise refuse(403, "a person's token decides; it calls no tools")
+        known = self._visits.get(identity.session_id)
+        is_other = known is not None and not await self._is_for(known, identity)
+        if is_other and self._visits.get(identity.session_id) is known:
+            await self.end(identity.session_id)
         if self._is_closed:
             raise refuse(503, "the server is stopping", code=SERVER_ERROR)
         visit = self._visits.get(identity.session_id)
         if visit is None:
             visit = self._visits[identity.session_id] = Visit(
                 lambda connection, era, stack: self._open_gateway(identity, connection, era, stack),
+                forms=identity.forms,
                 debug=self._debug,
             )
+        visit.tokens.add(identity.token_id)
         if self._beating is None:
             self._beating = asyncio.get_running_loop().create_task(self._beat())
         return visit
+
+    async def _is_for(self, visit: Visit, identity: Identity) -> bool:
+        """Tell whether what was opened for other tokens is for this one too.
+
+        With the last of them a session ends, and one that begins anew has nothing of it. Nor has a token
+        that was not made for forms the power of one that was.
+        """
+        if visit.forms is not identity.forms:
+            return False
+        if identity.token_id in visit.tokens or self._is_live is None:
+            return True
+        return await _any_counts(visit, self._is_live)
 
     async def _beat(self) -> None:
         """Keep streams alive on their way, and close what nobody has used for long."""
@@ -296,6 +321,14 @@ class McpEndpoint:
             await stream.run(caller.receive, caller.send, at_once=at_once)
         finally:
             del self._readers[caller]
+
+
+async def _any_counts(visit: Visit, counts: Callable[[TokenId], Awaitable[bool]]) -> bool:
+    """Tell whether one of the tokens that came to the visit still counts."""
+    for token_id in [*visit.tokens]:
+        if await counts(token_id):
+            return True
+    return False
 
 
 def _is_answered(message: Message | Batch) -> bool:

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from pml.core.identity import TokenId
 from pml.downstream.connection import Connection, Origin
 from pml.downstream.door import Answering, Door
 from pml.downstream.eras import RESUMABLE, Era
@@ -107,12 +108,16 @@ class Session:
 
 
 class Visit:
-    def __init__(self, open_gateway: OpenGateway, *, debug: bool) -> None:
+    """What is open for a session: its gateway, for the tokens that came, all made for `forms` or none."""
+
+    def __init__(self, open_gateway: OpenGateway, *, forms: bool, debug: bool) -> None:
         self._stack = AsyncExitStack()
         self._door = Door(lambda era: open_gateway(self.connection, era, self._stack))
         self.connection = Connection(
             answer=self._door.answer, notice=self._door.notice, debug=debug, limit=MAX_IN_FLIGHT
         )
+        self.forms = forms
+        self.tokens: set[TokenId] = set()
         self.sessions: dict[str, Session] = {}
         self._guests = 0
         self._left_at = asyncio.get_running_loop().time()

@@ -26,6 +26,7 @@ from pml.service.approvals import Question, cancel, claim
 from pml.service.capabilities import (
     ASKED_ABOUT,
     Needs,
+    covered_by,
     is_under_way,
     needs_of,
     why_needs,
@@ -216,7 +217,7 @@ async def _admit(
     because = marked_foreign(_why_asked(judged, attempt, needs, target), policy, attempt)
     record = await settle(gate, question, because, attempt=attempt, asking=asking, settled=settled)
     is_listed = because is not None and because.verdict == NEEDS  # only what was shown is covered
-    covered = needs.covered if is_listed else frozenset[str]()
+    covered = covered_by(record, needs) if is_listed else frozenset[str]()
     return await _claim(gate, attempt, record, replace(admitted, covered=covered))
 
 

@@ -7,14 +7,14 @@ which goes through the pipeline; the pipeline itself arrives as `make`.
 import asyncio
 import functools
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from pml.core.approvals import MatchedRule
-from pml.core.arguments import names_code
+from pml.core.approvals import Approval, MatchedRule
+from pml.core.arguments import is_list, is_running, names_code
 from pml.core.capability import CapabilityMetadata, CapabilityType, Routing, metadata_json, parse_metadata
 from pml.core.cloud import KEY
 from pml.core.digest import digest
@@ -27,8 +27,9 @@ from pml.core.rules import Call, VerdictKind
 from pml.core.sandbox import Language
 from pml.core.static_calls import StaticCalls, static_calls
 from pml.core.telling import NEEDS
+from pml.core.telling import needs_of as shown_needs
 from pml.core.toolvalues import is_asking
-from pml.core.values import JsonObject, canonical
+from pml.core.values import Json, JsonObject, canonical
 from pml.service.coderuns import Make, Scene
 from pml.service.coding import BrokenOff, Outcome, run_code
 from pml.service.gate import Attempt, Coded, Gate, Inner, Loader, Remote, find_launch
@@ -49,11 +50,6 @@ class Needs:
     each_time: frozenset[str] = frozenset()  # of those that ask: commands and code, shown when called
     dynamic: bool = False
     named: frozenset[str] = frozenset()  # of those that ask: an `ask` rule names them
-
-    @property
-    def covered(self) -> frozenset[str]:
-        """What one yes to the list covers, as a run keeps it."""
-        return frozenset(f"{ASKED_ABOUT}{tool}" if tool in self.named else tool for tool in self.asks)
 
 
 def is_code(metadata: CapabilityMetadata) -> bool:
@@ -169,7 +165,8 @@ def _takes_code(gate: Gate, policy: Policy, tool: ToolName) -> bool:
             known += [it for it in bundled.metadata.tools if it.get("name") == tool.action]
     schemas = (None if it is None else it.get("inputSchema") for it in known)
     properties = (it.get("properties") for it in schemas if isinstance(it, Mapping))
-    return any(names_code(name) for it in properties if isinstance(it, Mapping) for name in it)
+    takes = any(names_code(name) for it in properties if isinstance(it, Mapping) for name in it)
+    return takes or is_running(tool.action, {})
 
 
 @functools.lru_cache(maxsize=128)  # some milliseconds for long code
@@ -198,15 +195,32 @@ def why_needs(judged: Judged, needs: Needs, coded: Coded) -> MatchedRule | None:
     calls = [
         f"{tool} (allowed)" if tool not in needs.asks else _asked_line(tool, needs) for tool in needs.tools
     ]
+    covers = [tool for tool in needs.asks if tool not in needs.each_time]
     facts: JsonObject = {
         "capability": str(metadata.fqdn),
         "description": metadata.description,
         "source": coded.found.source,
         "calls": [*calls, *(["others, each of which is asked about"] if needs.dynamic else [])],
-        "covers": [tool for tool in needs.asks if tool not in needs.each_time],
+        "covers": covers,
+        "named": [tool for tool in covers if tool in needs.named],
     }
     file, line = (None, None) if rule is None else (rule.file, rule.line)
     return MatchedRule(verdict=NEEDS, entry=canonical(facts).decode(), file=file, line=line)
+
+
+def covered_by(record: Approval, needs: Needs) -> frozenset[str]:
+    """Return what the yes covers, as a run keeps it: what its question listed, and the code still asks for.
+
+    A tool that no rule asked about then is covered as one that no rule asks about.
+    """
+    shown = shown_needs(record) or {}
+    listed, named = ({*map(str, _list(shown, key))} for key in ("covers", "named"))
+    return frozenset(f"{ASKED_ABOUT}{tool}" if tool in named else tool for tool in listed & {*needs.asks})
+
+
+def _list(shown: JsonObject, key: str) -> Sequence[Json]:
+    value = shown.get(key)
+    return value if is_list(value) else ()
 
 
 def _asked_line(tool: str, needs: Needs) -> str:
