@@ -14,7 +14,7 @@ NARROW, WIDE = Reach.NARROW, Reach.WIDE
 class FakePaths:
     """A file system of links, given by their paths; paths in `broken` cannot be followed.
 
-    Nobody can exchange the links, but for those in the folders `writable`.
+    Nobody can exchange the links, but for those in the folders `writable`. Only `missing` is not there.
     """
 
     home: str = "/home/ada"
@@ -22,8 +22,11 @@ class FakePaths:
     broken: frozenset[str] = frozenset()
     writable: frozenset[str] = frozenset()
     folders: frozenset[str] = frozenset()
+    missing: frozenset[str] = frozenset()
 
     def link(self, path: str) -> str | None:
+        if path in self.missing:
+            raise FileNotFoundError(path)
         if path in self.broken:
             raise OSError(f"cannot follow {path}")
         return self.links.get(path)

@@ -160,6 +160,98 @@ def test_more_texts_or_segments_than_are_read_are_in_doubt() -> None:
     assert finds({"list": ["a/" * 2000 + str(n) for n in range(MAX_SEGMENTS // 2000 + 1)]})
 
 
+@promise("rules:any-argument")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sqlite:////home/ada/.ssh/x",
+        "sqlite:///home/ada/.ssh/x",
+        "fs:///home/ada/.ssh/x",
+        "resource:///home/ada/.ssh/x",
+        "resource://home/ada/../../home/ada/.ssh/x",
+        "vscode://file/home/ada/.ssh/x",
+        "vscode://file/home/ada/%2essh/x",
+        "a=/home/ada/.ssh/x",
+        "--identity=~/.ssh/x",
+        "a=b=/home/ada/.ssh",
+        "@/home/ada/.ssh/x",
+        "file=/home/ada/*/x",
+    ],
+)
+def test_a_path_is_found_within_a_uri_and_after_a_sign(text: str) -> None:
+    assert finds({"anything": text})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://example.com/home/ada/.ssh/x",
+        "a={b}/c",
+        "<a href={x}/>",
+        "FOO=$BAR/x",
+        "ana@example.com/x",
+        "a==/b",
+        "vscode://file/repo/x",
+        "sqlite:////repo/x.db",
+        "=/",
+    ],
+)
+def test_what_only_looks_like_one_is_not_in_doubt(text: str) -> None:
+    assert not finds({"anything": text})
+
+
+JOINED: list[JsonObject] = [
+    {"cwd": "/home/ada", "path": ".ssh/id_rsa"},
+    {"cwd": "~", "paths": ["a.txt", ".ssh/id_rsa"]},
+    {"root": "/", "file": "home/ada/.ssh/id"},
+    {"root": "/home", "dir": "ada", "file": ".ssh/id"},
+    {"repo_path": "/home/ada", "files": {".ssh": "x"}},
+    {"path": ["/home", "ada", ".ssh", "id"]},
+    {"cwd": "file:///home/ada", "path": "%2essh/id"},
+    {"cwd": "/home/ada", "path": "/.ssh/id"},
+    {"cwd": "/home/ada/new", "path": "../.ssh/id"},
+    {"cwd": "/home/ada/notes", "path": "keys/id"},
+    {"/home/ada": [".ssh/id"]},
+    {"cwd": "/home/ada", "pattern": "*/id_rsa"},
+]
+
+
+@promise("rules:paths-from-every-folder")
+@pytest.mark.parametrize("arguments", JOINED)
+def test_a_path_is_read_from_the_folders_that_other_arguments_name(arguments: JsonObject) -> None:
+    paths = FakePaths(
+        links={"/home/ada/notes/keys": "/home/ada/.ssh"},
+        folders=frozenset({"/", "/home", "/home/ada", "/home/ada/notes"}),
+        missing=frozenset({"/home/ada/new"}),
+    )
+    assert finds(arguments, paths=paths)
+    assert not finds(arguments, {"under": "/home/eve/.ssh"}, paths=paths)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"cwd": "/home/ada", "path": "notes/.ssh"},
+        {"source": "/home/ada/a.txt", "destination": "/repo/.ssh"},
+        {"path": "/home/ada", "pattern": "*.md"},
+        {"path": "..", "file": "ada/.ssh/id"},
+        {"cwd": "/home/ada", "files": [{"path": "a/b", "content": "see .ssh/ there"}]},
+    ],
+)
+def test_arguments_that_lead_elsewhere_together_pass(arguments: JsonObject) -> None:
+    paths = FakePaths(folders=frozenset({"/", "/home", "/home/ada", "/repo"}))
+    assert not finds(arguments, cwd="/home/ada/a/b", paths=paths)
+
+
+def test_more_paths_of_two_arguments_than_are_read_are_in_doubt() -> None:
+    few, many = ([f"d{number}" for number in range(count)] for count in (20, 200))
+    paths = FakePaths(folders=frozenset(f"/repo/{name}" for name in many))
+    assert not finds({"paths": few}, paths=paths)
+    assert finds({"paths": many}, paths=paths)
+    assert not finds({"paths": many}, paths=FakePaths())  # files: nothing is opened from them
+    assert not finds({"cwd": "/repo/d1", "paths": [f"{number}/x" for number in range(4_000)]}, paths=paths)
+
+
 HOSTED: JsonObject = {"host": "*.evil.example"}
 
 

@@ -97,6 +97,26 @@ async def test_an_allow_by_path_covers_no_file_in_a_servers_own_folder(door: Doo
     assert await door.read(str(door.workspace / "notes.txt")) == RAN
 
 
+@promise("rules:paths-from-every-folder")
+async def test_a_folder_in_another_argument_does_not_defeat_a_deny(door: Door) -> None:
+    secret, sub = door.data / "sub" / "secret", str(door.data / "sub")
+    calls: list[JsonObject] = [
+        {"repo_path": sub, "path": "secret/key"},
+        {"path": "data/sub/secret/key", "root": str(door.data.parent)},
+        {"path": "secret/key", "dir": "sub", "root": str(door.data)},
+        {"path": "/secret/key", "root": sub},
+    ]
+    for argument in ("path", "*"):
+        door.configure(allow=["files:*"], deny=[under(secret, argument)])
+        for arguments in calls:
+            assert await door.call("stat", arguments) == DENIED, arguments
+        assert await door.call("stat", {"repo_path": sub, "path": "public/key"}) == RAN
+    door.configure(allow=["files:*"], deny=[under(secret, "*")])
+    assert await door.call("stat", {"repo_path": sub, "files": ["secret/key"]}) == DENIED
+    assert await door.call("stat", {"uri": f"resource://{secret}/key"}) == DENIED
+    assert await door.call("stat", {"option": f"file={secret}/key"}) == DENIED
+
+
 @promise("rules:any-argument")
 async def test_a_deny_on_any_argument_finds_the_path_wherever_it_is(door: Door) -> None:
     private = door.data / "private"

@@ -6,6 +6,7 @@ them says anything is it in doubt. Only the text is looked at: links are followe
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import unquote
@@ -32,6 +33,7 @@ _START_OPEN: Final = re.compile(r"""(?:\{|[@+!?*]\()[^\s"']*[{(,|][/~\\]""")
 _URL_WORDS: Final = frozenset(
     "domain endpoint host hosts href link links origin site uri uris url urls".split()
 )
+_WEB_SCHEMES: Final = frozenset("http https ws wss".split())  # what follows is a host and its paths
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
@@ -42,15 +44,21 @@ class Guess(NamedTuple):
     is_open: bool
 
 
-def path_texts(arguments: JsonObject) -> list[str] | None:
-    """Return the texts that can be a path, without blanks around them; None if they are too many to read."""
-    found = dict.fromkeys(
+def path_texts(arguments: JsonObject) -> Counter[str] | None:
+    """Return how often each text is there that can be a path, without blanks around them; None if too many.
+
+    Names of members count too (`{"files": {"a.txt": …}}`), though a bare word, such as `content`, does not.
+    """
+    found = Counter(
         text
         for name, text in _texts(arguments)
-        if "/" in text or "\\" in text or "~" in text or (name is not None and names_location(name))
+        if "/" in text
+        or "\\" in text
+        or "~" in text
+        or ("." in text if name is None else names_location(name))
     )
     segments = sum(text.count("/") + text.count("\\") for text in found)
-    return None if len(found) > MAX_TEXTS or segments > MAX_SEGMENTS else list(found)
+    return None if len(found) > MAX_TEXTS or segments > MAX_SEGMENTS else found
 
 
 def url_texts(arguments: JsonObject) -> Iterator[str]:
@@ -91,7 +99,27 @@ def guesses(text: str, *, folders: Sequence[str], homes: Sequence[str]) -> list[
             found[guess] = None
             if guess.is_open and "[" in rest:  # `[id].tsx` is also a name
                 found[Guess(start + rest, is_open=False)] = None
+    for inner in inner_paths(text):  # what is not surely a path leaves nothing in doubt
+        for start, rest in _places(inner, folders, homes):
+            guess = _guess(start, rest)
+            if guess is not None and (not guess.is_open or inner[0] in "/~"):
+                found[guess] = None
     return list(found)
+
+
+def inner_paths(text: str) -> list[str]:
+    """Return what a text may have for a path within: `sqlite:////abs`, `vscode://file/abs`, `--file=/abs`."""
+    found: list[str] = []
+    url = _URL_START.match(text)
+    if url is not None and url[1].lower() not in _WEB_SCHEMES:
+        rest = text[url.end() :].replace("\\", "/")
+        _, slash, path = rest.partition("/")
+        found += [rest, slash + path]
+    for sign in "=@":
+        if sign in text:
+            found += [text.partition(sign)[2], text.rpartition(sign)[2]]
+    found += [unquote(each) for each in found if _ESCAPE.search(each)]
+    return list(dict.fromkeys(filter(None, map(str.strip, found))))
 
 
 def _texts(arguments: JsonObject) -> Iterator[tuple[str | None, str]]:

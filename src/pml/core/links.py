@@ -84,6 +84,14 @@ def follow(path: str, disk: Disk, known: Known) -> Followed:
     return Followed(here or "/", loose)
 
 
+def is_there(path: str, disk: Disk, known: Known) -> bool:
+    """Tell whether anything is at the absolute `path`, whose folder has no links, or may be."""
+    try:
+        return _link(path, path.rpartition("/")[0], disk, known) != ""
+    except (OSError, ValueError):
+        return True
+
+
 def _link(step: str, here: str, disk: Disk, known: Known) -> str | None:
     if known.get(here) == "":  # nothing is in what is not there
         known[step] = ""

@@ -93,6 +93,10 @@ class Walk:
         look = None if missing else self._look(real)
         return real, None if isinstance(look, str) else look
 
+    def is_there(self, path: str) -> bool:
+        """Tell whether anything is at the absolute `path`, whose folders are no links. Raises: OverBudget."""
+        return self._look(path) is not None
+
     def _look(self, path: str) -> Look:
         if path not in self._looked:
             self.budget.take(lookups=1)

@@ -6,13 +6,15 @@ allow and does match a deny or ask. Judging never raises. It knows neither rules
 system only through `Paths`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
+from itertools import chain
 from typing import Final, Protocol, TypeAlias
 
-from pml.core.any_argument import guesses, path_texts, url_texts, values_in
+from pml.core.any_argument import path_texts, url_texts, values_in
 from pml.core.arguments import (
     Found,
     Gap,
@@ -34,6 +36,7 @@ from pml.core.values import Json, JsonObject
 
 Pointer: TypeAlias = tuple[str | int, ...]
 
+MAX_JOINED: Final = 500  # paths of two arguments or more that are looked at; beyond that is doubt
 KINDS: Final = ("is", "under", "host", "glob")
 ANY: Final = "*"  # an argument that is really named so is `/*`, a pointer
 # why a rule that reads how a command begins would be fooled by the rest of it
@@ -141,7 +144,9 @@ class Under:
         texts, directory = path_texts(arguments), scene.follow(self.directory)
         if texts is None or directory is None:
             return texts is None or bool(texts)
-        return any(self._may_be_led_to(text, directory, scene) for text in texts)
+        if any(self._may_be_led_to(text, directory, scene) for text in texts):
+            return True
+        return self._may_be_joined(texts, directory, scene)
 
     def _readings(self, text: str, reach: Reach, scene: Scene) -> list[bool]:
         directory, readings = scene.follow(self.directory), scene.readings(text)
@@ -154,10 +159,11 @@ class Under:
                 is_under(place.real, directory.real) and not place.loose and not directory.loose
                 for place in places
             ]
-        return [
+        held = [
             self._holds(reading, place, directory, scene)
             for reading, place in zip(readings, places, strict=True)
         ]
+        return held if not held or any(held) else [*held, self._may_end_joined(text, directory, scene)]
 
     def _holds(self, reading: str, place: Followed, directory: Followed, scene: Scene) -> bool:
         """Say whether a deny is about the path: as it is written, and where it leads.
@@ -174,7 +180,7 @@ class Under:
 
     def _may_be_led_to(self, text: str, directory: Followed, scene: Scene) -> bool:
         """Say whether some tool could make a path of `text` that leads into the directory."""
-        readings = guesses(text, folders=scene.folders(), homes=scene.homes())
+        readings = scene.guesses(text)
         for guess in readings:
             for path in dict.fromkeys((guess.path, normal(guess.path))):
                 place = scene.follow(path)
@@ -183,6 +189,32 @@ class Under:
                 if guess.is_open and is_under(fold(directory.real), fold(place.real)):
                     return True
         return not readings
+
+    def _may_end_joined(self, text: str, directory: Followed, scene: Scene) -> bool:
+        """Say whether `text` may lead there from a folder that another argument of the call names."""
+        texts = path_texts(scene.arguments)
+        if texts is None:
+            return True
+        return self._may_be_joined(texts | Counter([text]), directory, scene, last=text)
+
+    def _may_be_joined(
+        self, texts: Counter[str], directory: Followed, scene: Scene, *, last: str | None = None
+    ) -> bool:
+        """Say whether some tool could join arguments of the call to a path that leads there."""
+        if texts.total() < 2:
+            return False
+        joined = scene.joined(texts)
+        if joined is None:
+            return True
+        parents = (fold(directory.real), fold(normal(self.directory)))
+        toward = joined.toward(lambda folder: any(is_under(parent, fold(folder)) for parent in parents))
+        most = max(MAX_JOINED, 4 * len(texts))
+        for number, (path, text) in enumerate(chain(joined.paths, toward)):
+            if number >= most:
+                return True
+            if text == (last or text) and self._may_be_led_to(path, directory, scene):
+                return True
+        return False
 
 
 @dataclass(frozen=True, slots=True)

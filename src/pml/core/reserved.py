@@ -11,11 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
+from pml.core.any_argument import inner_paths
 from pml.core.arguments import names_exclusion, names_location
-from pml.core.joined import Kind, Part, joined_paths
-from pml.core.lookups import Budget, Identity, Tree, Walk
+from pml.core.joined import Kind, Part, join
+from pml.core.lookups import Budget, Identity, OverBudget, Tree, Walk
 from pml.core.readings import MAX_PATH_CHARS, MAX_SPELLINGS, path_readings
 from pml.core.rules import runs_code
 from pml.core.settings_files import (
@@ -145,7 +147,9 @@ class _Look:
                 return None
         spellings = MAX_SPELLINGS if "[" in text else 1
         self._budget.take(segments=(text.count("/") + 1) * spellings)
-        for path in dict.fromkeys(_places(text, self._around)):
+        inner = () if "\n" in text else inner_paths(text)
+        places = (place for each in (text, *inner) for place in _places(each, self._around))
+        for path in dict.fromkeys(places):
             with suppress(OSError, ValueError):  # no system can open it
                 real, identity = self._walk.follow(path)
                 why = self._at_place(real, identity, is_left_out=is_left_out)
@@ -159,7 +163,10 @@ class _Look:
         if self._texts.total() < 2:
             return None
         starts = {real for start in self._around.folders if (real := self.leads_to(start)) is not None}
-        for path, _ in joined_paths(self._texts, self._parts, self, starts=starts):
+        joined = join(self._texts, self._parts, self, starts=starts)
+        if joined is None:
+            raise OverBudget
+        for path, _ in chain(joined.paths, joined.toward(self._is_above_home)):
             with suppress(OSError, ValueError):
                 why = self._at_place(*self._walk.follow(path))
                 if why is not None:
@@ -172,13 +179,16 @@ class _Look:
         except (OSError, ValueError):
             return None
 
+    def is_there(self, path: str) -> bool:
+        return self._walk.is_there(path)
+
     def kind(self, real: str) -> Kind:
-        if self._walk.follow(real)[1] is None:
+        if not self._walk.is_there(real):
             return Kind.NOTHING
         return Kind.FOLDER if self._around.tree.is_folder(real) else Kind.OTHER
 
-    def is_above(self, real: str) -> bool:
-        return _is_within(self._home(), real)
+    def _is_above_home(self, folder: str) -> bool:
+        return _is_within(self._home(), folder)
 
     def _home(self) -> str:
         if self._inside is None:
@@ -217,13 +227,20 @@ class _Look:
     def _followed(self, paths_in: Callable[[str], Iterator[str]]) -> Iterator[tuple[str | Identity, str]]:
         """Yield where what the workspace and the home have leads: links and other names of it count."""
         for folder in (self._around.workspace, self._around.tree.home):
+            missing: dict[str, str] = {}  # folders that are not there, so that nothing in them is
             for path in paths_in(folder):
+                name = path[len(folder.rstrip("/")) + 1 :]
+                top, _, rest = name.partition("/")
+                if top in missing:
+                    yield f"{missing[top]}/{rest}".rstrip("/"), name
+                    continue
                 with suppress(OSError, ValueError):
                     real, identity = self._walk.follow(path)
-                    name = path[len(folder.rstrip("/")) + 1 :]
                     yield real, name
                     if identity is not None:
                         yield identity, name
+                    elif rest and self._walk.follow(f"{folder}/{top}")[1] is None:
+                        missing[top] = real[: -len(rest) - 1]
 
     def _runs_code(self) -> bool:
         if self._is_code is None:

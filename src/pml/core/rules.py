@@ -160,7 +160,7 @@ class RuleSet:
     def scene(self, call: Call) -> Scene:
         """Return what is around the call: where its paths could begin."""
         starts = call.starts or self._starts.get(call.tool.partition(":")[0])
-        return Scene(call.cwd, self._paths, starts or Starts())
+        return Scene(call.cwd, self._paths, starts or Starts(), call.arguments)
 
     def hidden_asks(self) -> list[tuple[Rule, Rule]]:
         """Return each ask that can never be reached, with the allow that hides it; only sure cases."""
@@ -219,7 +219,7 @@ def parse_entry(
         raise RuleInvalid(
             ("exact",), "`exact` needs whole arguments: a pointer into one leaves its rest open"
         )
-    _check_examples(rule, value, Scene(base_dir, paths))
+    _check_examples(rule, value, base_dir, paths)
     enabled = value.get("enabled", True)
     if not isinstance(enabled, bool):
         raise RuleInvalid(("enabled",), f"`enabled` must be true or false, not {kind_of(enabled)}")
@@ -349,13 +349,14 @@ def _instant(entry: JsonObject, key: str) -> datetime | None:
         ) from exc
 
 
-def _check_examples(rule: Rule, entry: JsonObject, scene: Scene) -> None:
+def _check_examples(rule: Rule, entry: JsonObject, base_dir: str, paths: Disk) -> None:
     for key, wanted in (("match", True), ("not_match", False)):
         examples = entry.get(key, ())
         if isinstance(examples, str) or not isinstance(examples, Sequence):
             raise RuleInvalid((key,), f"`{key}` must be a list of examples, not {kind_of(examples)}")
         for position, example in enumerate(examples):
             call = _example(example, (key, position))
+            scene = Scene(base_dir, paths, arguments=call.arguments)
             found = names_tool(rule, call.tool) and meets_arguments(rule, call.arguments, scene)
             if found is not wanted:
                 shown = visible_json(example, indent=None)

@@ -1,10 +1,14 @@
 """What one judgement sees around a call: the folders a path may start from, and where each path leads."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pml.core.links import Disk, Followed, Known, follow
+from pml.core.any_argument import Guess, guesses
+from pml.core.joined import Joined, Kind, Part, join
+from pml.core.links import Disk, Followed, Known, follow, is_there
 from pml.core.readings import path_readings
+from pml.core.values import Json, JsonObject
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,18 +28,27 @@ class Starts:
 class Scene:
     """What one judgement sees around the call; a path is followed once for all of its rules.
 
-    `unsure` fills with paths that a deny did not match, though by a link that may lead elsewhere soon.
+    `arguments` are the call's own. `unsure` fills with paths that a deny did not match, though by a link that
+    may lead elsewhere soon.
     """
 
     cwd: str | None
     paths: Disk
     starts: Starts = Starts()
+    arguments: JsonObject = field(default_factory=dict[str, "Json"], compare=False)
     unsure: set[str] = field(default_factory=set[str], compare=False)
     _followed: dict[str, Followed | None] = field(
         default_factory=dict[str, "Followed | None"], init=False, compare=False
     )
     _known: Known = field(default_factory=dict[str, "str | None"], init=False, compare=False)
     _folders: list[str] = field(default_factory=list[str], init=False, compare=False)
+    _guesses: dict[str, list[Guess]] = field(
+        default_factory=dict[str, "list[Guess]"], init=False, compare=False
+    )
+    _joined: list[tuple[Counter[str], Joined | None]] = field(
+        default_factory=list[tuple["Counter[str]", "Joined | None"]], init=False, compare=False
+    )
+    _kinds: dict[str, Kind] = field(default_factory=dict[str, Kind], init=False, compare=False)
 
     def follow(self, path: str) -> Followed | None:
         """Return where the absolute `path` leads, or None when there is no telling."""
@@ -52,6 +65,44 @@ class Scene:
             named = filter(self.paths.is_folder, self.starts.named)
             self._folders.extend(dict.fromkeys([self.cwd, *self.starts.folders, *named]))
         return self._folders
+
+    def guesses(self, text: str) -> Sequence[Guess]:
+        """Return every path that a tool could make of `text`, or none when there is no telling."""
+        if text not in self._guesses:
+            self._guesses[text] = guesses(text, folders=self.folders(), homes=self.homes())
+        return self._guesses[text]
+
+    def joined(self, texts: Counter[str]) -> Joined | None:
+        """Return the paths that these texts of the call make together, or None if they are too many."""
+        for known, joined in self._joined:
+            if known == texts:
+                return joined
+        starts = {real for folder in self.folders() if (real := self.leads_to(folder)) is not None}
+        parts = [
+            Part(real, text)
+            for text in texts
+            for guess in self.guesses(text)
+            if not guess.is_open and (real := self.leads_to(guess.path)) is not None
+        ]
+        self._joined.append((texts, join(texts, parts, self, starts=starts)))
+        return self._joined[-1][1]
+
+    def leads_to(self, path: str) -> str | None:
+        """Return where the absolute path leads, or None when there is no telling."""
+        place = self.follow(path)
+        return None if place is None else place.real
+
+    def kind(self, real: str) -> Kind:
+        """Return what is at a path that was followed."""
+        if real not in self._kinds:
+            is_nothing = self._known.get(real) == ""
+            is_folder = not is_nothing and self.paths.is_folder(real)
+            self._kinds[real] = Kind.NOTHING if is_nothing else Kind.FOLDER if is_folder else Kind.OTHER
+        return self._kinds[real]
+
+    def is_there(self, path: str) -> bool:
+        """Tell whether anything is at a path whose folder has no links, or may be."""
+        return is_there(path, self.paths, self._known)
 
     def homes(self) -> Sequence[str]:
         """Return all that `~` could stand for."""
