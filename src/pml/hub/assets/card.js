@@ -343,7 +343,8 @@ export class CardView {
     this.node.removeAttribute("aria-busy");
     const line = drawOver(this.card, status, text, undo);
     if (!isMine && (this.panels.isTyped || this.panels.words)) {
-      replace(this.node, line, this.body);
+      if (this.isAside) replace(this.node, line, this.body);
+      else this.node.firstElementChild?.replaceWith(line); // the field keeps the focus
       for (const part of [...this.body.children]) if (part !== this.panels.node) part.remove();
       this.panels.freeze();
     } else {
