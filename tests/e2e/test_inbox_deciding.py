@@ -330,5 +330,5 @@ def test_claude_code_waits_for_the_page_and_runs_what_a_person_edited_there(
         tab.press("Escape")
         tab.send_held()
         ran = agent.finish()
-    assert (ran.code, ran.out) == (0, f"{LAST_WORD}\n"), ran.err
+    assert (ran.code, ran.out) == (3, f"{LAST_WORD}\n"), ran.err  # a person denied a call
     assert room.marks() == ["edited.mark"]
