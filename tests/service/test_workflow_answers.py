@@ -16,7 +16,7 @@ from pml.service.gate import Paused
 from pml.service.model_rules import rules_of_models
 from pml.service.policy import current_policy, judge
 from pml.service.remembering import init_workspace
-from pml.service.rulings import listed_rules
+from pml.service.rulings import explain, listed_rules
 from pml.service.trusting import untrust_workspace
 from pml.service.workflows import Continuation, resume
 from tests.builders import PERSON
@@ -165,6 +165,20 @@ async def test_an_always_of_a_model_is_marked_as_its_in_the_files_trust_and_in_t
     ]
     model = Decider(kind=DeciderKind.CLIENT, id="agent", channel=Channel.MODEL)
     assert model in [entry.by for entry in trusted]
+
+
+@promise("consent:always-of-models")
+async def test_explaining_a_command_says_that_a_models_rule_does_not_cover_it(house: Gatehouse) -> None:
+    await init_workspace(house.office.desk, house.session.workspace)
+    paused = await house.pause()
+    await house.go_on(paused.workflow.id, always=True)
+    desk, workspace = house.office.desk, house.session.workspace
+    plain = await explain(desk, workspace, Call(tool=TOOL, arguments={"text": "more"}))
+    command = await explain(desk, workspace, Call(tool=TOOL, arguments={"command": "ls"}))
+
+    assert (plain.judged.kind, plain.near) == (VerdictKind.ALLOW, [])
+    assert command.judged.kind is VerdictKind.UNLISTED
+    assert [note for _, note in command.near] == ["no person confirmed it: covers no commands or code"]
 
 
 async def test_a_client_whose_answers_do_not_apply_continues_nothing(house: Gatehouse) -> None:
