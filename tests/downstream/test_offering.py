@@ -211,6 +211,7 @@ async def test_a_server_that_starts_too_slowly_for_the_list_is_announced_later(
     party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway, "LIST_S", 0.0)
+    monkeypatch.setattr(catalog, "FINISH_S", 0.0)
     monkeypatch.setattr(catalog, "LEARN_S", 0.01)
     slow = party.serve("slow", tool("a"))
     slow.ready = asyncio.Event()

@@ -43,6 +43,15 @@ every_client = pytest.mark.parametrize("kind", [*ERAS, INSPECTOR], ids=name_of)
 clients_with_forms = pytest.mark.parametrize("kind", [*ERAS], ids=name_of)
 
 
+@pytest.fixture
+def workspace(workspace: Workspace) -> Workspace:
+    """A workspace whose servers are known from an earlier run: lists have all of them at once."""
+    for words in (("memory:read_graph",), ("everything:echo", '{"message": "known"}')):
+        ran = workspace.pml("call", *words)
+        assert ran.code == 0, ran.err
+    return workspace
+
+
 @asynccontextmanager
 async def working(kind: Kind, workspace: Workspace, *, forms: bool = False) -> AsyncGenerator[Client]:
     """A client that has listed the tools, as they do before they call: from now on they check results."""

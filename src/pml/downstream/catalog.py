@@ -16,6 +16,7 @@ from pml.service.gate import Attempt, Gate
 from pml.service.policy import Policy, current_policy
 from pml.service.readiness import unknown_tool
 
+FINISH_S: Final = 1.0  # when the client has gone; everything ends within five seconds
 LEARN_S: Final = 3.0  # for servers that start for the first time: some clients end every request after 5 s
 
 
@@ -69,6 +70,11 @@ class Catalog:
                 self._problems = self._learning.result()
             self._tools = None
         return await self.tools()
+
+    async def finish(self) -> None:
+        """Let servers that are being learnt tell what they offer: a client that only lists comes again."""
+        if self._learning is not None and not self._learning.done():
+            await asyncio.wait({self._learning}, timeout=FINISH_S)
 
     def current(self, tools: Tools, policy: Policy) -> list[JsonObject]:
         """Return what `tools/list` offers now."""

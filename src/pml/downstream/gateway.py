@@ -25,7 +25,7 @@ from pml.service.gate import Gate
 from pml.service.judging import policy_of_turn
 from pml.service.policy import Policy, current_policy
 
-LIST_S: Final = 0.5  # for servers that start for the first time: some clients give a list up after a second
+LIST_S: Final = 0.75  # for servers that start for the first time: some clients give a list up after a second
 SETTLE_S: Final = 0.1  # changes that come together are announced together
 LISTS: Final[Mapping[str, str]] = {
     "tools/list": "tools",
@@ -82,6 +82,7 @@ class Gateway:
             task.exception()  # whoever awaits it is told; nobody else needs to be
 
     async def close(self) -> None:
+        await self._catalog.finish()
         chores = list(self._chores)
         for task in chores:
             task.cancel()
