@@ -82,7 +82,8 @@ class Seat:
         await self.turn()
 
     async def send_held(self) -> None:
-        """Let pass the time in which a denial can be undone."""
+        """Let pass the time in which a denial can be undone, once the key for it has arrived."""
+        await self.until(lambda: self.inbox.strokes.held is None and not self.inbox.is_deciding)
         self.ticks.at += HOLD_S
         self.inbox.send_due()
         await self.until(lambda: not any(worker.group == "deny" for worker in self.app.workers))
