@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 VERSION = "2.1.325"
 
@@ -13,7 +14,7 @@ def main(words: list[str]) -> None:
         print(f"{VERSION} (Claude Code)")
         return
     path = Path(os.environ["HOME"]) / ".claude.json"
-    config = json.loads(path.read_text()) if path.exists() else {}
+    config: Any = json.loads(path.read_text()) if path.exists() else {}
     project = config.setdefault("projects", {}).setdefault(os.getcwd(), {})
     servers = project.setdefault("mcpServers", {})
     match words[1:]:

@@ -4,7 +4,10 @@ import pytest
 
 from pml.core.bounds import MAX_INPUT_BYTES, MAX_INPUT_VALUES, refuse_large
 from pml.core.errors import TooLargeToAsk
-from pml.core.values import JsonObject
+from pml.core.values import Json, JsonObject
+
+
+EMPTY: list[Json] = []
 
 
 @pytest.mark.parametrize(
@@ -12,7 +15,7 @@ from pml.core.values import JsonObject
     [
         {},
         {"rows": [0] * (MAX_INPUT_VALUES - 1)},
-        {"rows": [[]] * (MAX_INPUT_VALUES - 1)},
+        {"rows": [EMPTY] * (MAX_INPUT_VALUES - 1)},
         {f"k{number}": 0 for number in range(MAX_INPUT_VALUES)},
         {"text": "x" * (MAX_INPUT_BYTES - 11)},
     ],
@@ -25,7 +28,7 @@ def test_what_is_within_both_bounds_can_be_asked(arguments: JsonObject) -> None:
     ("arguments", "reason"),
     [
         ({"rows": [0] * MAX_INPUT_VALUES}, "more than 20,000 values"),
-        ({"rows": [[]] * MAX_INPUT_VALUES}, "more than 20,000 values"),
+        ({"rows": [EMPTY] * MAX_INPUT_VALUES}, "more than 20,000 values"),
         ({f"k{number}": 0 for number in range(MAX_INPUT_VALUES + 1)}, "more than 20,000 values"),
         ({"rows": [{"a": [1, 2]}] * (MAX_INPUT_VALUES // 4)}, "more than 20,000 values"),
         ({"text": "x" * (MAX_INPUT_BYTES - 10)}, "at most 1,048,576"),
