@@ -6,7 +6,6 @@ from pml.core.bounds import MAX_INPUT_BYTES, MAX_INPUT_VALUES, refuse_large
 from pml.core.errors import TooLargeToAsk
 from pml.core.values import Json, JsonObject
 
-
 EMPTY: list[Json] = []
 
 
