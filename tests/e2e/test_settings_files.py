@@ -12,6 +12,7 @@ from tests.e2e.messages_api import LAST_WORD, Use
 from tests.promises import promise
 
 DONE: Final = (0, f"{LAST_WORD}\n")
+SAID_NO: Final = (3, f"{LAST_WORD}\n")
 RULES: Final = {"permissions": {"allow": ["Write", "Edit", "Read"], "deny": ["Bash"], "ask": []}}
 
 
@@ -45,7 +46,7 @@ def test_emptying_the_file_with_the_denies_asks_a_person_though_writing_is_allow
         assert (room.path / "notes.txt").exists()
         room.deny(asked)
         ran = agent.finish()
-    assert (ran.code, ran.out) == DONE, ran.err
+    assert (ran.code, ran.out) == SAID_NO, ran.err
     assert config.read_text() == before
 
 
@@ -59,7 +60,7 @@ def test_making_settings_of_its_own_asks_a_person_though_writing_is_allowed(room
         assert (asked["tool"], asked["input"]["file_path"]) == ("Write", str(room.path / file))
         room.deny(asked)
         ran = agent.finish()
-    assert (ran.code, ran.out) == DONE, ran.err
+    assert (ran.code, ran.out) == SAID_NO, ran.err
     assert not (room.path / file).exists()
 
 
