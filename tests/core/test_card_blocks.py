@@ -34,7 +34,7 @@ def blocks(tool: str, arguments: JsonObject, *, subject: Subject = Subject.TOOL_
 
 def whole(found: tuple[Block, ...]) -> Json:
     """Return the input as the card has it."""
-    *_, shown = (block for block in found if isinstance(block, Arguments))  # the raw ones, where there are some
+    *_, shown = (block for block in found if isinstance(block, Arguments))  # the raw, if any
     return json.loads("\n".join(shown.lines))
 
 
