@@ -534,3 +534,27 @@ def test_what_runs_commands_or_code_is_told_by_tool_or_argument(
     tool: str, arguments: JsonObject, found: bool
 ) -> None:
     assert runs_code(tool, arguments) is found
+
+
+@promise("rules:paths-from-every-folder")
+@pytest.mark.parametrize(
+    ("more", "is_allowed"),
+    [
+        ({}, True),
+        ({"cwd": "/repo/sub"}, True),
+        ({"cwd": "/home/me"}, False),
+        ({"root": "/"}, False),
+        ({"repo_path": "~"}, False),
+        ({"options": {"baseDir": "/home/me"}}, False),
+        ({"cwd": "$HOME"}, True),  # no folder is there by that name
+        ({"repo": "owner/name"}, True),
+        ({"destination": "/home/me"}, True),
+        ({"note": "/home/me"}, True),
+    ],
+)
+def test_an_allow_by_path_reads_it_in_the_folder_that_another_argument_names(
+    more: JsonObject, is_allowed: bool
+) -> None:
+    found = rules(allow=[{"tool": "fs:*", "args": {"path": {"under": "/repo"}}}])
+    verdict = judge(found, "fs:read", {"path": ".ssh/id", **more})
+    assert (verdict.kind is VerdictKind.ALLOW) is is_allowed

@@ -37,6 +37,11 @@ LOCATION_WORDS: Final = frozenset(
     "cwd destination dir directories directory dirname dirs file filename filenames filepath filepaths files "
     "folder folders host hosts path pathname paths root source uri uris url urls workdir".split()
 )
+# what other paths of the call may be read from: `cwd`, `repo_path`, `baseDir`
+_BASE_WORDS: Final = frozenset(
+    "base basedir cwd dir directory folder project repo repository root rootdir workdir working "
+    "workspace".split()
+)
 _EXCLUSION_WORDS: Final = frozenset("exclude excluded excludes excluding ignore ignored ignores".split())
 # `source` before one of these, and `code` after one, is part of a name for data: `source_timezone`
 _SOURCE_OF: Final = frozenset(
@@ -174,6 +179,11 @@ def _has_code_word(name: str) -> bool:
 def names_location(name: str) -> bool:
     """Say whether an argument of this name is where something is (`script_path`), not the thing itself."""
     return not LOCATION_WORDS.isdisjoint(_words(name)[-1:])
+
+
+def names_base(name: str) -> bool:
+    """Say whether an argument of this name may be the folder that other paths of the call begin in."""
+    return not _BASE_WORDS.isdisjoint(_words(name))
 
 
 def names_exclusion(name: str) -> bool:

@@ -150,6 +150,9 @@ class Under:
 
     def _readings(self, text: str, reach: Reach, scene: Scene) -> list[bool]:
         directory, readings = scene.follow(self.directory), scene.readings(text)
+        if reach is Reach.NARROW:
+            based = scene.based(text)
+            readings = () if based is None or not readings else (*readings, *based)
         places = [place for reading in readings if (place := scene.follow(reading)) is not None]
         if directory is None or len(places) < len(readings):
             return []

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pml.core.any_argument import Guess, guesses
+from pml.core.any_argument import Guess, guesses, values_in
+from pml.core.arguments import names_base
 from pml.core.joined import Joined, Kind, Part, join
 from pml.core.links import Disk, Followed, Known, follow, is_there
 from pml.core.readings import path_readings
@@ -47,6 +48,9 @@ class Scene:
     )
     _joined: list[tuple[Counter[str], Joined | None]] = field(
         default_factory=list[tuple["Counter[str]", "Joined | None"]], init=False, compare=False
+    )
+    _bases: "list[tuple[str, Sequence[str]]]" = field(
+        default_factory=list[tuple[str, "Sequence[str]"]], init=False, compare=False
     )
     _kinds: dict[str, Kind] = field(default_factory=dict[str, Kind], init=False, compare=False)
 
@@ -120,3 +124,29 @@ class Scene:
                     return ()
                 found += readings
         return tuple(dict.fromkeys(found))
+
+    def based(self, text: str) -> tuple[str, ...] | None:
+        """Return what `text` is in the folders that other arguments name; None when there is no telling."""
+        if text.startswith(("/", "~")):
+            return ()
+        found: list[str] = []
+        for base, folders in self._based():
+            readings = [path_readings(text, cwd=folder, home=self.paths.home) for folder in folders]
+            if base != text and not all(readings):
+                return None
+            found += [path for reading in readings if base != text for path in reading]
+        return tuple(found)
+
+    def _based(self) -> "list[tuple[str, Sequence[str]]]":
+        if not self._bases:
+            texts = {
+                value
+                for name, value in values_in(self.arguments)
+                if name is not None and isinstance(value, str) and value and names_base(name)
+            }
+            self._bases.append(("", ()))
+            for base in sorted(texts):
+                is_sure = base.startswith(("/", "~"))  # others may be names of something else
+                folders = [each for each in self.readings(base) if is_sure or self.paths.is_folder(each)]
+                self._bases.append((base, folders))
+        return self._bases
