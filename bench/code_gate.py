@@ -43,6 +43,7 @@ class Away:
     """A client whose user does not answer."""
 
     has_form = True
+    declares_form = True
     has_model = True
 
     async def put(self, record: Approval) -> Approval:
