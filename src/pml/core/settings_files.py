@@ -42,6 +42,8 @@ _GLOBS: Final = tuple((path.count("/") + 1, Glob(path)) for path in _ALL)
 _FOLDER_GLOBS: Final = tuple((path.count("/") + 1, Glob(path)) for path in _FOLDERS)
 # a bare `*`, of a folder whose every file counts, would be every name
 _LAST: Final = tuple(Glob(last) for path in _ALL if (last := path.rpartition("/")[2]) != "*")
+_FIRST: Final = frozenset(path.partition("/")[0] for path in _ALL)  # none has a star
+_DEPTH: Final = max(path.count("/") for path in _ALL) + 1
 _MOST_CHARS: Final = 255  # of a name on disk
 
 
@@ -87,8 +89,8 @@ def settings_folders_in(folder: str) -> Iterator[str]:
 
 
 def _end_among(globs: tuple[tuple[int, Glob], ...], path: str) -> str | None:
-    parts = fold(path).split("/")
-    if len(parts[-1]) > _MOST_CHARS:
+    parts = fold(path).rsplit("/", _DEPTH)[-_DEPTH:]
+    if _FIRST.isdisjoint(parts) or len(parts[-1]) > _MOST_CHARS:
         return None
     for length, glob in globs:
         end = "/".join(parts[-length:])
