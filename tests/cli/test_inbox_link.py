@@ -84,7 +84,7 @@ def test_the_links_of_the_hub_and_of_the_command_each_log_one_browser_in(pml: Pm
 def test_without_a_hub_it_says_how_to_start_one_and_makes_nothing(pml: Pml) -> None:
     made = pml("inbox", "--link")
     assert (made.code, made.out) == (1, "")
-    assert "no hub runs" in made.err
+    assert "no hub is running" in made.err
     assert "`pml serve`" in made.err
     assert pml("token", "list", "--all", "--json").json == {"tokens": []}
 

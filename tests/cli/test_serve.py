@@ -257,7 +257,7 @@ def test_a_taken_port_is_told_with_who_has_it(
         (["--tls-cert", "a.pem", "--tls-key", "b.pem"], 1, "cannot use the certificate `a.pem`: No such"),
         (["--tls-cert", "a.pem", "--tls-key", "b.pem", "--insecure"], 2, "without a certificate"),
         (["--port", "70000"], 2, "--port: must be a port number"),
-        (["--allow-host", "http://a"], 2, "no name of a host"),
+        (["--allow-host", "http://a"], 2, "is not a name of a host"),
         (["--host", "a..b", "--insecure"], 1, "cannot listen"),
     ],
 )

@@ -288,7 +288,8 @@ async def test_going_on_with_a_question_of_this_machine_never_reaches_the_cloud(
         code = {"code": "return await mcp.far.settle({ what: 'rent' })"}
         for tool, arguments in (("call", FAR), ("execute", code)):
             asked = question(shown(await call(client, tool, arguments)))
-            assert question(shown(await call(client, tool, asked.go_on))) == asked
+            still = question(shown(await call(client, tool, asked.go_on)))
+            assert (still.workflow_id, still.headline) == (asked.workflow_id, asked.headline)
         assert cloud.calls == 0
         for approval in place.pending():
             assert place.pml("approvals", "allow", approval["id"]).code == 0
