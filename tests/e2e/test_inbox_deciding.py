@@ -290,7 +290,7 @@ def test_a_list_of_what_was_not_seen_must_be_read_to_its_end(tab: Tab, agent: Ca
 @promise("inbox:seen-whole")
 def test_what_would_run_elsewhere_is_read_by_itself_before_it_is_allowed(tab: Tab, agent: Caller) -> None:
     seen = agent.asks("Bash", command="echo 1")
-    long = agent.asks("Bash", command="\n".join(f"echo {n}" for n in range(200)))  # what follows is not in view
+    long = agent.asks("Bash", command="\n".join(f"echo {n}" for n in range(200)))  # hides the next
     server = agent.asks("shell:run", command="rm -rf .")
     tab.shows([seen.id, long.id, server.id])
     tab.look_at(seen)
