@@ -7,9 +7,10 @@ from unittest.mock import AsyncMock
 import pytest
 
 from pml.agents import hooks
+from pml.agents.gateway_name import own_name
 from pml.agents.hooks import Asked, HookEvent, answer_json
 from pml.core.config import FileKind
-from pml.core.ports import Process
+from pml.core.ports import Process, Session
 from pml.core.values import Json, JsonObject
 from pml.service.loopback import Permit
 from pml.store.memory import MemoryStore
@@ -50,11 +51,38 @@ async def test_a_server_whose_name_begins_like_the_gateways_is_judged_like_any_o
     office.write(FileKind.USER, {"permissions": {"deny": ["*"]}})
     session = await office.session()
     monkeypatch.setattr(hooks, "_has_gateway", AsyncMock(return_value=True))  # as after `pml init`
-    asked = Asked(event=HookEvent.PRE_TOOL_USE, session_id="s", tool=tool, input={}, tool_use_id="u")
-    client = Process(pid=1, started=1.0)
-    said = await hooks.answer(
-        office.desk, session, asked, client=client, limit_s=5, on_asked=lambda record: None
-    )
+    said = await _said(office, session, tool)
 
     assert said is not None
     assert cast("Any", said)["hookSpecificOutput"]["permissionDecision"] == "deny"
+
+
+@promise("hook:same-rules")
+@pytest.mark.parametrize("name", ["call", "execute", "exfiltrate"])
+@pytest.mark.parametrize("kept", [".claude/settings.local.json", ".claude.json"])
+async def test_a_server_called_pml_is_judged_where_the_gateway_has_a_name_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kept: str
+) -> None:
+    office = Office(MemoryStore(), tmp_path)
+    office.write(FileKind.USER, {"permissions": {"deny": ["*"]}})
+    session = await office.session()
+    monkeypatch.setattr(hooks, "_has_gateway", AsyncMock(return_value=True))
+    monkeypatch.setattr(hooks, "_denied_own", AsyncMock(return_value=None))  # as by rules that ask
+    user_home = tmp_path / "someone"
+    monkeypatch.setattr(Path, "home", lambda: user_home)
+    own = own_name(Path(office.desk.home), session.workspace)
+    file = (Path(session.workspace) if "local" in kept else user_home) / kept
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f'{{"{own}": {{}}}}')
+    said = [await _said(office, session, f"mcp__{server}__{name}") for server in ("pml", own)]
+
+    assert said[0] is not None
+    assert (said[1] is None) is (name != "exfiltrate")
+
+
+async def _said(office: Office, session: Session, tool: str) -> JsonObject | None:
+    asked = Asked(event=HookEvent.PRE_TOOL_USE, session_id="s", tool=tool, input={}, tool_use_id="u")
+    client = Process(pid=1, started=1.0)
+    return await hooks.answer(
+        office.desk, session, asked, client=client, limit_s=5, on_asked=lambda record: None
+    )

@@ -16,6 +16,7 @@ from tests.e2e.workspaces import ASKED
 from tests.promises import promise
 
 DONE: Final = (0, f"{LAST_WORD}\n")
+REFUSED: Final = (3, f"{LAST_WORD}\n")  # a person said no to one of its calls
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def test_a_denied_command_does_not_run_and_the_persons_words_reach_the_model(roo
     with room.launched("do the denied-task") as agent:
         room.deny(room.question(), "--message", "use the other folder")
         ran = agent.finish()
-    assert (ran.code, ran.out) == DONE, ran.err
+    assert (ran.code, ran.out) == REFUSED, ran.err
     [told] = room.hub.api.results_of("denied-task")
     assert "use the other folder" in told
     assert room.marks() == []
@@ -68,7 +69,7 @@ def test_two_agents_that_ask_at_once_each_get_their_own_answer(room: Room) -> No
         asked = {each["input"]["command"]: each for each in room.questions(2)}
         room.deny(asked["touch left.mark"], "--message", "not the left one")
         room.allow(asked["touch right.mark"])
-        assert [(ran.code, ran.out) for ran in (left.finish(), right.finish())] == [DONE, DONE]
+        assert [(ran.code, ran.out) for ran in (left.finish(), right.finish())] == [REFUSED, DONE]
     [told_left], [told_right] = room.hub.api.results_of("left-task"), room.hub.api.results_of("right-task")
     assert "not the left one" in told_left
     assert "not the left one" not in told_right
@@ -110,7 +111,7 @@ def test_settings_and_hooks_that_let_everything_run_do_not_go_round_the_question
             ran = agent.finish()
     finally:
         users.unlink()
-    assert (ran.code, ran.out) == DONE, ran.err
+    assert (ran.code, ran.out) == REFUSED, ran.err
     assert room.marks() == []
 
 
@@ -172,7 +173,7 @@ def test_a_tool_of_a_server_is_asked_for_once_by_the_gateway_and_runs_when_it_is
         room.allow(second)
         room.deny(next_question(room, first, second), "--message", "she stays")
         ran = agent.finish()
-    assert (ran.code, ran.out) == DONE, ran.err
+    assert (ran.code, ran.out) == REFUSED, ran.err
     assert [each["tool"] for each in room.asked()] == [
         "memory:create_entities",
         "memory:search_nodes",

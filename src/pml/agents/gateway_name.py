@@ -29,5 +29,20 @@ def gateway_names(home: Path, workspace: str) -> tuple[str, ...]:
     return (SERVER,)
 
 
+def proven_names(home: Path, workspace: str, *, user_home: Path) -> tuple[str, ...]:
+    """Return the names that are PML's here: where the made one is in use, a server called `pml` is not."""
+    names = gateway_names(home, workspace)
+    own = [name for name in names if name != SERVER]
+    kept = (Path(workspace) / ".claude" / "settings.local.json", user_home / ".claude.json")
+    is_used = any(name in _text(path) for name in own for path in kept)
+    return tuple(own) if is_used else names
+
+
+def _text(path: Path) -> str:
+    with suppress(OSError):
+        return path.read_text(encoding="utf-8", errors="replace")
+    return ""
+
+
 def _key(home: Path) -> Path:
     return home / "keys" / "names.key"

@@ -15,11 +15,12 @@ from typing import Final
 
 import msgspec
 
-from pml.agents.gateway_name import gateway_names
+from pml.agents.gateway_name import proven_names
 from pml.core.approvals import Approval, SessionId, Subject
 from pml.core.errors import Invalid, PmlError, ToolDenied, Unavailable
 from pml.core.globs import Glob
 from pml.core.manifests import launch_digest
+from pml.core.memory import EXECUTE, META_TOOLS, OWN_NAMESPACE, SUPERVISING
 from pml.core.names import ToolName, wire_of
 from pml.core.ports import Process, Session
 from pml.core.rules import Call
@@ -33,6 +34,7 @@ from pml.service.sessions import start_session
 
 TIMED_OUT: Final = "Approval timed out"
 _HUB: Final = "plexus"  # the name by which PML gives it to the agents that it launches
+_OWN_TOOLS: Final = META_TOOLS | SUPERVISING | {EXECUTE}
 _HOOKED: Final = "hook-"  # begins the id of a session that no gateway holds
 _LOOK_S: Final = 1.0  # how soon a client that was killed is noticed, and its question taken back
 
@@ -211,7 +213,8 @@ async def _own_wire(desk: Desk, session: Session, asked: Asked) -> str | None:
     The name of a server proves nothing: a project may call a server of its own `pml`. So a gateway must run
     for this very client, or PML must have launched it.
     """
-    for server in (*gateway_names(Path(desk.home), session.workspace), _HUB):
+    names = proven_names(Path(desk.home), session.workspace, user_home=Path.home())
+    for server in (*names, _HUB):
         wire = asked.tool.removeprefix(f"mcp__{server}__")
         if wire != asked.tool:
             is_ours = await (_is_launched(desk, session) if server == _HUB else _has_gateway(desk))
@@ -254,8 +257,8 @@ async def _denied_own(desk: Desk, session: Session, wire: str, asked: Asked) -> 
 async def _tools_of_wire(desk: Desk, policy: Policy, wire: str) -> list[str]:
     """Return the tools that clients see by this name, by what servers last offered."""
     found: list[str] = []
-    with contextlib.suppress(Invalid):
-        found += [] if "__" in wire else [str(ToolName(namespace="pml", action=wire))]
+    if f"{OWN_NAMESPACE}:{wire}" in _OWN_TOOLS:
+        found.append(f"{OWN_NAMESPACE}:{wire}")
     for name, spec in policy.settings.servers.items():
         manifest = await desk.store.manifests.get(name, launch_digest(spec))
         for shape in () if manifest is None else manifest.tools:

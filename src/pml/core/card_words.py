@@ -57,6 +57,10 @@ _OF_A_FETCH: Final = frozenset({"url", "prompt", "max_length", "start_index", "r
 _HOST: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#@\\]*@)?(\[[^\]/]*\]|[^/?#:\\]*)")
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _SUBSTITUTES: Final = re.compile(r"[`$\\]|<<|[<>]\(")
+_OTHER_BREAKS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+_KEYWORDS: Final = frozenset(
+    "! case do done elif else esac fi for function if in select then time until while { }".split()
+)
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
 _PROGRAM: Final = re.compile(r"[A-Za-z0-9./][A-Za-z0-9_./+:@-]*")
 _WITH_SUBCOMMAND: Final = frozenset(
@@ -175,10 +179,10 @@ def programs_of(line: str) -> list[str]:
     """Return the programs that a command line names, in order; none where a shell could start others."""
     is_cut = len(line) >= _LOOKED_AT
     line = line.replace("\\\n", " ")  # a line that continues in the next
-    if is_cut or _SUBSTITUTES.search(line):
+    if is_cut or _SUBSTITUTES.search(line) or _OTHER_BREAKS.search(line):
         return []
     found: dict[str, None] = {}
-    for each in (each for each in line.splitlines() if not each.lstrip().startswith("#")):
+    for each in (each for each in line.split("\n") if not each.lstrip().startswith("#")):
         words = shlex.shlex(each, posix=True, punctuation_chars=";|&()<>")
         words.whitespace_split, words.commenters = True, ""  # a `#` within a word begins no comment
         try:
@@ -209,7 +213,7 @@ def _simple_commands(words: Iterable[str]) -> list[list[str]]:
 def _program(words: Sequence[str]) -> str | None:
     """Return the program, with its subcommand where that says what it does; None if it cannot be told."""
     named = [*dropwhile(_ASSIGNMENT.match, words)]
-    if not named or _PROGRAM.fullmatch(named[0]) is None:
+    if not named or named[0] in _KEYWORDS or _PROGRAM.fullmatch(named[0]) is None:
         return None
     has_more = named[0] in _WITH_SUBCOMMAND and len(named) > 1 and _PROGRAM.fullmatch(named[1])
     return brief(" ".join(named[:2] if has_more else named[:1]), _MAX_PROGRAM)
