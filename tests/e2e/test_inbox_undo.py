@@ -118,6 +118,25 @@ def test_a_denial_that_the_hub_does_not_hear_leaves_the_card_with_its_message(
     assert "not now" in asked.answer()["message"]
 
 
+@promise("inbox:denial-held")
+def test_a_held_denial_is_not_overturned_by_always_with_what_waits(tab: Tab, agent: Caller) -> None:
+    first, denied, third = (
+        agent.asks("WebFetch", url=f"https://docs.example/{n}", prompt="what is new?") for n in range(3)
+    )
+    tab.look_at(denied)
+    tab.stop_clock()
+    tab.press("Escape")
+    held(tab, denied)
+    tab.page.clock.resume()
+    tab.look_at(first)
+    tab.open_always(first)
+    tab.field(first, "release").check()
+    listed = tab.part(first, "always").locator(".covers").inner_text()
+    tab.part(first, "always").locator("[data-action=always]").click()
+    assert [each.answer()["behavior"] for each in (first, denied, third)] == ["allow", "deny", "allow"]
+    assert "Also allow 1 waiting request" in listed
+
+
 def test_deny_all_is_held_and_undone_as_one(tab: Tab, agent: Caller) -> None:
     asked = [agent.asks("Bash", command=f"echo {n}") for n in range(3)]
     tab.shows([each.id for each in asked])

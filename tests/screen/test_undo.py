@@ -62,6 +62,37 @@ async def test_until_it_is_sent_somebody_else_may_answer_and_is_told(office: Off
     assert await office.status(record) is State.ALLOWED
 
 
+@promise("screen:denial-held")
+async def test_a_held_denial_is_not_overturned_by_always_with_what_waits(office: Office) -> None:
+    denied, *others = [await office.ask(arguments={"title": str(n)}) for n in range(3)]
+    async with seated(office) as seat:
+        await seat.press("escape")
+        await seat.shows("u undoes")
+        await seat.settled()
+        await seat.press("a")
+        await seat.shows("c also allows")
+        listed = seat.screen()
+        await seat.press("c")
+        await seat.until(lambda: not seat.inbox.stream.waiting)
+        await seat.settled()
+        assert await office.status(denied) is State.DENIED, "sent before the answer that releases others"
+    assert [await office.status(record) for record in others] == [State.ALLOWED] * 2
+    assert "c also allows 1 waiting request" in listed
+
+
+@promise("screen:denial-held")
+async def test_a_denial_is_sent_before_the_request_runs_out(office: Office) -> None:
+    record = await office.ask()
+    async with seated(office) as seat:
+        office.clock.advance((record.expires_at - office.clock.now()).total_seconds() - 3)
+        await seat.press("escape")
+        await seat.shows("sent in 2 s")
+        seat.ticks.at += 2
+        seat.inbox.send_due()
+        await seat.until(lambda: not any(worker.group == "deny" for worker in seat.app.workers))
+        assert await office.status(record) is State.DENIED
+
+
 async def test_deny_all_is_held_and_undone_as_one(office: Office) -> None:
     records = [await office.ask(arguments={"title": str(n)}) for n in range(3)]
     async with seated(office) as seat:

@@ -3,6 +3,7 @@
 Each is given by the digest that was shown. What is refused is told, and the first decision wins.
 """
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -16,7 +17,7 @@ from pml.core.text import visible, visible_json
 from pml.core.values import JsonObject
 from pml.screen.batch import batch_lines, find_listed, report_lines
 from pml.screen.deciding import Given, give, misfits, undo
-from pml.screen.denials import HOLD_S
+from pml.screen.denials import holding_s
 from pml.screen.dialogs import Editing, Reading, Typing
 from pml.screen.lines import Styled
 from pml.screen.live import Live, Work, program
@@ -34,6 +35,7 @@ class Answering(Live):
         self.is_deciding = False
         self.is_listing = False  # what "all" would cover is being looked at
         self._edits: dict[ApprovalId, str] = {}  # begun and left
+        self._sending = asyncio.Lock()  # held denials, so that what comes after them can wait
         self._undo: Callable[[], None] | None = None  # of what was done last
         self.narrowed: dict[ApprovalId, JsonObject] = {}  # launches, with what the agent is given instead
 
@@ -44,6 +46,8 @@ class Answering(Live):
     async def _given(self, approval_id: ApprovalId, decision: Decision) -> Given:
         """Decide, show what came of it, and move on by ourselves if it was done here."""
         try:
+            if decision.release:
+                await self.send_held()
             given = await self._send(approval_id, decision)
         finally:
             self.is_deciding = False
@@ -65,13 +69,18 @@ class Answering(Live):
 
     def hold(self, decisions: Mapping[ApprovalId, Decision], words: str) -> None:
         """Deny in a moment: until then it can be undone, and others may be first."""
-        group = self.denials.hold(decisions, at=self.work.ticks.now())
+        left_s = self.stream.seconds_until_first_ends(decisions, self.work.desk.clock.now())
+        for_s = holding_s(left_s)
+        group = self.denials.hold(decisions, at=self.work.ticks.now(), for_s=for_s)
         self._undo = partial(self._release, group)
-        self.set_timer(HOLD_S, self.send_due)
         if self.stream.focus in decisions and self.stream.move_on():
             self.came_by_itself = True
-        self.tell(f"denied {words}; sent in {HOLD_S:.0f} s · u undoes")
+        self.tell(f"denied {words}; sent in {for_s:.0f} s · u undoes")
         self.redraw()
+        if for_s > 0:
+            self.set_timer(for_s, self.send_due)
+        else:
+            self.send_due()
 
     def send_due(self) -> None:
         """Send the denials whose time is over."""
@@ -80,7 +89,7 @@ class Answering(Live):
             self.run_worker(partial(self._send_denials, due), group="deny")
 
     async def send_held(self) -> None:
-        """Send all that is held: whoever leaves takes nothing back any more."""
+        """Send all that is held: whoever leaves, or answers more than one, takes nothing back any more."""
         await self._send_denials(self.denials.take())
 
     async def send_left(self) -> None:
@@ -91,7 +100,8 @@ class Answering(Live):
 
     async def _send_denials(self, decisions: Mapping[ApprovalId, Decision]) -> None:
         is_told = "u undoes" in self.status
-        results = [await self._send(approval_id, each) for approval_id, each in decisions.items()]
+        async with self._sending:
+            results = [await self._send(approval_id, each) for approval_id, each in decisions.items()]
         done = [given for given in results if given.is_done]
         failed = [given for given in results if not given.is_done]
         if failed:
@@ -227,6 +237,7 @@ class Answering(Live):
         self.tell(f"Return starts it with {facts}")
 
     def ask_always(self, card: Card) -> None:
+        card = self.denials.leave_out(card)
         if card.always is None:
             self.tell("no rule can say always for this; it is allowed once")
             return
@@ -310,6 +321,7 @@ class Answering(Live):
 
     async def _allow_all(self, entries: Sequence[Entry]) -> None:
         """Allow each by the digest that was listed; one that is refused does not stop the others."""
+        await self.send_held()
         results: list[tuple[Entry, Given]] = []
         for entry in entries:
             record = entry.record

@@ -7,10 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from pml.core.approvals import ApprovalId
+from pml.core.cards import Card
 from pml.service.approvals import Decision
 
 HOLD_S: Final = 4.0
+_MARGIN_S: Final = 1.0  # a request that runs out is denied before, not after
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +39,17 @@ class Denials:
     def __bool__(self) -> bool:
         return bool(self._held)
 
-    def hold(self, decisions: Mapping[ApprovalId, Decision], *, at: float) -> int:
+    def hold(self, decisions: Mapping[ApprovalId, Decision], *, at: float, for_s: float = HOLD_S) -> int:
         """Hold these as one; return what names them together."""
         self._groups += 1
         for approval_id, decision in decisions.items():
-            self._held[approval_id] = Denial(decision=decision, until=at + HOLD_S, group=self._groups)
+            self._held[approval_id] = Denial(decision=decision, until=at + for_s, group=self._groups)
         return self._groups
+
+    def leave_out(self, card: Card) -> Card:
+        """Return the card without what is held among the requests that "always" would cover."""
+        covers = tuple(other for other in card.covers if other.id not in self._held)
+        return msgspec.structs.replace(card, covers=covers)
 
     def seconds_left(self, approval_id: ApprovalId, *, at: float) -> float | None:
         """Return how long it can still be undone, None if it is not held."""
@@ -64,3 +73,8 @@ class Denials:
         for approval_id in due:
             del self._held[approval_id]
         return due
+
+
+def holding_s(expire_in_s: float) -> float:
+    """Return how long a denial is held of requests the first of which runs out in so many seconds."""
+    return max(0.0, min(HOLD_S, expire_in_s - _MARGIN_S))

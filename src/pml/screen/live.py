@@ -171,6 +171,7 @@ class Live(Screen[None]):
             card = None if entry is None else await make_card(self.work.desk, entry.record, whole=True)
             if not program(self).is_running:
                 return
+            card = None if card is None else self.denials.leave_out(card)
             is_other = card is None or self.pane.card is None or card.id != self.pane.card.id
             if self.pane.show_card(card):
                 self.tell("it has changed since you read it: look again")

@@ -4,8 +4,10 @@ The focus is an id, never a place. What was decided stays as a stub for a while,
 cursor; the focused one stays until the person moves on. Reads the store; draws nothing.
 """
 
+import math
 from collections.abc import Container
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final
 
 from pml.core.approvals import Approval, ApprovalId, SessionId, State, Subject
@@ -155,6 +157,11 @@ class Stream:
     @property
     def focused(self) -> Entry | None:
         return None if self.focus is None else self._entries.get(self.focus)
+
+    def seconds_until_first_ends(self, ids: Container[ApprovalId], now: datetime) -> float:
+        """Return when the first of these runs out; infinity if none of them is here."""
+        ends = [each.record.expires_at for each in self._entries.values() if each.record.id in ids]
+        return (min(ends) - now).total_seconds() if ends else math.inf
 
     def move(self, step: int) -> bool:
         """Focus the next or an earlier question that waits; return whether there was one."""

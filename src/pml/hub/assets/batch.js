@@ -10,7 +10,7 @@ import { newKey, tellRefusal } from "./deciding.js";
 import { openDialog, toast } from "./dialog.js";
 import { h } from "./dom.js";
 import { listedWhole, Listing, listItem } from "./listing.js";
-import { holdDenials } from "./undo.js";
+import { holdDenials, sendHeld } from "./undo.js";
 
 /** @typedef {import("./card.js").CardView} CardView */
 
@@ -37,7 +37,8 @@ export async function decideAll(views, allow, search) {
   if (!await confirmAll(listed, { allow, search, edited, unread: unread + alone })) return;
   const covered = listed.filter((view) => view.takesAnswer);
   if (!allow) return holdDenials(covered, (held, isLeaving) => sendAll(held, false, isLeaving));
-  await sendAll(covered, true, false);
+  await sendHeld(false);
+  await sendAll(covered.filter((view) => view.takesAnswer), true, false);
 }
 
 /**

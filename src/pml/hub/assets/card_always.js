@@ -28,9 +28,7 @@ export function drawAlways(card, doing) {
         "label",
         { class: "check" },
         release,
-        `Also allow ${card.covers.length} waiting ${
-          card.covers.length === 1 ? "request" : "requests"
-        } that this covers`,
+        h("span", { dataset: { part: "covered" } }, alsoAllow(card.covers.length)),
       ),
       h("ul", null, card.covers.map(drawCovered)),
     );
@@ -50,11 +48,33 @@ export function drawAlways(card, doing) {
   );
 }
 
+/** @param {number} count */
+function alsoAllow(count) {
+  return `Also allow ${count} waiting ${count === 1 ? "request" : "requests"} that this covers`;
+}
+
+/**
+ * List, of what "always" would cover, only these.
+ * @param {HTMLElement} body the card's
+ * @param {Set<string>} ids
+ */
+export function listCovered(body, ids) {
+  const list = /** @type {HTMLElement | null} */ (body.querySelector(".covers"));
+  const told = list?.querySelector("[data-part=covered]");
+  if (!list || !told) return;
+  for (const item of /** @type {NodeListOf<HTMLElement>} */ (list.querySelectorAll("li"))) {
+    item.hidden = !ids.has(item.dataset.covered ?? "");
+  }
+  list.hidden = ids.size === 0;
+  const text = alsoAllow(ids.size);
+  if (told.textContent !== text) told.textContent = text;
+}
+
 /** @param {import("./shapes.js").Covered} covered */
-function drawCovered({ tool, sentence, glimpse }) {
+function drawCovered({ id, tool, sentence, glimpse }) {
   return h(
     "li",
-    null,
+    { dataset: { covered: id } },
     h("code", null, tool),
     " ",
     sentence,

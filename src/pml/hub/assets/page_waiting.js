@@ -3,6 +3,7 @@
 
 import { ApiError, get } from "./api.js";
 import { decideAll } from "./batch.js";
+import { listCovered } from "./card_always.js";
 import { OF_INSTALLS, showInstall } from "./card_install.js";
 import { outcomeText } from "./card_over.js";
 import { LOOK_MS } from "./calm.js";
@@ -64,7 +65,10 @@ class Waiting {
       deny: (view) => this.isMeant(view) && this.deny(view),
       allowAll: () => this.all(true),
       always: (view, literal, release) => this.press(view, () => this.always(view, literal, release)),
-      fetchWhole,
+      fetchWhole: async (view) => {
+        await fetchWhole(view);
+        this.listCovered();
+      },
     });
     this.supply = new Supply(this.feed, {
       signal,
@@ -233,9 +237,25 @@ class Waiting {
    * @param {boolean} literal
    * @param {boolean} release
    */
-  always(view, literal, release) {
-    const released = release ? view.card.covers.map((each) => each.id) : [];
-    this.send(view, { allow: true, scope: "always", literal, release: released });
+  async always(view, literal, release) {
+    const released = release ? this.covered(view) : [];
+    if (released.length) await sendHeld(false);
+    await this.send(view, { allow: true, scope: "always", literal, release: released });
+  }
+
+  /**
+   * What "always" would let go on besides; not what was denied here, though that is not sent yet.
+   * @param {CardView} view
+   */
+  covered(view) {
+    const ids = view.card.covers.map((each) => each.id);
+    return ids.filter((id) => (this.feed.views.get(id)?.state ?? "waiting") === "waiting");
+  }
+
+  listCovered() {
+    for (const view of this.feed.views.values()) {
+      if (view.isBuilt && view.card.covers.length) listCovered(view.body, new Set(this.covered(view)));
+    }
   }
 
   /** @param {boolean} allow */
@@ -296,6 +316,7 @@ class Waiting {
   }
 
   tick() {
+    this.listCovered();
     const views = [...this.feed.views.values()];
     for (const view of views) if ((view.isBuilt || view.isAside) && view.state !== "over") view.tick?.();
     const overdue = views.filter((view) => view.isOverdue);
@@ -308,6 +329,7 @@ class Waiting {
    * @param {number} [arrived] how many are new
    */
   show(arrived = 0) {
+    this.listCovered();
     const count = this.feed.waiting.length;
     const all = [...this.feed.views.values()].filter((view) => view.waits).length;
     this.count.textContent = !all ? "" : count === all ? String(all) : `${count} of ${all}`;

@@ -45,7 +45,8 @@ export function offerUndo(view, literal) {
   const run = () => takeBack(view, literal);
   remembered.push({ view, run });
   return () => {
-    remembered.splice(remembered.findIndex((each) => each.view === view), 1);
+    const at = remembered.findIndex((each) => each.run === run);
+    if (at >= 0) remembered.splice(at, 1);
     run();
   };
 }
@@ -68,9 +69,12 @@ export function undoLast() {
   return true;
 }
 
-/** Send at once all that is held: whoever leaves takes nothing back any more. */
-export function sendHeld() {
-  return Promise.all([...held].map((group) => sendGroup(group, true)));
+/**
+ * Send at once all that is held: whoever leaves, or answers more than one, takes nothing back any more.
+ * @param {boolean} [isLeaving]
+ */
+export function sendHeld(isLeaving = true) {
+  return Promise.all([...held].map((group) => sendGroup(group, isLeaving)));
 }
 
 /**
