@@ -263,7 +263,7 @@ def test_the_page_of_a_card_that_is_over_shows_all_of_it(
     assert room.pml("approvals", "deny", asked.id).code == 0
     tab.go(f"/card/{asked.id}")
     expect(tab.page.locator("main")).to_contain_text("line 299 of a script")
-    expect(tab.page.locator("[data-action=unfold]")).to_have_count(0)
+    expect(tab.page.locator("[data-action=unfold]:visible")).to_have_count(0)
 
 
 def test_who_is_logged_out_by_the_hub_is_told_why(inbox: Inbox, tab: Tab) -> None:

@@ -243,7 +243,7 @@ def test_an_entry_outside_the_tree_is_refused(deps: Deps, tmp_path: Path, entry:
 def test_a_name_that_is_no_folder_is_refused(deps: Deps, tmp_path: Path) -> None:
     deps.record(make_installed(tmp_path))
     rewrite(deps, lambda top: top["installed"].update({"../x": top["installed"]["memory"]}))
-    with pytest.raises(ConfigInvalid, match="no name for a server"):
+    with pytest.raises(ConfigInvalid, match="not a name for a server"):
         deps.read()
 
 

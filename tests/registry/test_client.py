@@ -331,7 +331,7 @@ async def test_what_just_failed_is_not_tried_again_at_once(reader: Reader, liar:
         (packed(b" " * 50_000_000), "more than"),
         (body(b"x", headers={"content-encoding": "br"}), "encoding `br`"),
         (redirect("http://192.0.2.1/"), "plain http"),
-        (redirect("file:///etc/passwd"), "no http or https URL"),
+        (redirect("file:///etc/passwd"), "not an http or https URL"),
         (redirect("http://ana:secret@127.0.0.1/"), "user or password"),
         (redirect(ENTRY), f"more than {MAX_REDIRECTS} times"),
     ],
