@@ -233,7 +233,10 @@ async def test_a_cookie_is_never_sent_back(caller: Caller) -> None:
         (b'{"jsonrpc":"2.0","result":{}}', "not an answer to the call"),
         (b'{"jsonrpc":"1.0","id":ID,"result":{}}', "not an answer to the call"),
         (b'{"jsonrpc":"2.0","id":ID}', "not an answer to the call"),
-        (b'{"jsonrpc":"2.0","id":ID,"result":{},"error":{"code":1,"message":"x"}}', "not an answer to the call"),
+        (
+            b'{"jsonrpc":"2.0","id":ID,"result":{},"error":{"code":1,"message":"x"}}',
+            "not an answer to the call",
+        ),
         (b'[{"jsonrpc":"2.0","id":ID,"result":{}}]', "not an answer to the call"),
         (b'{"jsonrpc":"2.0","id":ID,"result":[]}', "not a result of a tool"),
         (b'{"jsonrpc":"2.0","id":ID,"result":null}', "not a result of a tool"),
