@@ -87,7 +87,7 @@ def test_from_claude_code_each_of_three_calls_runs_once_though_a_person_decides_
     with scripted(first, goes_on, person_allows) as api:
         run_headless(books.setting(api))
     asked, still_asked, ran = api.results
-    assert question(asked) == question(still_asked)
+    assert question(asked).workflow_id == question(still_asked).workflow_id
     assert question(asked).headline == ASKS
     assert question(asked).run_id is not None
     assert value_of(ran) == RETURNED
@@ -117,7 +117,7 @@ def test_what_ran_before_the_gateway_was_killed_does_not_run_again_in_the_next(
         run_headless(books.setting(api))
     asked, still_asked, ran = api.results
     assert len(killed) == 2
-    assert question(asked) == question(still_asked)
+    assert question(asked).workflow_id == question(still_asked).workflow_id
     assert value_of(ran) == RETURNED
     assert books.effects == DONE
 

@@ -20,7 +20,7 @@ async def test_a_grant_is_revoked_and_a_call_that_has_not_begun_is_withdrawn(off
     undone = await take_back(office.desk, record.id, by=PERSON)
     assert (undone.taken_back, undone.has_run, undone.record.status) == (True, False, State.CANCELLED)
     assert (await office.judge(TOOL, ARGUMENTS)).kind is not VerdictKind.ALLOW
-    with pytest.raises(Exception, match="cancelled"):
+    with pytest.raises(Exception, match="withdrawn"):
         await claim(office.desk, record.id)
 
 
