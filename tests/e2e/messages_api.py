@@ -14,6 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 from typing import Any, Final, cast
 
+from pml.core.memory import SUPERVISING
+
 LAST_WORD: Final = "That is all."  # what the model says when its script is over
 NOT_YET: Final = (
     "No such tool available"  # the client's words for a tool whose server has only just told of it
@@ -116,7 +118,7 @@ class MessagesApi:
         turn = script[conversation.turn] if conversation.turn < len(script) else LAST_WORD
         if conversation.results and NOT_YET in conversation.results[-1]:
             time.sleep(THINKS_S)
-        said = self._say(turn, conversation)
+        said = _reached(self._say(turn, conversation), tools)
         # An identity of its own for each: the client takes messages of one identity for parts of one message.
         return _message(f"msg_{conversation.said}", _block(said, identity=f"toolu_{conversation.said}"))
 
@@ -132,6 +134,15 @@ class MessagesApi:
         except Exception as exc:
             self._failed = self._failed or exc
             return LAST_WORD
+
+
+def _reached(said: Said, tools: Sequence[str]) -> Said:
+    """Return the use of a supervising tool that is not listed as a model makes it: through `call`."""
+    server, _, name = ("", "", "") if isinstance(said, str) else said.tool.rpartition("__")
+    call = f"{server}__call"
+    if isinstance(said, str) or said.tool in tools or call not in tools or f"pml:{name}" not in SUPERVISING:
+        return said
+    return Use(tool=call, arguments={"tool": f"pml:{name}", "arguments": dict(said.arguments)})
 
 
 def _results(conversations: Sequence[Conversation]) -> list[str]:
