@@ -124,7 +124,8 @@ class McpEndpoint:
             for stream in self._read_by(token_id):
                 stream.end()
         for session_id, visit in list(self._visits.items()):
-            if not await _any_counts(visit, counts) and self._visits.get(session_id) is visit:
+            is_over = not visit.connection.in_flight and not await _any_counts(visit, counts)
+            if is_over and self._visits.get(session_id) is visit:  # what still waits ends with its stream
                 with suppress(PmlError, OSError):  # what cannot be closed well is gone all the same
                     await self.end(session_id)
 
