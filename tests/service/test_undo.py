@@ -5,7 +5,7 @@ import pytest
 from pml.core.approvals import Scope, State
 from pml.core.errors import Invalid, NotFound
 from pml.core.rules import VerdictKind
-from pml.service.approvals import claim, finish
+from pml.service.approvals import claim, expire, finish
 from pml.service.undo import take_back
 from tests.builders import PERSON
 from tests.promises import promise
@@ -46,6 +46,23 @@ async def test_an_edited_call_is_forgotten_as_it_was_remembered(office: Office) 
     assert rules_of(office.read(), "allow") != []
     assert (await take_back(office.desk, record.id, by=PERSON)).taken_back
     assert rules_of(office.read(), "allow") == []
+
+
+@promise("approval:undo-remembered")
+async def test_an_edit_that_changed_nothing_is_forgotten_as_the_whole_tool(office: Office) -> None:
+    record = await office.ask()
+    await office.allow(record, scope=Scope.ALWAYS, updated_input=ARGUMENTS)
+    assert rules_of(office.read(), "allow") == [TOOL]
+    assert (await take_back(office.desk, record.id, by=PERSON)).taken_back
+    assert rules_of(office.read(), "allow") == []
+
+
+async def test_an_answer_that_ran_out_unused_did_not_run(office: Office) -> None:
+    record = await office.ask()
+    await office.allow(record, scope=Scope.SESSION)
+    office.clock.advance(301)
+    await expire(office.desk, await office.stored(record))
+    assert not (await take_back(office.desk, record.id, by=PERSON)).has_run
 
 
 async def test_an_answer_that_is_not_remembered_has_nothing_to_take_back(office: Office) -> None:

@@ -5,17 +5,20 @@ What has run stays so, and that is told. A denial is not undone here: the inbox 
 
 import contextlib
 from dataclasses import dataclass
+from typing import Final
 
 from pml.core.approvals import Approval, ApprovalId, Decider, Scope, State
 from pml.core.config import FileKind
 from pml.core.errors import Conflict, Invalid, NotFound
 from pml.core.memory import always_entry
 from pml.core.rules import Effect, runs_code
-from pml.core.values import Json
+from pml.core.values import Json, is_same
 from pml.service.approvals import cancel, get
 from pml.service.desk import Desk
 from pml.service.rulebook import drop_rule
 from pml.service.sessions import session_of
+
+_BEGUN: Final = frozenset({State.EXECUTING, State.COMPLETED, State.FAILED, State.UNKNOWN})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +30,8 @@ class Undone:
 
     @property
     def has_run(self) -> bool:
-        """Whether the call itself could not be called back."""
-        return self.record.status is not State.CANCELLED
+        """Whether the call itself could not be called back: it was made, or may have been."""
+        return self.record.status in _BEGUN
 
     def json(self) -> dict[str, Json]:
         return {
@@ -72,7 +75,8 @@ async def _remove_entry(desk: Desk, record: Approval, by: Decider, *, literal: b
     for intent in waiting:
         await desk.store.intents.forget(intent.id)
     arguments = record.call_input
-    exact = literal or record.updated_input is not None or runs_code(record.tool_name, arguments)
+    is_edited = not is_same(record.run_input, record.tool_input)  # as `memory_of` sees it
+    exact = literal or is_edited or runs_code(record.tool_name, arguments)
     entry = always_entry(record.tool_name, arguments, literal=exact)
     workspace = (await session_of(desk, record.session_id)).workspace
     count = await drop_rule(desk, workspace, Effect.ALLOW, entry, which=FileKind.WORKSPACE, by=by)
