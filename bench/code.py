@@ -22,9 +22,9 @@ from bench.code_stdio import CODE_MODE, Memory
 from bench.code_trips import AT_ONCE, IN_A_ROW, TOGETHER, WORD, trip_times
 from bench.peers import PML
 from bench.table import Row, ms, percentile, print_table
-from pml.core.sandbox import Language
+from pml.core.code.sandbox import Language
 from pml.core.values import Json, JsonObject
-from pml.install.tools import find_deno
+from pml.install.package_managers import find_deno
 
 PAUSE_S = 0.1  # by then a process that was used is replaced, if the machine is not busy
 SPOKEN = {Language.TYPESCRIPT: "TypeScript", Language.PYTHON: "Python"}

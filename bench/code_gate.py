@@ -12,23 +12,23 @@ from pathlib import Path
 import msgspec
 
 from bench.caller import Wrong
-from bench.desks import ME, bench_desk, bench_session
+from bench.contexts import ME, bench_context, bench_session
 from bench.peers import ECHO_SERVER
 from pml.app import Place, open_fleet, open_loader, open_workshop
-from pml.core.approvals import Approval
-from pml.core.integrity import Algorithm, integrity_of
-from pml.core.memory import EXECUTE
+from pml.core.approvals.record import Approval
+from pml.core.code.sandbox import Language
 from pml.core.names import parse_tool
-from pml.core.sandbox import Language
+from pml.core.own_tools import EXECUTE
+from pml.core.packages.integrity import Algorithm, integrity_of
 from pml.core.values import Json, JsonObject
-from pml.sandbox.deno import DenoSandbox
-from pml.sandbox.monty import MontySandbox
-from pml.service.approvals import Decision, decide
-from pml.service.calls import call_tool
-from pml.service.executing import execute, go_on
-from pml.service.gate import Attempt, Gate, Paused
-from pml.service.nobody import Nobody
-from pml.service.own_tools import admit_own
+from pml.sandbox.deno.sandbox import DenoSandbox
+from pml.sandbox.monty.sandbox import MontySandbox
+from pml.service.approvals.lifecycle import Decision, decide
+from pml.service.call import Attempt, Gate, Paused, PendingCall
+from pml.service.calls.absent_client import Nobody
+from pml.service.calls.execute import execute, go_on
+from pml.service.calls.own_tools import admit_own
+from pml.service.calls.pipeline import call_tool
 
 Heard = Callable[[JsonObject], None]
 CAPABILITIES = {
@@ -102,14 +102,15 @@ class CodeGate:
 
     async def call(self, tool: str, arguments: JsonObject) -> bytes:
         attempt = Attempt(tool=parse_tool(tool), arguments=arguments, offered=False)
-        return await call_tool(self.gate, attempt, Away())
+        return await call_tool(PendingCall(self.gate, attempt, Away()))
 
     async def execute(self, language: Language, code: str, *, heard: Heard | None = None) -> bytes:
         """Run the code as `execute` does. Raises: Paused where it waits for an answer."""
         arguments: JsonObject = {"language": language, "code": code}
         attempt = Attempt(tool=parse_tool(EXECUTE), arguments=arguments, offered=True)
-        admitted = await admit_own(self.gate, attempt, Away(), None)
-        return await execute(self.gate, admitted, Away(), on_progress=heard)
+        call = PendingCall(self.gate, attempt, Away(), on_progress=heard)
+        call.attempt = await admit_own(call)
+        return await execute(call)
 
     async def pause(self, language: Language, code: str) -> str:
         """Run code as far as the call that is asked about, allow that, and return the run."""
@@ -118,14 +119,15 @@ class CodeGate:
             await self.execute(language, code)
         except Paused as exc:
             decision = Decision(by=ME, digest=exc.record.digest, allow=True)
-            await decide(self.gate.desk, exc.record.id, decision)
+            await decide(self.gate.context, exc.record.id, decision)
             run_id = exc.workflow.run_id
         if run_id is None:
             raise Wrong("the code was not asked about")
         return run_id
 
     async def go_on(self, run_id: str) -> bytes:
-        return await go_on(self.gate, run_id, Away(), on_progress=None)
+        attempt = Attempt(tool=parse_tool(EXECUTE), arguments={}, offered=True)
+        return await go_on(PendingCall(self.gate, attempt, Away()), run_id)
 
     @asynccontextmanager
     async def elsewhere(self) -> AsyncGenerator["CodeGate"]:
@@ -142,15 +144,15 @@ async def code_gate(home: Path) -> AsyncGenerator[CodeGate]:
     """Open a gate on `home`, as `configure` has made it."""
     place = Place(home=home / "pml", workspace=home / "workspace", user_home=home)
     async with AsyncExitStack() as stack:
-        desk = await stack.enter_async_context(bench_desk(home))
-        session = await bench_session(desk, home, "code")
-        fleet = open_fleet(desk, place, Nobody(session.workspace))
+        context = await stack.enter_async_context(bench_context(home))
+        session = await bench_session(context, home, "code")
+        fleet = open_fleet(context, place, Nobody(session.workspace))
         stack.push_async_callback(fleet.close)
         workshop = open_workshop(place)
         stack.push_async_callback(workshop.close)
-        loader = open_loader(desk, place, fleet, warn=lambda line: None)
+        loader = open_loader(context, place, fleet, warn=lambda line: None)
         yield CodeGate(
-            place, Gate(desk=desk, session=session, servers=fleet, loader=loader, workshop=workshop)
+            place, Gate(context=context, session=session, servers=fleet, loader=loader, workshop=workshop)
         )
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from bench.caller import Wrong
 from bench.code_gate import CodeGate, check
-from bench.desks import bench_desk
+from bench.contexts import bench_context
 from bench.echo_server import BIG_BYTES
-from pml.core.sandbox import Language, Program, Reply
-from pml.sandbox.monty import MontySandbox
+from pml.core.code.sandbox import Language, Program, Reply
+from pml.sandbox.monty.sandbox import MontySandbox
 
 CHILD_TIMEOUT_S = 60.0
 WAITS = """
@@ -73,12 +73,12 @@ async def _in_new_process(home: Path, run_id: str, *how: str) -> float:
 
 async def _take_up(home: Path, run_id: str, how: Sequence[str]) -> float:
     """Take the run up and let the code have its answer, then leave the run as it was."""
-    async with bench_desk(home) as desk:
+    async with bench_context(home) as context:
         sandbox = MontySandbox(home / "pml")
         if "warm" in how:
             await sandbox.warm()
         began = time.perf_counter()
-        kept = await desk.store.journals.take(run_id, desk.owners.me, dead=())
+        kept = await context.store.journals.take(run_id, context.owners.me, dead=())
         if kept is None or kept.dump is None:
             raise Wrong("there is no snapshot")
         run = kept.run
@@ -90,7 +90,7 @@ async def _take_up(home: Path, run_id: str, how: Sequence[str]) -> float:
         value = json.dumps(_ANSWER).encode()
         turn = await execution.deliver(Reply(number=request.number, value=value, at_ms=0))
         took = time.perf_counter() - began
-        await desk.store.journals.leave(run_id, dump=kept.dump, dumped=kept.dumped)
+        await context.store.journals.leave(run_id, dump=kept.dump, dumped=kept.dumped)
         await sandbox.close()
     if turn.ended is None or json.loads(turn.ended.value) != ["first", len(_ANSWER)]:
         raise Wrong(f"the code did not go on: {turn}")

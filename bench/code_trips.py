@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from bench.caller import Wrong
 from bench.code_gate import CodeGate, check
-from pml.core.sandbox import Language
+from pml.core.code.sandbox import Language
 from pml.core.values import JsonObject
 
 AT_ONCE = 16

@@ -13,11 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from bench.desks import bench_desk
+from bench.contexts import bench_context
 from bench.http_caller import HttpCaller, check_permit, connect, head_of, permit_body, shake_hands
 from bench.hubs import ASKED, Server, person_token, session_tokens
 from bench.table import Row
-from pml.service.approvals import MAX_PENDING
+from pml.service.approvals.lifecycle import MAX_PENDING
 
 OPENING = 256  # connections that are being made at a time: a listener's queue has its limits
 ALL_S = 900.0  # ten thousand of anything, also on a busy machine
@@ -37,9 +37,9 @@ class Crowd:
 async def measure_hub(server: Server, count: int) -> Crowd:
     home = server.home
     assert home is not None
-    async with bench_desk(home) as desk:
-        tokens = await session_tokens(desk, home, count // MAX_PENDING)
-        person = await person_token(desk)
+    async with bench_context(home) as context:
+        tokens = await session_tokens(context, home, count // MAX_PENDING)
+        person = await person_token(context)
     return await _measure(server, tokens, person)
 
 

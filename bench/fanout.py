@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from statistics import median
 
-from bench.desks import ME, bench_desk, bench_session
+from bench.contexts import ME, bench_context, bench_session
 from bench.http_caller import connect, head_of
 from bench.hubs import Server, person_token
 from bench.table import Row, ms, percentile
-from pml.core.ports import Session
-from pml.service.approvals import Decision, Question, ask, decide
-from pml.service.desk import Desk
+from pml.core.ports.records import Session
+from pml.service.approvals.lifecycle import Decision, Question, ask, decide
+from pml.service.context import Context
 
 READERS = 100
 AT_A_TIME = 8
@@ -33,16 +33,16 @@ async def rows(ours: Server, other: Server, *, events: int, alone: int) -> list[
     """Measure `alone` events one after the other, then `events` as fast as they can be made."""
     home = ours.home
     assert home is not None
-    async with bench_desk(home) as desk:
-        session = await bench_session(desk, home, "events")
-        token = await person_token(desk)
+    async with bench_context(home) as context:
+        session = await bench_session(context, home, "events")
+        token = await person_token(context)
         our_delays, our_rate = await _measure(
             ours,
             token,
             "/events?types=approval.*",
             events,
             alone,
-            lambda n: _ask_and_decide(desk, session, n),
+            lambda n: _ask_and_decide(context, session, n),
         )
     emitter = await connect(other.url, head_of(other.url, None))
 
@@ -76,7 +76,7 @@ def _rate_row(ours: float, theirs: float, events: int) -> Row:
     )
 
 
-async def _ask_and_decide(desk: Desk, session: Session, count: int) -> list[float]:
+async def _ask_and_decide(context: Context, session: Session, count: int) -> list[float]:
     """Ask and decide: two events a pair, several pairs at a time unless it is one event alone."""
     begun: list[float] = []
 
@@ -84,12 +84,13 @@ async def _ask_and_decide(desk: Desk, session: Session, count: int) -> list[floa
         arguments = {"number": number, "body": "It breaks. " * 20}
         begun.append(time.monotonic())
         record = await ask(
-            desk, Question(session=session, tool="Edit", arguments=arguments, tool_use_id=desk.ids.new())
+            context,
+            Question(session=session, tool="Edit", arguments=arguments, tool_use_id=context.ids.new()),
         )
         if count == 2:
             await asyncio.sleep(PAUSE_S)
         begun.append(time.monotonic())
-        await decide(desk, record.id, Decision(by=ME, digest=record.digest, allow=True))
+        await decide(context, record.id, Decision(by=ME, digest=record.digest, allow=True))
 
     for first in range(0, count // 2, AT_A_TIME):
         await asyncio.gather(*(pair(number) for number in range(first, min(first + AT_A_TIME, count // 2))))

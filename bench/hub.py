@@ -16,16 +16,16 @@ from pathlib import Path
 from statistics import median
 
 from bench import crowd, fanout, peers
-from bench.desks import ME, bench_desk
+from bench.contexts import ME, bench_context
 from bench.http_caller import HttpCaller, check_permit, connect, head_of, permit_body, shake_hands
 from bench.hubs import ALLOWED, ASKED, DENIED, Server, hub, peer, person_token, session_tokens
 from bench.peers import FASTMCP, SDK
 from bench.table import Row, ms, percentile, print_table
-from pml.core.approvals import Approval
-from pml.core.identity import read_token
-from pml.core.ports import ApprovalQuery
-from pml.service.approvals import MAX_PENDING, Decision, decide
-from pml.service.desk import Desk
+from pml.core.approvals.record import Approval
+from pml.core.ports.queries import ApprovalQuery
+from pml.core.sessions.token import read_token
+from pml.service.approvals.lifecycle import MAX_PENDING, Decision, decide
+from pml.service.context import Context
 
 IN_FLIGHT = (1, 32)
 STREAMING_S = 0.4  # by then the answer of a permit that waits has become a stream
@@ -81,11 +81,11 @@ async def _decision_rows(server: Server, effort: Effort) -> list[Row]:
     """Decide, in another process than the hub's, what real connections wait for."""
     home = server.home
     assert home is not None
-    async with bench_desk(home) as desk:
-        head = head_of(server.url, await person_token(desk))
+    async with bench_context(home) as context:
+        head = head_of(server.url, await person_token(context))
 
         async def in_store(record: Approval) -> None:
-            await decide(desk, record.id, Decision(by=ME, digest=record.digest, allow=True))
+            await decide(context, record.id, Decision(by=ME, digest=record.digest, allow=True))
 
         async def over_http(record: Approval) -> None:
             body = b'{"allow":true,"digest":"%b"}' % record.digest.encode()
@@ -96,8 +96,8 @@ async def _decision_rows(server: Server, effort: Effort) -> list[Row]:
             times: list[float] = []
             person = await connect(server.url, head)
             while len(times) < effort.decisions:
-                (token,) = await session_tokens(desk, home, 1)
-                times += await _decided(desk, server, token, way)
+                (token,) = await session_tokens(context, home, 1)
+                times += await _decided(context, server, token, way)
             ours = f"p50 {ms(median(times))}, p99 {ms(percentile(times, 0.99))}"
             ratio = f"{0.5 / median(times):,.0f}x"
             what = f"permit waits over HTTP: decided {label} → returned"
@@ -107,13 +107,13 @@ async def _decision_rows(server: Server, effort: Effort) -> list[Row]:
 
 
 async def _decided(
-    desk: Desk, server: Server, token: str, way: Callable[[Approval], Awaitable[None]]
+    context: Context, server: Server, token: str, way: Callable[[Approval], Awaitable[None]]
 ) -> list[float]:
     """Let as many permits wait as one session may have, and decide one after the other."""
     first = await shake_hands(server.url, token)
     callers = [first, *[await connect(server.url, first.head) for _ in range(MAX_PENDING - 1)]]
     waiting = [caller.send(permit_body(number, ASKED)) for number, caller in enumerate(callers)]
-    records = await _asked(desk, token, len(waiting))
+    records = await _asked(context, token, len(waiting))
     await asyncio.sleep(STREAMING_S)
     times: list[float] = []
     for record in records:
@@ -130,16 +130,16 @@ async def _decided(
     return times
 
 
-async def _asked(desk: Desk, token: str, count: int) -> list[Approval]:
+async def _asked(context: Context, token: str, count: int) -> list[Approval]:
     """Return the questions of the token's session, once there are so many."""
     read = read_token(token)
     assert read is not None
-    stored = await desk.store.tokens.get(read[0])
+    stored = await context.store.tokens.get(read[0])
     assert stored is not None
     query = ApprovalQuery(session_id=stored.session_id, limit=count)
     async with asyncio.timeout(SOON_S):
-        with desk.store.changes.watch() as changes:
-            while len(found := await desk.store.approvals.page(query)) < count:
+        with context.store.changes.watch() as changes:
+            while len(found := await context.store.approvals.page(query)) < count:
                 await changes.wait(1.0)
     return list(found)
 
@@ -147,8 +147,8 @@ async def _asked(desk: Desk, token: str, count: int) -> list[Approval]:
 async def _rate_rows(ours: Server, others: list[Server], effort: Effort) -> list[Row]:
     home = ours.home
     assert home is not None
-    async with bench_desk(home) as desk:
-        (token,) = await session_tokens(desk, home, 1)
+    async with bench_context(home) as context:
+        (token,) = await session_tokens(context, home, 1)
     servers = [ours, *others]
     heads = {each.name: await _head(each, token if each is ours else None) for each in servers}
     found: list[Row] = []

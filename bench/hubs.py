@@ -12,11 +12,11 @@ from pathlib import Path
 
 from bench import peers
 from bench.caller import ANSWER_TIMEOUT_S, EXIT_TIMEOUT_S, Wrong
-from bench.desks import ME
-from pml.core.approvals import SessionId
-from pml.core.identity import TokenRole
-from pml.service.desk import Desk
-from pml.service.tokens import create_agent_token, create_token
+from bench.contexts import ME
+from pml.core.approvals.record import SessionId
+from pml.core.sessions.token import TokenRole
+from pml.service.context import Context
+from pml.service.sessions.tokens import create_agent_token, create_token
 
 RULES = {"version": "0.1.0", "permissions": {"allow": ["Bash"], "deny": ["WebSearch"], "ask": ["*"]}}
 ALLOWED, DENIED, ASKED = "Bash", "WebSearch", "Edit"
@@ -94,13 +94,13 @@ def _await_port(port: int, command: Sequence[str]) -> None:
             time.sleep(0.05)
 
 
-async def session_tokens(desk: Desk, home: Path, count: int) -> list[str]:
+async def session_tokens(context: Context, home: Path, count: int) -> list[str]:
     """Return the tokens of so many new sessions."""
     made: list[str] = []
     for _ in range(count):
-        name = desk.ids.new()
+        name = context.ids.new()
         _, text = await create_agent_token(
-            desk,
+            context,
             role=TokenRole.CHILD,
             name=name,
             session_id=SessionId(name),
@@ -113,5 +113,5 @@ async def session_tokens(desk: Desk, home: Path, count: int) -> list[str]:
     return made
 
 
-async def person_token(desk: Desk) -> str:
-    return (await create_token(desk, role=TokenRole.PERSON, name="bench", by=ME))[1]
+async def person_token(context: Context) -> str:
+    return (await create_token(context, role=TokenRole.PERSON, name="bench", by=ME))[1]

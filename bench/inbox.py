@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from playwright.async_api import Page, async_playwright
 
-from bench.desks import ME, bench_desk, bench_session
+from bench.contexts import ME, bench_context, bench_session
 from bench.hubs import ASKED, Server, hub
-from pml.service.approvals import MAX_PENDING, Question, ask
-from pml.service.desk import Desk
-from pml.service.logins import login_link, make_login
+from pml.service.approvals.lifecycle import MAX_PENDING, Question, ask
+from pml.service.context import Context
+from pml.service.sessions.logins import login_link, make_login
 
 COUNT: Final = 500
 KEYS: Final = 40
@@ -41,14 +41,14 @@ document.addEventListener("focusin", () => {
 """
 
 
-async def fill(desk: Desk, home: Path, count: int) -> None:
+async def fill(context: Context, home: Path, count: int) -> None:
     """Let so many questions wait."""
     for first in range(0, count, MAX_PENDING):
-        session = await bench_session(desk, home, f"agent-{first}")
+        session = await bench_session(context, home, f"agent-{first}")
         for number in range(first, min(first + MAX_PENDING, count)):
             given = {"file_path": f"notes/{number}.md", "old_string": "a", "new_string": f"b {number}"}
             use = f"toolu_{number}"
-            await ask(desk, Question(session=session, tool=ASKED, arguments=given, tool_use_id=use))
+            await ask(context, Question(session=session, tool=ASKED, arguments=given, tool_use_id=use))
 
 
 async def measure(page: Page, link: str, count: int) -> dict[str, float]:
@@ -84,9 +84,9 @@ async def run(server: Server, count: int) -> None:
     found = shutil.which("chromium") or shutil.which("google-chrome")
     if found is None:
         raise SystemExit("needs Chromium")
-    async with bench_desk(server.home) as desk, async_playwright() as playwright:
-        await fill(desk, server.home, count)
-        link = login_link(server.url, await make_login(desk, name="bench", by=ME))
+    async with bench_context(server.home) as context, async_playwright() as playwright:
+        await fill(context, server.home, count)
+        link = login_link(server.url, await make_login(context, name="bench", by=ME))
         # root has no sandbox of its own
         args = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = await playwright.chromium.launch(executable_path=found, args=args)

@@ -20,26 +20,26 @@ from statistics import median
 
 from bench.caller import Wrong, running
 from bench.table import Row, ms, print_table
-from pml.core.approvals import OwnerId
-from pml.core.capability import McpDependency
+from pml.core.approvals.record import OwnerId
 from pml.core.errors import PmlError
-from pml.core.loading import Installed, Plan
-from pml.core.locks import Ecosystem
-from pml.core.manifests import Manifest
 from pml.core.names import parse_tool
-from pml.core.servers import ServerSpec
+from pml.core.packages.capability import McpDependency
+from pml.core.packages.lock import Ecosystem
+from pml.core.ports.loader import Installed, Plan
+from pml.core.servers.manifest import Manifest
+from pml.core.servers.spec import ServerSpec
 from pml.core.values import JsonObject
 from pml.install.installer import DiskInstaller
-from pml.install.npm import NpmInstaller
-from pml.install.pypi import PypiInstaller
-from pml.install.tools import find_uv
+from pml.install.npm.installer import NpmInstaller
+from pml.install.package_managers import find_uv
+from pml.install.pypi.installer import PypiInstaller
 from pml.registry.catalog import Catalog
-from pml.registry.client import RegistryClient
+from pml.registry.client.client import RegistryClient
+from pml.registry.cloud.registry_server import registry_app
 from pml.registry.folder import RegistryFolder
-from pml.registry.server import registry_app
-from pml.upstream.containment import available
+from pml.upstream.containment.box import available
 from pml.upstream.fleet import Fleet
-from pml.web.serving import listen, serve, url_of
+from pml.web.http_server import listen, serve, url_of
 
 SERVERS = ("memory", "filesystem", "time")
 STARTS = 7

@@ -8,13 +8,27 @@ import uuid
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Final
 
 import apsw
 
-from bench.desks import ask_and_decide, bench_desk, bench_session, busy_writers
+from bench.contexts import ask_and_decide, bench_context, bench_session, busy_writers
 from bench.table import Row
-from pml.store.database import Database
-from pml.store.queries import queries
+from pml.store.sqlite.database import Database, Value
+
+_INSERT: Final = (
+    "INSERT INTO approvals (id, session_id, subject, tool_name, tool_input, tool_use_id, digest,"
+    " deciders, ttl_s, created_at, expires_at, owner, status, version)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_UPDATE: Final = (
+    "UPDATE approvals SET status = ?, decided_by = ?, scope = ?, resolved_at = ?, version = ?"
+    " WHERE id = ? AND version = ?"
+)
+_INSERT_LINK: Final = (
+    "INSERT INTO audit (chain, n, prev, hash, at, kind, approval_id, session_id, tool, detail)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
 
 
 def rows(*, quick: bool = False) -> list[Row]:
@@ -45,14 +59,14 @@ def rows(*, quick: bool = False) -> list[Row]:
 
 
 async def _ours(home: Path, pairs: int, in_flight: int) -> float:
-    async with bench_desk(home) as desk:
-        sessions = [await bench_session(desk, home, f"s{n}") for n in range(in_flight)]
+    async with bench_context(home) as context:
+        sessions = [await bench_session(context, home, f"s{n}") for n in range(in_flight)]
         numbers = iter(range(pairs))
         start = time.perf_counter()
 
         async def work(n: int) -> None:
             for number in numbers:
-                await ask_and_decide(desk, sessions[n], number)
+                await ask_and_decide(context, sessions[n], number)
 
         await asyncio.gather(*(work(n) for n in range(in_flight)))
         return pairs / (time.perf_counter() - start)
@@ -66,45 +80,32 @@ def _bare(path: Path, pairs: int) -> float:
     start = time.perf_counter()
     for _ in range(pairs):
         approval_id = str(uuid.uuid4())
-        row = (
-            approval_id,
-            "bare",
-            "tool_call",
-            "github:create_issue",
-            body,
-            approval_id,
-            "sha256:" + "0" * 64,
-        )
+        call = (approval_id, "bare", "tool_call", "github:create_issue", body, approval_id)
+        row = (*call, "sha256:" + "0" * 64, "person", 300, 0, 0, "me", "pending", 1)
         n += 1
         entry = (
-            chain,
-            n,
+            "0" * 64,
+            "0" * 64,
             0,
             "approval.requested",
             approval_id,
             "bare",
             "github:create_issue",
-            None,
-            None,
-            None,
+            "{}",
         )
-        rest = (None, None, None, "person", 300, 0, 0, "me", None, "pending", *[None] * 8, 1, None)
 
-        def insert(
-            row: tuple[str, ...] = row, rest: tuple[object, ...] = rest, entry: tuple[object, ...] = entry
-        ) -> None:
-            database.run(queries()["insert_approval"], (*row, *rest))  # type: ignore[arg-type]
-            database.run(queries()["insert_audit"], (*entry, "{}", "0" * 64, "0" * 64))  # type: ignore[arg-type]
+        def insert(row: tuple[Value, ...] = row, link: tuple[Value, ...] = (chain, n, *entry)) -> None:
+            database.run(_INSERT, row)
+            database.run(_INSERT_LINK, link)
 
         _commit(database, "NORMAL", insert)
         n += 1
         by = '{"kind":"person","id":"bench","channel":"terminal"}'
-        change = (0, "me", "allowed", by, "once", None, None, None, None, 0, None, 2, approval_id, 1)
-        second = (chain, n, *entry[2:])
+        change = ("allowed", by, "once", 0, 2, approval_id, 1)
 
-        def update(change: tuple[object, ...] = change, second: tuple[object, ...] = second) -> None:
-            database.run(queries()["update_approval"], change)  # type: ignore[arg-type]
-            database.run(queries()["insert_audit"], (*second, "{}", "0" * 64, "0" * 64))  # type: ignore[arg-type]
+        def update(change: tuple[Value, ...] = change, link: tuple[Value, ...] = (chain, n, *entry)) -> None:
+            database.run(_UPDATE, change)
+            database.run(_INSERT_LINK, link)
 
         _commit(database, "FULL", update)
     return pairs / (time.perf_counter() - start)

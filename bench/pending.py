@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 from statistics import median
 
-from bench.desks import bench_desk, bench_session
+from bench.contexts import bench_context, bench_session
 from bench.table import Row, ms
-from pml.service.approvals import MAX_PENDING, Question, ask, pending
-from pml.service.desk import Desk
+from pml.service.approvals.lifecycle import MAX_PENDING, Question, ask, pending
+from pml.service.context import Context
 
 
 def rows(*, quick: bool = False) -> list[Row]:
@@ -18,11 +18,11 @@ def rows(*, quick: bool = False) -> list[Row]:
 
 
 async def _measure(home: Path, many: int) -> list[Row]:
-    async with bench_desk(home) as desk:
-        await _fill(desk, home, 0, 200)
-        few_s = await _page_s(desk)
-        await _fill(desk, home, 200, many)
-        many_s = await _page_s(desk)
+    async with bench_context(home) as context:
+        await _fill(context, home, 0, 200)
+        few_s = await _page_s(context)
+        await _fill(context, home, 200, many)
+        many_s = await _page_s(context)
     size = (home / "pml" / "pml.db").stat().st_size
     return [
         (f"{many:,} waiting: bytes each", f"{size / many:,.0f} B", "", "", "≤ 5,000 B"),
@@ -36,24 +36,24 @@ async def _measure(home: Path, many: int) -> list[Row]:
     ]
 
 
-async def _fill(desk: Desk, home: Path, start: int, stop: int) -> None:
+async def _fill(context: Context, home: Path, start: int, stop: int) -> None:
     for first in range(start, stop, MAX_PENDING):
-        session = await bench_session(desk, home, f"session-{first}")
+        session = await bench_session(context, home, f"session-{first}")
         arguments = [
             {"title": f"issue {n}", "body": "It breaks. " * 40} for n in range(first, first + MAX_PENDING)
         ]
         await asyncio.gather(
             *(
-                ask(desk, Question(session=session, tool="github:create_issue", arguments=a))
+                ask(context, Question(session=session, tool="github:create_issue", arguments=a))
                 for a in arguments
             )
         )
 
 
-async def _page_s(desk: Desk) -> float:
+async def _page_s(context: Context) -> float:
     times: list[float] = []
     for _ in range(50):
         start = time.perf_counter()
-        assert len(await pending(desk, limit=100)) == 100
+        assert len(await pending(context, limit=100)) == 100
         times.append(time.perf_counter() - start)
     return median(times)

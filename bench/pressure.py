@@ -15,12 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.desks import bench_desk
+from bench.contexts import bench_context
 from bench.http_caller import connect, head_of, permit_body, shake_hands
 from bench.hubs import ALLOWED, ASKED, DENIED, Server, hub, person_token, session_tokens
 from bench.table import Row, ms, print_table
-from pml.core.bounds import MAX_PENDING, MAX_PENDING_BYTES
-from pml.downstream.messages import MAX_VALUES
+from pml.core.approvals.bounds import MAX_PENDING, MAX_PENDING_BYTES
+from pml.jsonrpc.messages import MAX_VALUES
 
 MIB = 1024 * 1024
 SIZES = ((1, 0.050), (16, 1.0))  # MiB, and how long others may wait, in seconds
@@ -97,8 +97,8 @@ async def _longest_wait(server: Server, arguments: object) -> Wait:
     """Return the longest wait of another caller while a call with `arguments` is under way."""
     home = server.home
     assert home is not None
-    async with bench_desk(home) as desk:
-        tokens = await session_tokens(desk, home, 2)
+    async with bench_context(home) as context:
+        tokens = await session_tokens(context, home, 2)
     other, heavy = [await shake_hands(server.url, token) for token in tokens]
     waits: list[Wait] = []
     async with asyncio.timeout(ALL_S):
@@ -125,9 +125,9 @@ async def _flood(server: Server, size: int) -> Row:
     """Put twenty questions of `size` bytes in each of two sessions, and look at the inbox."""
     home = server.home
     assert home is not None
-    async with bench_desk(home) as desk:
-        tokens = await session_tokens(desk, home, 2)
-        person = await person_token(desk)
+    async with bench_context(home) as context:
+        tokens = await session_tokens(context, home, 2)
+        person = await person_token(context)
     heads = [(await shake_hands(server.url, token)).head for token in tokens]
     callers = [await connect(server.url, head) for head in heads for _ in range(MAX_PENDING)]
     bodies = [_heavy_body({"text": "x" * size}, tool=ASKED, number=number) for number in range(len(callers))]

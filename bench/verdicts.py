@@ -12,7 +12,7 @@ from statistics import median
 from time import perf_counter_ns
 
 from bench.table import Row, print_table
-from pml.core.rules import Call, Effect, Rule, RuleSet, parse_entry
+from pml.core.rules.ruleset import Call, Effect, Rule, RuleSet, parse_entry
 from pml.core.values import Json
 
 SIZES = (10, 1_000, 10_000)

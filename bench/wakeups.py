@@ -9,12 +9,12 @@ from contextlib import nullcontext
 from pathlib import Path
 from statistics import median
 
-from bench.desks import ME, bench_desk, bench_session, busy_writers
+from bench.contexts import ME, bench_context, bench_session, busy_writers
 from bench.table import Row, ms, percentile
-from pml.core.approvals import Approval
-from pml.core.ports import Session
-from pml.service.approvals import Decision, Question, ask, decide, wait
-from pml.service.desk import Desk
+from pml.core.approvals.record import Approval
+from pml.core.ports.records import Session
+from pml.service.approvals.lifecycle import Decision, Question, ask, decide, wait
+from pml.service.context import Context
 
 
 def rows(*, quick: bool = False) -> list[Row]:
@@ -39,26 +39,26 @@ def _row(label: str, times: list[float], bar: str) -> Row:
     return f"decision → waiter resumed, {label}", ours, "pollers 500 ms", f"{0.5 / median(times):,.0f}x", bar
 
 
-async def _question(desk: Desk, session: Session, number: int) -> Approval:
-    return await ask(desk, Question(session=session, tool="t:wait", arguments={"number": number}))
+async def _question(context: Context, session: Session, number: int) -> Approval:
+    return await ask(context, Question(session=session, tool="t:wait", arguments={"number": number}))
 
 
 async def _same_process(home: Path, count: int) -> list[float]:
     times: list[float] = []
-    async with bench_desk(home) as desk:
-        session = await bench_session(desk, home, "same")
+    async with bench_context(home) as context:
+        session = await bench_session(context, home, "same")
         for number in range(count):
-            record = await _question(desk, session, number)
-            waiter = asyncio.create_task(_resumed_at(desk, record))
+            record = await _question(context, session, number)
+            waiter = asyncio.create_task(_resumed_at(context, record))
             await asyncio.sleep(0)
             start = time.monotonic()
-            await decide(desk, record.id, Decision(by=ME, digest=record.digest, allow=True))
+            await decide(context, record.id, Decision(by=ME, digest=record.digest, allow=True))
             times.append(await waiter - start)
     return times
 
 
-async def _resumed_at(desk: Desk, record: Approval) -> float:
-    await wait(desk, record.id)
+async def _resumed_at(context: Context, record: Approval) -> float:
+    await wait(context, record.id)
     return time.monotonic()
 
 
@@ -68,25 +68,25 @@ async def _other_process(home: Path, count: int) -> list[float]:
     child = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     assert child.stdout is not None
     times: list[float] = []
-    async with bench_desk(home) as desk:
+    async with bench_context(home) as context:
         while line := (await child.stdout.readline()).decode().split():
-            record = await desk.store.approvals.get(line[0])  # type: ignore[arg-type]
+            record = await context.store.approvals.get(line[0])  # type: ignore[arg-type]
             assert record is not None
             await asyncio.sleep(0.002)
             start = time.monotonic()
-            await decide(desk, record.id, Decision(by=ME, digest=record.digest, allow=True))
+            await decide(context, record.id, Decision(by=ME, digest=record.digest, allow=True))
             times.append(float((await child.stdout.readline()).decode()) - start)
     await child.wait()
     return times
 
 
 async def _child(home: Path, count: int) -> None:
-    async with bench_desk(home) as desk:
-        session = await bench_session(desk, home, "child")
+    async with bench_context(home) as context:
+        session = await bench_session(context, home, "child")
         for number in range(count):
-            record = await _question(desk, session, number)
+            record = await _question(context, session, number)
             print(record.id, flush=True)
-            print(await _resumed_at(desk, record), flush=True)
+            print(await _resumed_at(context, record), flush=True)
 
 
 if __name__ == "__main__":

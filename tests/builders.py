@@ -4,16 +4,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from pml.core.agents import Message, MessageKind, Order, Run
-from pml.core.approvals import (
-    Allowed,
+from pml.core.approvals.events import Allowed, Claimed, Denied
+from pml.core.approvals.record import (
     Approval,
     ApprovalId,
     Channel,
-    Claimed,
     Decider,
     DeciderKind,
-    Denied,
     OwnerId,
     Role,
     Scope,
@@ -21,10 +18,12 @@ from pml.core.approvals import (
     Subject,
 )
 from pml.core.digest import digest_call
-from pml.core.identity import AGENT_ROLES, ParentMay, Token, TokenId, TokenRole, secret_hash
-from pml.core.ports import Grant, Intent, Process, Session, Trust, Workflow
-from pml.core.rules import Effect
-from pml.core.supervising import Receipt
+from pml.core.ports.records import Grant, Intent, Session, Trust, Workflow
+from pml.core.ports.session_store import Receipt
+from pml.core.rules.ruleset import Effect
+from pml.core.sessions.agent import Message, MessageKind, Order, Run
+from pml.core.sessions.process import Process
+from pml.core.sessions.token import AGENT_ROLES, ParentMay, Token, TokenId, TokenRole, secret_hash
 from pml.core.values import Json, JsonObject
 
 NOW: Final = datetime(2026, 11, 3, 12, 0, 0, 123456, tzinfo=UTC)

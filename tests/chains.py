@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from pml.core.audit import Head, Link, Problem, Verification
+from pml.core.audit.chain import Head, Link, Problem, Verification
 
 
 def verify(links: Iterable[Link], kept: Mapping[str, Head]) -> list[Problem]:

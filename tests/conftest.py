@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from pml.core.marks import NAMES
+from pml.agents.known import KNOWN
 from pml.host.processes import SystemProcesses
+
+# Its assertions say what they compared, as those of a test do.
+pytest.register_assert_rewrite("tests.e2e.agent_rig")
 
 _numbers = itertools.count()
 
@@ -48,7 +51,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     place = tmp_path_factory.getbasetemp() / f"h{next(_numbers)}"
     place.mkdir(mode=0o700)
     # Tests may run beneath an agent, or in a job that nobody watches: those that are about it say so.
-    for name in [name for name in os.environ if name.startswith("PML_") or name in NAMES]:
+    for name in [name for name in os.environ if name.startswith("PML_") or name in KNOWN.marks]:
         monkeypatch.delenv(name)
     monkeypatch.setattr(SystemProcesses, "is_detached", _is_watched)
     monkeypatch.setenv("HOME", str(place))

@@ -7,12 +7,12 @@ from uuid import UUID
 
 import msgspec
 
-from pml.core.agents import Order, Outcome, RunState, Told
-from pml.core.approvals import Approval, OwnerId, SessionId
+from pml.core.approvals.record import Approval, OwnerId, SessionId
 from pml.core.errors import Changed, PmlError
-from pml.core.manifests import Manifest, launch_digest
-from pml.core.ports import Process
-from pml.core.servers import ServerSpec
+from pml.core.servers.manifest import Manifest, launch_digest
+from pml.core.servers.spec import ServerSpec
+from pml.core.sessions.agent import Order, Outcome, RunState, Told
+from pml.core.sessions.process import Process
 from pml.core.values import JsonObject
 from tests.builders import NOW, OWNER
 

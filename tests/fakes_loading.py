@@ -7,16 +7,16 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pml.core.capability import CapabilityMetadata, CapabilityType, McpDependency, Routing
 from pml.core.errors import ArtefactChanged, Changed, NotFound, PmlError
-from pml.core.loading import Accepted, Found, Installed, Plan, Progress, Told
-from pml.core.locks import Lock, Locked
-from pml.core.manifests import Manifest
 from pml.core.names import ToolName, parse_fqdn, tool_of
-from pml.core.packages import Ecosystem, Package
-from pml.core.permissions import NO_REACH, Permissions
-from pml.core.rules import Source
-from pml.core.servers import Artefact, ServerSpec
+from pml.core.packages.capability import CapabilityMetadata, CapabilityType, McpDependency, Routing
+from pml.core.packages.lock import Lock, Locked
+from pml.core.packages.package import Ecosystem, Package
+from pml.core.packages.permissions import NO_REACH, Permissions
+from pml.core.ports.loader import Accepted, Found, Installed, Plan, Progress, Told
+from pml.core.rules.ruleset import Source
+from pml.core.servers.manifest import Manifest
+from pml.core.servers.spec import Artefact, ServerSpec
 from pml.core.values import JsonObject
 from tests.builders import NOW
 from tests.fakes import FakeServers

@@ -5,7 +5,17 @@ from typing import Any
 
 import msgspec
 
-from pml.core.sandbox import CodeCall, Conditions, Ended, Ending, Execution, Program, Reply, Request, Turn
+from pml.core.code.sandbox import (
+    CodeCall,
+    Conditions,
+    Ended,
+    Ending,
+    Execution,
+    Program,
+    Reply,
+    Request,
+    Turn,
+)
 from pml.core.values import JsonObject
 
 Script = Callable[[Any], Generator[list[tuple[str, JsonObject]], Reply, Any]]

@@ -1,4 +1,4 @@
-"""Where concrete parts meet: the only reader of the environment, and the maker of every `Desk`.
+"""Where concrete parts meet: the only reader of the environment, and the maker of every `Context`.
 
 Parts are imported where they are put together: `pml stdio` answers a handshake before it needs any of them.
 """
@@ -19,25 +19,26 @@ from pml.core.errors import Invalid, Unavailable
 from pml.core.values import check
 
 if TYPE_CHECKING:
-    from pml.agents.claude_code import ClaudeCode
-    from pml.core.approvals import Decider, OwnerId, SessionId
-    from pml.core.launch import LaunchConsent
-    from pml.core.loading import Sources
-    from pml.core.ports import Clock, ConfigFiles, Session
-    from pml.core.sandbox import Sandbox
-    from pml.core.servers import ServerSpec
-    from pml.core.serving import Client
-    from pml.downstream.connection import Connection
-    from pml.downstream.eras import Era
+    from pml.agents.claude_code.claude_run import ClaudeCode
+    from pml.core.approvals.record import Decider, OwnerId, SessionId
+    from pml.core.code.sandbox import Sandbox
+    from pml.core.ports.loader import Sources
+    from pml.core.ports.records import Session
+    from pml.core.ports.servers import Client, ServerHost
+    from pml.core.ports.world import Clock, ConfigFiles
+    from pml.core.servers.spec import ServerSpec
+    from pml.core.sessions.launch import LaunchConsent
     from pml.downstream.gateway import Gateway
+    from pml.downstream.protocol.connection import Connection
+    from pml.downstream.protocol.eras import Era
     from pml.install.installer import DiskInstaller
-    from pml.service.desk import Desk
-    from pml.service.gate import Loader
-    from pml.service.launching import Launcher, Wish
-    from pml.service.persons import Surroundings
-    from pml.service.workshop import Workshop
+    from pml.service.call import Loader
+    from pml.service.context import Context
+    from pml.service.sandboxes import Workshop
+    from pml.service.sessions.launcher import Launcher, Wish
+    from pml.service.sessions.persons import Surroundings
     from pml.settings.variables import DiskVariables
-    from pml.upstream.cloud import CloudClient
+    from pml.upstream.cloud.client import CloudClient
     from pml.upstream.fleet import Fleet
 
 
@@ -69,7 +70,7 @@ class DiskConfigs:
 
     def of(self, workspace: str) -> "ConfigFiles":
         if workspace not in self._files:
-            from pml.settings.files import WorkspaceFiles
+            from pml.settings.config_files import WorkspaceFiles
 
             self._files[workspace] = WorkspaceFiles(
                 pml_home=self._place.home,
@@ -105,20 +106,22 @@ def is_debugging() -> bool:
 
 def surroundings(token_file: str | None) -> "Surroundings":
     """Return what the environment tells of whoever started this process."""
-    from pml.core.marks import find_mark
-    from pml.service.persons import Surroundings
+    from pml.agents.known import KNOWN
+    from pml.core.sessions.agent_marks import find_mark
+    from pml.service.sessions.persons import Surroundings
 
-    return Surroundings(mark=find_mark(os.environ), token_file=token_file)
+    return Surroundings(mark=find_mark(os.environ, KNOWN.marks), token_file=token_file)
 
 
 @contextlib.asynccontextmanager
-async def open_desk(place: Place) -> AsyncGenerator["Desk"]:
-    """Yield a desk on the store of `place`; its locks and files are released at the end."""
-    from pml.core.approvals import OwnerId
+async def open_context(place: Place) -> AsyncGenerator["Context"]:
+    """Yield a context on the store of `place`; its locks and files are released at the end."""
+    from pml.agents.known import KNOWN
+    from pml.core.approvals.record import OwnerId
     from pml.host.processes import SystemProcesses
-    from pml.service.desk import Desk
+    from pml.service.context import Context
     from pml.store.owners import OwnerLocks
-    from pml.store.sqlite import SqliteStore
+    from pml.store.sqlite.store import SqliteStore
 
     me = OwnerId(str(uuid.uuid4()))
     try:
@@ -131,13 +134,14 @@ async def open_desk(place: Place) -> AsyncGenerator["Desk"]:
     with owners:
         store = await SqliteStore.open(place.home, me)
         try:
-            yield Desk(
+            yield Context(
                 store=store,
                 clock=SystemClock(),
                 ids=RandomIds(),
                 owners=owners,
                 processes=SystemProcesses(),
                 configs=DiskConfigs(place),
+                clients=KNOWN,
                 home=str(place.home),
             )
         finally:
@@ -153,23 +157,23 @@ async def open_gateway(
     shows_forms: bool = True,
 ) -> "Gateway":
     """Return the gateway for the client of `connection`; the stack closes it and all that it started."""
-    from pml.core.approvals import SessionId
-    from pml.core.identity import TokenRole
+    from pml.core.approvals.record import SessionId
+    from pml.core.sessions.token import TokenRole
+    from pml.downstream.forms.relay import Relay
     from pml.downstream.gateway import Gateway
-    from pml.downstream.relay import Relay
-    from pml.service.carrying import stop_installs
-    from pml.service.gate import Gate
-    from pml.service.sessions import agent_above, start_session
+    from pml.service.call import Gate
+    from pml.service.install.deeds import stop_installs
+    from pml.service.session_tree import agent_above, start_session
     from pml.service.upkeep import end_session, sweep
 
     async with contextlib.AsyncExitStack() as opening:  # one that fails leaves nothing behind
-        desk = await opening.enter_async_context(open_desk(place))
-        await sweep(desk)
-        client = desk.processes.client()
-        agent = await agent_above(desk, client)
+        context = await opening.enter_async_context(open_context(place))
+        await sweep(context)
+        client = context.processes.client()
+        agent = await agent_above(context, client)
         session = await start_session(
-            desk,
-            session_id=SessionId(desk.ids.new()),
+            context,
+            session_id=SessionId(context.ids.new()),
             name=era.client,
             principal=principal(place),
             workspace=str(place.workspace),
@@ -178,29 +182,30 @@ async def open_gateway(
             parent_id=None if agent is None else agent.id,
             role=TokenRole.SESSION if agent is None else TokenRole.CHILD,
         )
-        opening.push_async_callback(end_session, desk, session)
+        opening.push_async_callback(end_session, context, session)
         relay = Relay(connection, session.workspace)
-        fleet = open_fleet(desk, place, relay)
+        fleet = open_fleet(context, place, relay)
         opening.push_async_callback(fleet.close)
         loader = open_loader(
-            desk, place, fleet, warn=lambda line: relay.logged("pml", {"level": "warning", "data": line})
+            context, place, fleet, warn=lambda line: relay.logged("pml", {"level": "warning", "data": line})
         )
         opening.push_async_callback(stop_installs, loader)
         workshop, cloud = open_workshop(place), open_cloud_client()
         opening.push_async_callback(workshop.close)
         opening.push_async_callback(cloud.close)
         gate = Gate(
-            desk=desk,
+            context=context,
             session=session,
             servers=fleet,
             loader=loader,
             workshop=workshop,
             cloud=cloud,
             form_hook=_form_hook(place, era.client),
+            asks_nothing=functools.partial(_asks_nothing, place),
             is_stdio=True,
             shows_forms=shows_forms,
         )
-        launching = BesideHub(desk, place)
+        launching = BesideHub(context, place)
         opening.push_async_callback(launching.close)
         gateway = Gateway(gate, connection, relay, launching, launching.hub_url)
         opening.push_async_callback(gateway.close)
@@ -211,8 +216,8 @@ async def open_gateway(
 
 def _form_hook(place: Place, client: str) -> Callable[[], str | None]:
     """Return what tells why a program may answer the client's forms; Claude Code lets hooks do so."""
-    from pml.agents.form_hooks import FormHooks, config_folder
-    from pml.service.gate import no_form_hook
+    from pml.agents.claude_code.form_hooks import FormHooks, config_folder
+    from pml.service.call import no_form_hook
 
     if not client.lower().startswith("claude") and "CLAUDECODE" not in os.environ:
         return no_form_hook
@@ -223,61 +228,74 @@ def _form_hook(place: Place, client: str) -> Callable[[], str | None]:
     return hooks
 
 
+def _asks_nothing(place: Place) -> bool:
+    """Tell whether settings of Claude Code let this gateway's tools run: then it does not ask about them."""
+    from pml.agents.allowances import is_left_to_pml
+    from pml.agents.claude_code.form_hooks import config_folder, settings_files
+    from pml.agents.claude_code.gateway_name import gateway_names
+
+    folders = dict.fromkeys((place.workspace, Path.cwd()))
+    files = settings_files(config_folder(os.environ, place.user_home), [*folders])
+    return is_left_to_pml(files, gateway_names(place.home, str(place.workspace)))
+
+
 async def register_process(
-    desk: "Desk", place: Place, stack: contextlib.AsyncExitStack, *, name: str
+    context: "Context", place: Place, stack: contextlib.AsyncExitStack, *, name: str
 ) -> None:
     """Register this process as an agent's: what its servers start beneath it decides nothing."""
-    from pml.core.approvals import SessionId
-    from pml.service.sessions import start_session
+    from pml.core.approvals.record import SessionId
+    from pml.service.session_tree import start_session
     from pml.service.upkeep import end_session
 
     session = await start_session(
-        desk,
-        session_id=SessionId(desk.ids.new()),
+        context,
+        session_id=SessionId(context.ids.new()),
         name=name,
         principal=name,
         workspace=str(place.workspace),
-        process=desk.processes.ancestors()[0],
+        process=context.processes.ancestors()[0],
         is_agent=True,
     )
-    stack.push_async_callback(end_session, desk, session)
+    stack.push_async_callback(end_session, context, session)
 
 
-def open_fleet(desk: "Desk", place: Place, client: "Client", *, owner: "OwnerId | None" = None) -> "Fleet":
+def open_fleet(
+    context: "Context", place: Place, client: "Client", *, owner: "OwnerId | None" = None
+) -> "Fleet":
     """Return the servers of the workspace; whoever opens them closes them.
 
     `owner` tells them from those of other fleets in the same process.
     """
-    from pml.service.programs import prove_programs
+    from pml.service.policy.workspace_programs import prove_programs
     from pml.upstream.fleet import Fleet
 
     workspace = str(place.workspace)
 
     async def prove(spec: "ServerSpec") -> None:
         if spec.artefact is None:
-            await prove_programs(desk, workspace, spec)
+            await prove_programs(context, workspace, spec)
         else:
             await open_installer(place).prove(spec)
 
     return Fleet(
         workspace=workspace,
         client=client,
-        manifests=desk.store.manifests,
-        idle_s=lambda: float(desk.policies[workspace].settings.idle_s),
+        manifests=context.store.manifests,
+        idle_s=lambda: float(context.policies[workspace].settings.idle_s),
         home=place.home,
-        owner=owner or desk.owners.me,
+        owner=owner or context.owners.me,
         environ=os.environ,
         prove=prove,
         variables=open_variables(place),
-        env_workspace=lambda: workspace if desk.policies[workspace].trusted else None,
+        env_workspace=lambda: workspace if context.policies[workspace].trusted else None,
     )
 
 
 class BesideHub:
     """Launching for a gateway on stdio: there while a hub runs, which its agents then speak to."""
 
-    def __init__(self, desk: "Desk", place: Place) -> None:
-        self._desk = desk
+    def __init__(self, context: "Context", place: Place) -> None:
+        self._context = context
         self._place = place
         self._launcher: Launcher | None = None
 
@@ -306,9 +324,9 @@ class BesideHub:
 
     def _opened(self) -> "Launcher":
         if self._launcher is None:
-            from pml.service.launching import Launcher
+            from pml.service.sessions.launcher import Launcher
 
-            self._launcher = Launcher(self._desk, open_agents(self._place, hub_url=self._need_hub))
+            self._launcher = Launcher(self._context, open_agents(self._place, hub_url=self._need_hub))
         return self._launcher
 
     def hub_url(self) -> str | None:
@@ -329,10 +347,10 @@ def open_agents(place: Place, *, hub_url: Callable[[], str]) -> "ClaudeCode":
     """Return what launches Claude Code, contained, on a hub."""
     import shutil
 
-    from pml.agents.claude_code import ClaudeCode, Parts
-    from pml.agents.configs import config_root
+    from pml.agents.claude_code.claude_run import ClaudeCode, Parts
+    from pml.agents.claude_code.configs import config_root
     from pml.host.folders import absolute_only
-    from pml.upstream.agents_box import AgentBox
+    from pml.upstream.containment.agents import AgentBox
 
     parts = Parts(
         hub_url=hub_url,
@@ -344,12 +362,12 @@ def open_agents(place: Place, *, hub_url: Callable[[], str]) -> "ClaudeCode":
     return ClaudeCode(parts)
 
 
-def open_loader(desk: "Desk", place: Place, fleet: "Fleet", *, warn: Callable[[str], None]) -> "Loader":
+def open_loader(context: "Context", place: Place, fleet: "Fleet", *, warn: Callable[[str], None]) -> "Loader":
     """Return what finds, installs and proves the servers that no file configures."""
-    from pml.service.gate import Loader
+    from pml.service.call import Loader
 
     return Loader(
-        sources=open_sources(place, desk.clock, warn=warn),
+        sources=open_sources(place, context.clock, warn=warn),
         installer=open_installer(place),
         variables=open_variables(place),
         containment=fleet.containment_of,
@@ -358,8 +376,8 @@ def open_loader(desk: "Desk", place: Place, fleet: "Fleet", *, warn: Callable[[s
 
 def open_workshop(place: Place) -> "Workshop":
     """Return where code runs; whoever opens it closes it. Nothing is started before there is code to run."""
-    from pml.core.sandbox import Language
-    from pml.service.workshop import Workshop
+    from pml.core.code.sandbox import Language
+    from pml.service.sandboxes import Workshop
 
     return Workshop(
         sandboxes={
@@ -370,29 +388,29 @@ def open_workshop(place: Place) -> "Workshop":
 
 
 def _open_deno(place: Place) -> "Sandbox":
-    from pml.install.tools import find_deno
-    from pml.sandbox.deno import DenoSandbox
-    from pml.upstream.bubblewrap import find_bwrap
+    from pml.install.package_managers import find_deno
+    from pml.sandbox.deno.sandbox import DenoSandbox
+    from pml.upstream.containment.bubblewrap import find_bwrap
 
     return DenoSandbox(deno=find_deno, bwrap=find_bwrap, cache=place.home / "cache" / "code")
 
 
 def _open_monty(place: Place) -> "Sandbox":
-    from pml.sandbox.monty import MontySandbox
+    from pml.sandbox.monty.sandbox import MontySandbox
 
     return MontySandbox(place.home)
 
 
 def open_cloud_client() -> "CloudClient":
     """Return what calls tools in the cloud; whoever opens it closes it."""
-    from pml.upstream.cloud import CloudClient
+    from pml.upstream.cloud.client import CloudClient
 
     return CloudClient()
 
 
 def open_sources(place: Place, clock: "Clock", *, warn: Callable[[str], None]) -> "Sources":
     """Return where servers that no file configures are looked up."""
-    from pml.registry.sources import CatalogAndRegistry
+    from pml.registry.client.sources import CatalogAndRegistry
 
     def debug(line: str) -> None:
         if is_debugging():
@@ -404,13 +422,20 @@ def open_sources(place: Place, clock: "Clock", *, warn: Callable[[str], None]) -
 @functools.cache
 def open_installer(place: Place) -> "DiskInstaller":
     """Return what installs servers in the home of `place`, and proves them."""
-    from pml.core.locks import Ecosystem
+    from pml.core.packages.lock import Ecosystem
     from pml.install.installer import DiskInstaller
-    from pml.install.npm import NpmInstaller
-    from pml.install.pypi import PypiInstaller
+    from pml.install.npm.installer import NpmInstaller
+    from pml.install.pypi.installer import PypiInstaller
 
     ecosystems = {Ecosystem.NPM: NpmInstaller(os.environ), Ecosystem.PYPI: PypiInstaller(os.environ)}
     return DiskInstaller(place.home, ecosystems, SystemClock())
+
+
+def open_server_host(place: Place) -> "ServerHost":
+    """Return this machine as the host of the servers of every PML process."""
+    from pml.upstream.local_host import LocalHost
+
+    return LocalHost(place.home, user_home=place.user_home, installer=open_installer(place))
 
 
 @functools.cache
@@ -429,7 +454,7 @@ def principal(place: Place) -> str:
 
 def person() -> "Decider":
     """Return the person at this terminal."""
-    from pml.core.approvals import Channel, Decider, DeciderKind
+    from pml.core.approvals.record import Channel, Decider, DeciderKind
 
     return Decider(kind=DeciderKind.PERSON, id=user_name(), channel=Channel.TERMINAL)
 

@@ -9,26 +9,26 @@ from typing import Final
 
 import msgspec
 
-from pml.app import Place, open_desk, open_fleet, open_loader, open_workshop, register_process
-from pml.core.approvals import Approval, SessionId
-from pml.core.capability import Routing
+from pml.app import Place, open_context, open_fleet, open_loader, open_workshop, register_process
+from pml.core.approvals.record import Approval, SessionId
 from pml.core.errors import Forbidden, Invalid, NotFound, PmlError
-from pml.core.identity import Identity, TokenId
-from pml.core.loading import Found, Sources
 from pml.core.names import ToolName, parse_fqdn, tool_of
+from pml.core.packages.capability import Routing
+from pml.core.ports.loader import Found, Sources
+from pml.core.sessions.token import Identity, TokenId
 from pml.core.text import quote
 from pml.core.values import JsonObject
 from pml.downstream.results import approval_result, refusal_result
 from pml.registry.catalog import SOURCE as CATALOG
-from pml.registry.executing import Executor
-from pml.service.calls import refuse_continuation
-from pml.service.carrying import stop_installs
-from pml.service.desk import Desk
-from pml.service.executing import run_or_call
-from pml.service.gate import Attempt, Gate, Loader, Paused
-from pml.service.nobody import Nobody
-from pml.service.sessions import session_of
-from pml.service.tokens import identify_bearer, is_live_token
+from pml.registry.cloud.served_calls import Executor
+from pml.service.call import Attempt, Gate, Loader, Paused, PendingCall
+from pml.service.calls.absent_client import Nobody
+from pml.service.calls.execute import run_or_call
+from pml.service.calls.pipeline import refuse_continuation
+from pml.service.context import Context
+from pml.service.install.deeds import stop_installs
+from pml.service.session_tree import session_of
+from pml.service.sessions.tokens import identify_bearer, is_live_token
 from pml.service.upkeep import sweep
 
 REVOKED_S: Final = 0.5  # how long a call may outlive its token; an expiry is noticed as soon
@@ -68,14 +68,14 @@ class PeopleElsewhere:
 class CloudExecutor:
     """The port `Executor`: one gate for every session that a token speaks for."""
 
-    def __init__(self, desk: Desk, open_gate: Callable[[SessionId], Awaitable[Gate]]) -> None:
-        self._desk = desk
+    def __init__(self, context: Context, open_gate: Callable[[SessionId], Awaitable[Gate]]) -> None:
+        self._context = context
         self._open_gate = open_gate
         self._gates: dict[SessionId, Gate] = {}
         self._working: dict[asyncio.Future[bytes], TokenId | None] = {}  # None: its token counts no longer
 
     async def identify(self, authorization: str | None) -> Identity | None:
-        return await identify_bearer(self._desk, authorization)
+        return await identify_bearer(self._context, authorization)
 
     async def call(self, identity: Identity, params: JsonObject) -> bytes:
         """Raises: PmlError for what is not the caller's business."""
@@ -94,7 +94,7 @@ class CloudExecutor:
     async def end_revoked(self) -> None:
         """End the calls of tokens that count no longer."""
         for work, token_id in list(self._working.items()):
-            if token_id is not None and not await is_live_token(self._desk, token_id):
+            if token_id is not None and not await is_live_token(self._context, token_id):
                 self._working[work] = None
                 work.cancel()
 
@@ -103,9 +103,9 @@ class CloudExecutor:
         try:
             attempt = read_attempt(params)
             await self._check_offered(gate, attempt)
-            return await run_or_call(gate, attempt, PeopleElsewhere(), on_progress=None)
+            return await run_or_call(PendingCall(gate, attempt, PeopleElsewhere()))
         except Paused as exc:
-            result = approval_result(exc.record, exc.workflow, now=self._desk.clock.now())
+            result = approval_result(exc.record, exc.workflow, now=self._context.clock.now())
         except PmlError as exc:
             refused = refusal_result(exc)
             if refused is None:
@@ -127,7 +127,7 @@ class CloudExecutor:
     async def _gate(self, identity: Identity) -> Gate:
         if identity.session_id is None:
             raise NotFound("this token speaks for no session", hint="make one with `--role session`")
-        session = await session_of(self._desk, identity.session_id)
+        session = await session_of(self._context, identity.session_id)
         known = self._gates.get(session.id)
         if known is None or known.session != session:
             self._gates[session.id] = await self._open_gate(session.id)
@@ -150,14 +150,14 @@ def read_attempt(params: JsonObject) -> Attempt:
 async def open_cloud(place: Place, *, folder: Path, warn: Callable[[str], None]) -> AsyncGenerator[Executor]:
     """Yield what runs the calls of others; at the end nothing that they started is left."""
     async with AsyncExitStack() as stack:
-        desk = await stack.enter_async_context(open_desk(place))
-        await sweep(desk)
-        await register_process(desk, place, stack, name="cloud")
+        context = await stack.enter_async_context(open_context(place))
+        await sweep(context)
+        await register_process(context, place, stack, name="cloud")
         workshop = open_workshop(place)
         stack.push_async_callback(workshop.close)
-        fleet = open_fleet(desk, place, Nobody(str(place.workspace)))
+        fleet = open_fleet(context, place, Nobody(str(place.workspace)))
         stack.push_async_callback(fleet.close)
-        opened = open_loader(desk, place, fleet, warn=warn)
+        opened = open_loader(context, place, fleet, warn=warn)
         loader = Loader(
             sources=OwnFolder(opened.sources, folder),
             installer=opened.installer,
@@ -167,26 +167,31 @@ async def open_cloud(place: Place, *, folder: Path, warn: Callable[[str], None])
         stack.push_async_callback(stop_installs, loader)
 
         async def open_gate(session_id: SessionId) -> Gate:
-            session = await session_of(desk, session_id)
+            session = await session_of(context, session_id)
             if session.workspace != str(place.workspace):
                 raise NotFound("this token belongs to another workspace than the cloud's")
             return Gate(
-                desk=desk, session=session, servers=fleet, loader=loader, workshop=workshop, is_cloud=True
+                context=context,
+                session=session,
+                servers=fleet,
+                loader=loader,
+                workshop=workshop,
+                is_cloud=True,
             )
 
-        executor = CloudExecutor(desk, open_gate)
-        chores = asyncio.create_task(_keep_house(desk, executor))
+        executor = CloudExecutor(context, open_gate)
+        chores = asyncio.create_task(_keep_house(context, executor))
         stack.push_async_callback(_end, chores)
         yield executor
 
 
-async def _keep_house(desk: Desk, executor: CloudExecutor) -> None:
+async def _keep_house(context: Context, executor: CloudExecutor) -> None:
     """Notice what nobody's request would notice, for as long as the cloud runs."""
     while True:
         await asyncio.sleep(REVOKED_S)
         with contextlib.suppress(PmlError):
             await executor.end_revoked()
-            await sweep(desk)
+            await sweep(context)
 
 
 async def _end(task: "asyncio.Task[None]") -> None:

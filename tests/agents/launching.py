@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from pml.agents.claude_code import ClaudeCode, Parts
-from pml.core.agents import MessageKind, Order, Outcome
-from pml.core.approvals import SessionId
-from pml.core.processes import Process
-from pml.upstream.agents_box import AgentBox
+from pml.agents.claude_code.claude_run import ClaudeCode, Parts
+from pml.core.approvals.record import SessionId
+from pml.core.sessions.agent import MessageKind, Order, Outcome
+from pml.core.sessions.process import Process
+from pml.upstream.containment.agents import AgentBox
 from tests.agents.stand_in_hub import StandInHub
 from tests.e2e.claude import KEY
 from tests.e2e.installed import PACKAGES, bare_environment, need_clients

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from pml.core.errors import Unavailable
-from pml.core.permissions import Containment
+from pml.core.packages.permissions import Containment
 from pml.host.processes import SystemProcesses
 from pml.host.watchdog import end_tree
-from pml.upstream.agents_box import AgentBox, AgentProcess
+from pml.upstream.containment.agents import AgentBox, AgentProcess
 from tests.promises import promise
 from tests.upstream.boxes import need as need_box
 from tests.upstream.fleets import all_beneath, runs

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pml.app import find_place, open_desk
-from pml.core.approvals import SessionId
-from pml.service.sessions import start_session
+from pml.app import find_place, open_context
+from pml.core.approvals.record import SessionId
+from pml.service.session_tree import start_session
 from tests.cli.offering import Registry
 from tests.commands import Pml
 from tests.install.python_index import serve_index
@@ -53,14 +53,14 @@ def agent(workspace: Path) -> None:
 
     async def register() -> None:
         place = find_place()
-        async with open_desk(place) as desk:
+        async with open_context(place) as context:
             await start_session(
-                desk,
+                context,
                 session_id=SessionId("the-agent"),
                 name="the-agent",
                 principal="robot",
                 workspace=str(place.workspace),
-                process=desk.processes.ancestors()[0],
+                process=context.processes.ancestors()[0],
                 is_agent=True,
             )
 

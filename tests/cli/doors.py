@@ -9,9 +9,9 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
-from pml.app import find_place, open_desk
-from pml.core.approvals import ApprovalId
-from pml.service.approvals import Decision, decide
+from pml.app import find_place, open_context
+from pml.core.approvals.record import ApprovalId
+from pml.service.approvals.lifecycle import Decision, decide
 from tests.builders import PERSON
 from tests.commands import TIMEOUT_S, run_process, spawn
 
@@ -99,10 +99,10 @@ def allow(approval_id: str) -> None:
     """Allow it as a person does, whom no agent started: this process is the one that started the agent."""
 
     async def decided() -> None:
-        async with open_desk(find_place()) as desk:
-            record = await desk.store.approvals.get(ApprovalId(approval_id))
+        async with open_context(find_place()) as context:
+            record = await context.store.approvals.get(ApprovalId(approval_id))
             assert record is not None
-            await decide(desk, record.id, Decision(by=PERSON, digest=record.digest, allow=True))
+            await decide(context, record.id, Decision(by=PERSON, digest=record.digest, allow=True))
 
     asyncio.run(decided())
 

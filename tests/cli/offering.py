@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
-from pml.core.integrity import Algorithm, integrity_of
-from pml.core.locks import Lock, Locked
-from pml.core.packages import Ecosystem
+from pml.core.packages.integrity import Algorithm, integrity_of
+from pml.core.packages.lock import Lock, Locked
+from pml.core.packages.package import Ecosystem
 from tests.commands import TIMEOUT_S
 from tests.install.python_index import PythonIndex, make_wheel
 

@@ -22,6 +22,8 @@ def main(words: list[str]) -> None:
             servers[name] = json.loads(text)
         case ["remove", "--scope", "local", name]:
             del servers[name]
+        case ["remove", "--scope", "user", name]:
+            del config["mcpServers"][name]
         case _:
             sys.exit(f"unknown: {words}")
     path.write_text(json.dumps(config))

@@ -12,9 +12,10 @@ from typing import Any, Final, cast
 
 import pytest
 
+from pml.agents.known import KNOWN
 from pml.cli.guards import GUARDS, Guard
 from pml.cli.main import COMMANDS
-from pml.core.marks import NAMES, find_mark
+from pml.core.sessions.agent_marks import MARK, find_mark
 from tests.cli.terminals import on_terminal
 from tests.commands import TIMEOUT_S, Pml, Ran, run_process
 from tests.promises import promise
@@ -61,7 +62,7 @@ def verbs() -> Iterator[str]:
     """Yield every command, each of its verbs by itself."""
     for name in COMMANDS:
         parser = argparse.ArgumentParser()
-        importlib.import_module(f"pml.cli.{name}").configure(parser)
+        importlib.import_module(f"pml.cli.commands.{name}").configure(parser)
         found = [each.choices for each in parser._actions if each.dest == "verb"]  # pyright: ignore[reportPrivateUsage]
         yield from (f"{name} {verb}" for verb in cast("list[dict[str, Any]]", found)[0]) if found else [name]
 
@@ -251,7 +252,10 @@ def test_the_prompt_of_a_call_is_not_shown_beneath_an_agent(monkeypatch: pytest.
     assert code in (0, 4)
 
 
-@pytest.mark.parametrize("name", sorted(NAMES))
+@pytest.mark.parametrize("name", sorted({MARK, *KNOWN.marks}))
 def test_every_mark_is_told_with_who_sets_it_and_an_empty_one_is_none(name: str) -> None:
-    assert f"`{name}`" in (find_mark({"HOME": "/h", name: "1"}) or "")
-    assert find_mark({"HOME": "/h", name: "", "CURSOR_TRACE_ID": "x", "TERM_PROGRAM": "vscode"}) is None
+    assert f"`{name}`" in (find_mark({"HOME": "/h", name: "1"}, KNOWN.marks) or "")
+    assert (
+        find_mark({"HOME": "/h", name: "", "CURSOR_TRACE_ID": "x", "TERM_PROGRAM": "vscode"}, KNOWN.marks)
+        is None
+    )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pml.app import find_place, open_desk
+from pml.app import find_place, open_context
 from pml.cli.exits import EXIT_OF_CODE, Exit, exit_of
 from pml.cli.main import COMMANDS
 from pml.core.errors import (
@@ -30,7 +30,7 @@ from pml.core.errors import (
     TooManyPending,
     Unavailable,
 )
-from pml.service.approvals import pending
+from pml.service.approvals.lifecycle import pending
 from tests.commands import TIMEOUT_S, Pml, run_process, spawn
 
 # --- exit codes
@@ -270,9 +270,9 @@ def test_a_home_that_is_no_absolute_path_is_refused(pml: Pml, monkeypatch: pytes
 
 async def wait_until_asked() -> str:
     """Return the id of the question, as soon as there is one."""
-    async with asyncio.timeout(TIMEOUT_S), open_desk(find_place()) as desk:
-        with desk.store.changes.watch() as changes:
-            while not (waiting := await pending(desk)):
+    async with asyncio.timeout(TIMEOUT_S), open_context(find_place()) as context:
+        with context.store.changes.watch() as changes:
+            while not (waiting := await pending(context)):
                 await changes.wait(TIMEOUT_S)
         return waiting[0].id
 

@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 import pytest_asyncio
 
-from pml.core.ports import Store
-from pml.store.memory import MemoryStore
+from pml.core.ports.store import Store
+from pml.testing.store import MemoryStore
 from tests.builders import OWNER
 
 
@@ -22,6 +22,6 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 async def _open(name: str, home: Path) -> Store:
     if name == "memory":
         return MemoryStore()
-    from pml.store.sqlite import SqliteStore
+    from pml.store.sqlite.store import SqliteStore
 
     return await SqliteStore.open(home, OWNER)

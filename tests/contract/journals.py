@@ -6,10 +6,10 @@ from typing import Final
 
 import msgspec
 
-from pml.core.approvals import Approval, OwnerId, SessionId
-from pml.core.journal import CodeRun, Kept, Step
-from pml.core.ports import Store
-from pml.core.sandbox import Fault, Language
+from pml.core.approvals.record import Approval, OwnerId, SessionId
+from pml.core.code.journal import CodeRun, Kept, Step
+from pml.core.code.sandbox import Fault, Language
+from pml.core.ports.store import Store
 from tests.builders import NOW
 
 MINE: Final = OwnerId("mine")

@@ -3,23 +3,17 @@
 from datetime import datetime
 from typing import Final
 
-from pml.core.approvals import (
-    Approval,
-    ApprovalId,
-    Cancelled,
-    Completed,
-    Event,
-    Expired,
-    Failed,
-    Lost,
-    State,
-)
-from pml.core.audit import Entry, Link
+from pml.core.approvals.events import Cancelled, Completed, Event, Expired, Failed, Lost
+from pml.core.approvals.record import Approval, ApprovalId, State
+from pml.core.audit.chain import Link
+from pml.core.audit.entries import Entry
 from pml.core.errors import (
     PmlError,
 )
-from pml.core.manifests import definition_digest
-from pml.core.ports import AuditQuery, PausedCall, Pin, Store
+from pml.core.ports.queries import AuditQuery
+from pml.core.ports.records import PausedCall, Pin
+from pml.core.ports.store import Store
+from pml.core.servers.manifest import definition_digest
 from tests.builders import (
     NOW,
     TTL_S,

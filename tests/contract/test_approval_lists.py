@@ -3,18 +3,12 @@
 import msgspec
 import pytest
 
-from pml.core.approvals import (
-    ENDED,
-    RECONNECT_S,
-    Abandoned,
-    Approval,
-    ApprovalId,
-    Cancelled,
-    SessionId,
-    State,
-)
-from pml.core.audit import cleaned
-from pml.core.ports import ApprovalQuery, Held, Store
+from pml.core.approvals.events import Abandoned, Cancelled
+from pml.core.approvals.record import ENDED, RECONNECT_S, Approval, ApprovalId, SessionId, State
+from pml.core.audit.entries import cleaned
+from pml.core.ports.queries import ApprovalQuery
+from pml.core.ports.records import Held
+from pml.core.ports.store import Store
 from tests.builders import (
     NOW,
     TTL_S,

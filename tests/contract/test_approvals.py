@@ -9,30 +9,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pml.core.approvals import (
+from pml.core.approvals.events import Abandoned, Attached, Cancelled, Completed, Expired, Failed, Lost
+from pml.core.approvals.reasons import AskRule
+from pml.core.approvals.record import (
     ENDED,
     RECONNECT_S,
-    Abandoned,
     Approval,
     ApprovalId,
-    Attached,
-    Cancelled,
     Channel,
-    Completed,
     Decider,
     DeciderKind,
-    Expired,
-    Failed,
-    Lost,
-    MatchedRule,
     OwnerId,
     Role,
     Scope,
     SessionId,
     State,
     Subject,
-    advance,
 )
+from pml.core.approvals.states import advance
 from pml.core.digest import digest_call
 from pml.core.errors import (
     AlreadyClaimed,
@@ -44,7 +38,8 @@ from pml.core.errors import (
     PmlError,
     TooManyPending,
 )
-from pml.core.ports import ApprovalQuery, Store
+from pml.core.ports.queries import ApprovalQuery
+from pml.core.ports.store import Store
 from pml.core.values import MAX_DEPTH, Json, JsonObject, canonical, check
 from tests.builders import (
     NOW,
@@ -399,7 +394,7 @@ async def test_every_field_comes_back_exactly(store: Store) -> None:
         make_approval(deciders=frozenset(Role)),
         definition="sha256:d",
         artefact="sha256:a",
-        rule=MatchedRule(verdict="ask", entry="github:*", file="/repo/shop/.pml.json", line=7),
+        rule=AskRule(entry="github:*", file="/repo/shop/.pml.json", line=7),
         run_id="run-1",
     )
     allowed = await ask_and(

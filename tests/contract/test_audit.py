@@ -5,10 +5,12 @@ import asyncio
 import msgspec
 import pytest
 
-from pml.core.approvals import Attached, Completed, Expired
-from pml.core.audit import Entry, Head, Link, cleaned, entry_of
+from pml.core.approvals.events import Attached, Completed, Expired
+from pml.core.audit.chain import Head, Link
+from pml.core.audit.entries import Entry, cleaned, entry_of
 from pml.core.errors import PmlError
-from pml.core.ports import AuditQuery, Store
+from pml.core.ports.queries import AuditQuery
+from pml.core.ports.store import Store
 from pml.core.values import canonical
 from tests.builders import (
     NOW,

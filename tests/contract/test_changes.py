@@ -5,11 +5,12 @@ from typing import Final
 
 import pytest
 
-from pml.core.agents import RunState
-from pml.core.approvals import ApprovalId, Completed
-from pml.core.audit import session_ended
+from pml.core.approvals.events import Completed
+from pml.core.approvals.record import ApprovalId
+from pml.core.audit.entries import session_ended
 from pml.core.errors import IllegalEvent
-from pml.core.ports import Store, Subscription
+from pml.core.ports.store import Store, Subscription
+from pml.core.sessions.agent import RunState
 from tests.builders import (
     PERSON,
     SESSION,

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
+from pml.core.code.sandbox import Fault
 from pml.core.errors import Conflict, Invalid, NotFound
-from pml.core.ports import Store
-from pml.core.sandbox import Fault
+from pml.core.ports.store import Store
 from tests.contract.journals import RUN, begun, finished, make_code_run, started, steps_of
 from tests.promises import promise
 

@@ -7,11 +7,11 @@ from datetime import datetime
 import msgspec
 import pytest
 
-from pml.core.approvals import OwnerId, SessionId, State
+from pml.core.approvals.record import OwnerId, SessionId, State
+from pml.core.code.journal import CodeRun, Kept
+from pml.core.code.sandbox import Language
 from pml.core.errors import Conflict, Invalid, NotFound
-from pml.core.journal import CodeRun, Kept
-from pml.core.ports import Store
-from pml.core.sandbox import Language
+from pml.core.ports.store import Store
 from pml.core.values import Json
 from tests.builders import OWNER, later, make_approval
 from tests.contract.journals import (

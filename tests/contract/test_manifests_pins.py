@@ -5,12 +5,12 @@ import asyncio
 import msgspec
 import pytest
 
-from pml.core.audit import Entry
+from pml.core.audit.entries import Entry
 from pml.core.errors import Conflict
-from pml.core.manifests import Manifest
-from pml.core.ports import Store
+from pml.core.ports.store import Store
+from pml.core.servers.manifest import Manifest
 from pml.core.values import Json
-from pml.store.serving import MANIFESTS_KEPT
+from pml.store.servers import MANIFESTS_KEPT
 from tests.builders import PERSON, later
 from tests.contract.steps import LAUNCH, entries_of, make_pin
 from tests.promises import promise

@@ -4,8 +4,8 @@ import asyncio
 
 import msgspec
 
-from pml.core.ports import Store
-from pml.core.supervising import Receipt
+from pml.core.ports.session_store import Receipt
+from pml.core.ports.store import Store
 from tests.builders import NOW, later, make_receipt
 from tests.promises import promise
 

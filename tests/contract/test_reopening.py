@@ -1,23 +1,24 @@
 """What a database still knows when it is opened again: by the same PML, by a later one, and after damage."""
 
 from pathlib import Path
-from typing import Final
+from typing import TypeVar
 
 import msgspec
 import pytest
 
-from pml.core.agents import RunState
-from pml.core.approvals import Approval, OwnerId, SessionId
-from pml.core.identity import TokenRole
-from pml.core.journal import Kept
-from pml.core.manifests import Manifest
-from pml.core.ports import Process
-from pml.store.connection import open_database
-from pml.store.database import Database
-from pml.store.queries import migrations, queries
-from pml.store.rows import approval_values, micros, workflow_values
-from pml.store.rows_supervising import token_values
-from pml.store.sqlite import SqliteStore
+from pml.core.approvals.record import OwnerId, SessionId
+from pml.core.code.journal import Kept
+from pml.core.servers.manifest import Manifest
+from pml.core.sessions.agent import RunState
+from pml.core.sessions.process import Process
+from pml.core.sessions.token import TokenRole
+from pml.store.rows.conversions import micros
+from pml.store.rows.mapper import Mapper
+from pml.store.rows.tables import APPROVALS, TOKENS, WORKFLOWS
+from pml.store.sqlite.connection import open_database
+from pml.store.sqlite.database import Database
+from pml.store.sqlite.queries import migrations
+from pml.store.sqlite.store import SqliteStore
 from tests.builders import (
     OWNER,
     SESSION,
@@ -35,6 +36,7 @@ from tests.contract.journals import RUN, begun, finished, make_code_run
 from tests.contract.steps import CALL, LAUNCH, make_pin
 from tests.promises import promise
 
+T = TypeVar("T", bound=msgspec.Struct)
 MANIFEST = Manifest(server="github", launch=LAUNCH, capabilities={}, tools=({"name": "create_issue"},))
 
 
@@ -69,7 +71,7 @@ async def test_a_database_of_before_the_gateway_is_migrated_and_keeps_its_workfl
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = migrations()[:1]
-    monkeypatch.setattr("pml.store.connection.migrations", lambda: first)
+    monkeypatch.setattr("pml.store.sqlite.connection.migrations", lambda: first)
     (await open_database(tmp_path)).close()
     monkeypatch.undo()
     old = make_workflow(1)
@@ -98,24 +100,27 @@ OLD_SESSION = (
 )
 
 
-def _insert_old_approval(database: Database, record: Approval) -> None:
-    """Store it as was done before approvals knew where a call would be made."""
-    insert = queries()["insert_approval"].replace(", cwd)", ")").replace("?, ?)", "?)")
-    database.run(insert, approval_values(record)[:-1])
+def _insert_old(database: Database, table: str, mapper: Mapper[T], record: T) -> None:
+    """Store `record` with as much of it as the table has columns for."""
+    known = {row[0] for row in database.run("SELECT name FROM pragma_table_info(?)", (table,))}
+    values = zip(mapper.names, mapper.values(record), strict=True)
+    old = {name: value for name, value in values if name in known}
+    marks = ", ".join("?" * len(old))
+    database.run(f"INSERT INTO {table} ({', '.join(old)}) VALUES ({marks})", tuple(old.values()))
 
 
 async def test_a_database_of_before_the_hub_is_migrated_and_keeps_its_sessions_and_approvals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     third = migrations()[:3]
-    monkeypatch.setattr("pml.store.connection.migrations", lambda: third)
+    monkeypatch.setattr("pml.store.sqlite.connection.migrations", lambda: third)
     database = await open_database(tmp_path)
     monkeypatch.undo()
     old, ended, record = make_session(), SessionId("session-2"), make_approval()
     plain = (old.name, old.principal, old.workspace)
     database.run(OLD_SESSION, (SESSION, *plain, None, 4711, 1.5, 1, micros(old.started_at), None))
     database.run(OLD_SESSION, (ended, *plain, SESSION, None, None, 0, micros(later(1)), micros(later(2))))
-    _insert_old_approval(database, record)
+    _insert_old(database, "approvals", APPROVALS, record)
     assert database.run("PRAGMA user_version") == [(3,)]
     database.close()
 
@@ -163,16 +168,12 @@ async def test_a_database_of_before_code_ran_is_migrated_and_keeps_its_workflows
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fourth = migrations()[:4]
-    monkeypatch.setattr("pml.store.connection.migrations", lambda: fourth)
+    monkeypatch.setattr("pml.store.sqlite.connection.migrations", lambda: fourth)
     database = await open_database(tmp_path)
     monkeypatch.undo()
     workflow, record = msgspec.structs.replace(make_workflow(), call=CALL), make_approval()
-    database.run(
-        "INSERT INTO workflows (id, approval_id, principal, created_at, continued_at, call)"
-        " VALUES (?, ?, ?, ?, ?, ?)",
-        workflow_values(workflow)[:6],
-    )
-    _insert_old_approval(database, record)
+    _insert_old(database, "workflows", WORKFLOWS, workflow)
+    _insert_old(database, "approvals", APPROVALS, record)
     assert database.run("PRAGMA user_version") == [(4,)]
     database.close()
 
@@ -206,23 +207,17 @@ async def test_a_journal_outlives_its_process(tmp_path: Path) -> None:
     await store.close()
 
 
-_INSERT_TOKEN_5: Final = (  # as the fifth migration left the table
-    "INSERT INTO tokens (id, role, name, hash, session_id, created_at, expires_at, revoked_at) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-)
-
-
 async def test_a_database_of_before_logins_is_migrated_and_keeps_its_tokens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = migrations()[:5]
-    monkeypatch.setattr("pml.store.connection.migrations", lambda: before)
+    monkeypatch.setattr("pml.store.sqlite.connection.migrations", lambda: before)
     database = await open_database(tmp_path)
     monkeypatch.undo()
     old = [make_token(1), make_token(2, role=TokenRole.PERSON, expires_at=later(60))]
     old.append(msgspec.structs.replace(make_token(3), revoked_at=later(1)))
     for token in old:
-        database.run(_INSERT_TOKEN_5, token_values(token)[:8])
+        _insert_old(database, "tokens", TOKENS, token)
     database.close()
 
     store = await SqliteStore.open(tmp_path, OWNER)

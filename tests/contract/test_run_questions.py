@@ -2,8 +2,9 @@
 
 import msgspec
 
-from pml.core.approvals import SessionId
-from pml.core.ports import ApprovalQuery, Store
+from pml.core.approvals.record import SessionId
+from pml.core.ports.queries import ApprovalQuery
+from pml.core.ports.store import Store
 from tests.builders import allow, later, make_approval, make_workflow
 from tests.contract.journals import RUN, asked_by
 from tests.contract.steps import CALL, ask

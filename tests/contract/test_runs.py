@@ -5,11 +5,11 @@ import asyncio
 import msgspec
 import pytest
 
-from pml.core.agents import ENDED_RUN, NEXT, MessageKind, RunState
-from pml.core.approvals import OwnerId, SessionId
-from pml.core.audit import session_changed, session_said
+from pml.core.approvals.record import OwnerId, SessionId
+from pml.core.audit.entries import session_changed, session_said
 from pml.core.errors import Conflict, IllegalEvent, Invalid, NotFound
-from pml.core.ports import Store
+from pml.core.ports.store import Store
+from pml.core.sessions.agent import ENDED_RUN, NEXT, MessageKind, RunState
 from tests.builders import NOW, SESSION, later, make_message, make_order, make_run, make_session
 from tests.contract.steps import entries_of
 

@@ -3,11 +3,14 @@
 import msgspec
 import pytest
 
-from pml.core.agents import RunState
-from pml.core.approvals import ApprovalId, SessionId
+from pml.core.approvals.record import ApprovalId, SessionId
 from pml.core.errors import NotFound
-from pml.core.identity import ParentMay, TokenRole
-from pml.core.ports import ApprovalQuery, Process, Session, Store
+from pml.core.ports.queries import ApprovalQuery
+from pml.core.ports.records import Session
+from pml.core.ports.store import Store
+from pml.core.sessions.agent import RunState
+from pml.core.sessions.process import Process
+from pml.core.sessions.token import ParentMay, TokenRole
 from tests.builders import (
     NOW,
     PERSON,

@@ -2,11 +2,13 @@
 
 import pytest
 
-from pml.core.approvals import ApprovalId, SessionId
-from pml.core.audit import entry_of, grant_added, grant_revoked, session_ended, session_started
+from pml.core.approvals.record import ApprovalId, SessionId
+from pml.core.audit.entries import entry_of, grant_added, grant_revoked, session_ended, session_started
 from pml.core.errors import AlreadyDecided, Conflict, NotFound, PmlError
-from pml.core.identity import TokenRole
-from pml.core.ports import Process, Session, Store
+from pml.core.ports.records import Session
+from pml.core.ports.store import Store
+from pml.core.sessions.process import Process
+from pml.core.sessions.token import TokenRole
 from tests.builders import (
     NOW,
     PERSON,

@@ -5,11 +5,11 @@ import asyncio
 import msgspec
 import pytest
 
-from pml.core.approvals import SessionId
-from pml.core.audit import token_created, token_revoked
+from pml.core.approvals.record import SessionId
+from pml.core.audit.entries import token_created, token_revoked
 from pml.core.errors import Conflict, Invalid, NotFound
-from pml.core.identity import Token, TokenId, TokenRole, identify
-from pml.core.ports import Store
+from pml.core.ports.store import Store
+from pml.core.sessions.token import Token, TokenId, TokenRole, identify
 from tests.builders import NOW, PERSON, SESSION, later, make_session, make_token
 from tests.contract.steps import entries_of
 from tests.promises import promise

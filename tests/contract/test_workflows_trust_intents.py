@@ -5,10 +5,11 @@ import asyncio
 import msgspec
 import pytest
 
-from pml.core.approvals import ApprovalId
-from pml.core.audit import rule_added, workspace_trusted, workspace_untrusted
+from pml.core.approvals.record import ApprovalId
+from pml.core.audit.entries import rule_added, workspace_trusted, workspace_untrusted
 from pml.core.errors import AlreadyClaimed, NotFound
-from pml.core.ports import Content, PausedCall, Standing, Store
+from pml.core.ports.records import Content, PausedCall, Standing
+from pml.core.ports.store import Store
 from pml.core.values import Json
 from tests.builders import NOW, PATH, PERSON, WORKSPACE, later, make_intent, make_trust, make_workflow, uuid
 from tests.contract.steps import CALL, entries_of

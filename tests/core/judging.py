@@ -3,8 +3,8 @@
 import os
 from dataclasses import dataclass, field
 
-from pml.core.matchers import AnyArgument, Matcher, Reach, parse_matcher
-from pml.core.scene import Scene
+from pml.core.rules.matchers import AnyArgument, Matcher, Reach, parse_matcher
+from pml.core.rules.places import Scene
 from pml.core.values import Json
 
 NARROW, WIDE = Reach.NARROW, Reach.WIDE

@@ -3,7 +3,7 @@
 import pytest
 
 from pml.core import errors
-from pml.core.approvals import State
+from pml.core.approvals.record import State
 from pml.core.errors import (
     AlreadyClaimed,
     AlreadySettled,

@@ -1,9 +1,10 @@
-"""The state diagram of docs/states.md, drawn from the table in `pml.core.approvals`.
+"""The state diagram of docs/states.md, drawn from the table in `pml.core.approvals.record`.
 
 `python -m tests.docs.states_diagram` prints it.
 """
 
-from pml.core.approvals import ENDED, TRANSITIONS, State
+from pml.core.approvals.record import ENDED, State
+from pml.core.approvals.states import TRANSITIONS
 
 
 def diagram() -> str:

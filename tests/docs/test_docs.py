@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pml.core.approvals import Scope, State, Subject
+from pml.core.approvals.record import Scope, State, Subject
 from pml.core.names import code_of, parse_fqdn, parse_tool, tool_of, wire_of
+from tests.e2e.test_conformance import LEGACY_NOT_KEPT, MODERN_NOT_KEPT, SAMPLING, SUBSCRIBING
 
 ROOT = Path(__file__).parents[2]
 NOT_OURS = {".git", ".venv", ".hypothesis", ".pytest_cache", ".ruff_cache", "__pycache__", "build", "dist"}
@@ -99,3 +100,21 @@ def test_readme_names_tools_that_the_catalog_has() -> None:
     servers = {tool.partition(":")[0] for tool in offered}
     named = re.findall(r"\b([a-z][\w-]*):([a-z]\w+)(?![\w*:])", (ROOT / "README.md").read_text("utf-8"))
     assert {f"{server}:{action}" for server, action in named if server in servers} - offered == set()
+
+
+NOT_OFFERED = {
+    SAMPLING: "Sampling",
+    SUBSCRIBING: "Subscriptions to single resources",
+    MODERN_NOT_KEPT["input-required-result-basic-list-roots"]: "Roots of modern clients",
+    MODERN_NOT_KEPT["http-custom-header-server-validation"]: "`x-mcp-header`",
+    MODERN_NOT_KEPT["input-required-result-ignore-extra-params"]: "Answers without their `requestState`",
+}
+
+
+def test_the_gateways_page_names_all_that_the_conformance_suite_misses() -> None:
+    page = (ROOT / "docs" / "gateway.md").read_text()
+    reasons = {*LEGACY_NOT_KEPT.values(), *MODERN_NOT_KEPT.values()}
+
+    assert reasons == NOT_OFFERED.keys()
+    for told in NOT_OFFERED.values():
+        assert f"\n- **{told}**" in page

@@ -5,7 +5,8 @@ from typing import Final
 
 import pytest
 
-from pml.core.approvals import Event, State
+from pml.core.approvals.events import Event
+from pml.core.approvals.record import State
 from tests.docs.states_diagram import diagram
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "states.md").read_text(encoding="utf-8")

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pml.downstream import asking, forms
+from pml.downstream.forms import elicitation
+from pml.downstream.forms import form as forms
 from tests.downstream.parties import Party, tool
 
 
@@ -33,8 +34,8 @@ def unhurried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 def told_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever continues a call too early is told so at once, unless the test is about somebody `patient`."""
     if "patient" not in request.fixturenames:
-        monkeypatch.setattr(asking, "CONTINUE_S", 0.0)
-        monkeypatch.setattr(asking, "CONTINUE_SILENT_S", 0.0)
+        monkeypatch.setattr(elicitation, "CONTINUE_S", 0.0)
+        monkeypatch.setattr(elicitation, "CONTINUE_SILENT_S", 0.0)
 
 
 @pytest.fixture

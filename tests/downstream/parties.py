@@ -13,20 +13,20 @@ from typing import Any, Final, TypeAlias
 from mcp_types.jsonrpc import jsonrpc_message_adapter
 from mcp_types.methods import parse_server_notification, parse_server_request, validate_server_result
 
-from pml.core.approvals import Approval, Decider, Scope, State
-from pml.core.config import FileKind
+from pml.core.approvals.record import Approval, Decider, Scope, State
+from pml.core.config.file import FileKind
 from pml.core.errors import Changed
-from pml.core.manifests import Manifest, launch_digest
-from pml.core.ports import ApprovalQuery
-from pml.core.servers import ServerSpec
+from pml.core.ports.queries import ApprovalQuery
+from pml.core.servers.manifest import Manifest, launch_digest
+from pml.core.servers.spec import ServerSpec
 from pml.core.values import Json, JsonObject
-from pml.downstream.door import Door
-from pml.downstream.eras import MODERN, Era
+from pml.downstream.forms.relay import Relay
 from pml.downstream.gateway import Gateway
-from pml.downstream.relay import Relay
-from pml.downstream.stdio import PipeConnection
-from pml.service.gate import Gate
-from pml.store.memory import MemoryStore
+from pml.downstream.protocol.door import Door
+from pml.downstream.protocol.eras import MODERN, Era
+from pml.downstream.stdio.stdio import PipeConnection
+from pml.service.call import Gate
+from pml.testing.store import MemoryStore
 from tests.builders import PERSON
 from tests.service.offices import Office
 
@@ -167,11 +167,11 @@ class Behind:
     async def pending(self) -> list[Approval]:
         """Return the questions that are open, oldest first."""
         query = ApprovalQuery(states=frozenset({State.PENDING}))
-        return await self.office.desk.store.approvals.page(query)
+        return await self.office.context.store.approvals.page(query)
 
     async def question(self) -> Approval:
         """Return the one question that is open, as soon as it is stored."""
-        with self.office.desk.store.changes.watch() as changes:
+        with self.office.context.store.changes.watch() as changes:
             while not (records := await self.pending()):
                 assert await changes.wait(SOON_S)
         (record,) = records
@@ -363,7 +363,7 @@ class Party(Behind):
         self.relay = Relay(self.connection, session.workspace)
         self.servers.on_changed = self.relay.changed
         gate = Gate(
-            desk=self.office.desk,
+            context=self.office.context,
             session=session,
             servers=self.servers,
             is_stdio=True,

@@ -7,14 +7,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from pml.core.approvals import Approval, State
-from pml.core.ports import ApprovalQuery, Session
+from pml.core.approvals.record import Approval, State
+from pml.core.ports.queries import ApprovalQuery
+from pml.core.ports.records import Session
 from pml.core.values import JsonObject
-from pml.downstream.eras import Era
+from pml.downstream.forms.relay import Relay
 from pml.downstream.gateway import Gateway
-from pml.downstream.relay import Relay
-from pml.service.gate import Gate
-from pml.service.launching import Launcher
+from pml.downstream.protocol.eras import Era
+from pml.service.call import Gate
+from pml.service.sessions.launcher import Launcher
 from tests.downstream.parties import FORMS, LATEST, SOON_S, Message, Party, text_of, tool
 from tests.fakes import FakeAgents
 from tests.service.families import Family, gather, join
@@ -40,7 +41,7 @@ class Seat(Party):
         self.relay = Relay(self.connection, self.session.workspace)
         self.servers.on_changed = self.relay.changed
         gate = Gate(
-            desk=self.office.desk,
+            context=self.office.context,
             session=self.session,
             servers=self.servers,
             is_held=self.session.waits,
@@ -61,7 +62,7 @@ class Seat(Party):
         return answer["result"]
 
     async def all_questions(self) -> list[Approval]:
-        return await self.office.desk.store.approvals.page(ApprovalQuery(states=frozenset(State)))
+        return await self.office.context.store.approvals.page(ApprovalQuery(states=frozenset(State)))
 
 
 class Hub:
@@ -72,7 +73,7 @@ class Hub:
         self.office = office
         self.family = family
         self.agents = FakeAgents()
-        self.launcher = Launcher(office.desk, self.agents)
+        self.launcher = Launcher(office.context, self.agents)
         self.seats: list[Seat] = []
 
     async def sit(

@@ -7,8 +7,8 @@ import pytest
 
 from pml.core.errors import ServerFailed, ServerRefused
 from pml.core.values import JsonObject
-from pml.downstream.eras import LEGACY, MODERN
-from pml.downstream.passing import _fits  # pyright: ignore[reportPrivateUsage]
+from pml.downstream.protocol.eras import LEGACY, MODERN
+from pml.downstream.resources import _fits  # pyright: ignore[reportPrivateUsage]
 from tests.downstream.parties import FORMS, Party, tool
 from tests.promises import promise
 

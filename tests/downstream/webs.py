@@ -13,16 +13,16 @@ from typing import Any, Final
 from mcp_types.jsonrpc import jsonrpc_message_adapter
 from starlette.types import Message, Scope
 
-from pml.core.approvals import SessionId
-from pml.core.identity import Identity, TokenId, TokenRole
+from pml.core.approvals.record import SessionId
+from pml.core.sessions.token import Identity, TokenId, TokenRole
 from pml.core.values import Json, JsonObject
-from pml.downstream.connection import Connection
-from pml.downstream.door import Answering
-from pml.downstream.eras import MODERN, Era
+from pml.downstream.forms.relay import Relay
 from pml.downstream.gateway import Gateway
-from pml.downstream.http import McpEndpoint
-from pml.downstream.relay import Relay
-from pml.service.gate import Gate
+from pml.downstream.http.endpoint import McpEndpoint
+from pml.downstream.protocol.connection import Connection
+from pml.downstream.protocol.door import Answering
+from pml.downstream.protocol.eras import MODERN, Era
+from pml.service.call import Gate
 from pml.web.visitors import set_identity
 from tests.downstream.parties import LATEST, PREFIX, SOON_S, Behind
 
@@ -258,7 +258,9 @@ class Web(Behind):
         relay = Relay(connection, session.workspace, is_shared=True)
         self.relays.append(relay)
         self.servers.on_changed = relay.changed
-        gate = Gate(desk=self.office.desk, session=session, servers=self.servers, client_answers=who.forms)
+        gate = Gate(
+            context=self.office.context, session=session, servers=self.servers, client_answers=who.forms
+        )
         gateway = Gateway(gate, connection, relay)
         stack.callback(self.left.set)
         stack.callback(self.closed.append, who)

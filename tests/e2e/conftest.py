@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.agent_rig import Shop, open_shop
 from tests.e2e.hubs import Room
 from tests.e2e.inbox_rig import Caller, Inbox, inbox_running
 from tests.e2e.inbox_tab import Tab, opened
@@ -44,6 +45,12 @@ def workspace(untrusted: Workspace) -> Workspace:
     """A workspace whose file a person has trusted."""
     untrusted.trust()
     return untrusted
+
+
+@pytest.fixture
+def shop(tmp_path: Path, home: Path) -> Shop:
+    """A workspace for an agent that a test drives, with a server that is slow to start."""
+    return open_shop(tmp_path, home)
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from pml.agents.configs import config_root, folder_of
-from pml.core.approvals import SessionId
+from pml.agents.claude_code.configs import config_root, folder_of
+from pml.core.approvals.record import SessionId
 from tests.agents.launching import offline
 from tests.commands import Ran
 from tests.e2e.claude import binary

@@ -22,16 +22,16 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from pml.app import Place, open_desk
-from pml.core.approvals import Channel, Decider, DeciderKind, SessionId
-from pml.core.identity import TokenRole
-from pml.core.ports import Session
-from pml.service.approvals import MAX_PENDING, Question
-from pml.service.consent import seek_consent
-from pml.service.desk import Desk
-from pml.service.logins import login_link, make_login
-from pml.service.sessions import start_session
-from pml.service.tokens import create_agent_token
+from pml.app import Place, open_context
+from pml.core.approvals.record import Channel, Decider, DeciderKind, SessionId
+from pml.core.ports.records import Session
+from pml.core.sessions.token import TokenRole
+from pml.service.approvals.consent import seek_consent
+from pml.service.approvals.lifecycle import MAX_PENDING, Question
+from pml.service.context import Context
+from pml.service.session_tree import start_session
+from pml.service.sessions.logins import login_link, make_login
+from pml.service.sessions.tokens import create_agent_token
 from tests.e2e.hubs import STATE_S, Hub, Room, hub_running, until
 from tests.e2e.installed import bare_environment
 
@@ -64,16 +64,16 @@ class Beside:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._loop = asyncio.new_event_loop()
-        self._opened: Future[Desk] = Future()
+        self._opened: Future[Context] = Future()
         self._over = asyncio.Event()
         self._thread = Thread(target=self._live, name="beside-the-hub", daemon=True)
         self._thread.start()
 
-    def __call__(self, use: Callable[[Desk], Awaitable[T]]) -> T:
-        desk = self._opened.result(STATE_S)
+    def __call__(self, use: Callable[[Context], Awaitable[T]]) -> T:
+        context = self._opened.result(STATE_S)
 
         async def used() -> T:
-            return await use(desk)
+            return await use(context)
 
         return asyncio.run_coroutine_threadsafe(used(), self._loop).result(STATE_S)
 
@@ -87,8 +87,8 @@ class Beside:
 
     async def _open(self) -> None:
         try:
-            async with open_desk(self._place) as desk:
-                self._opened.set_result(desk)
+            async with open_context(self._place) as context:
+                self._opened.set_result(context)
                 await self._over.wait()
         except Exception as exc:
             if not self._opened.done():
@@ -214,9 +214,9 @@ class Inbox:
         session_id = f"{name or 'agent'}-{next(self._numbers)}"
         role = TokenRole.SESSION if parent is None else TokenRole.CHILD
 
-        async def create(desk: Desk) -> str:
+        async def create(context: Context) -> str:
             _, text = await create_agent_token(
-                desk,
+                context,
                 role=role,
                 name=name or session_id,
                 session_id=SessionId(session_id),
@@ -233,17 +233,17 @@ class Inbox:
         """Put so many questions, in as many sessions as it takes; return their ids, oldest first."""
         names = [f"crowd-{next(self._numbers)}" for _ in range(-(-count // MAX_PENDING))]
 
-        async def put(desk: Desk) -> list[str]:
-            sessions = [await _session(desk, name, room) for name in names]
-            return [await _put(desk, sessions[n // MAX_PENDING], n, tool) for n in range(count)]
+        async def put(context: Context) -> list[str]:
+            sessions = [await _session(context, name, room) for name in names]
+            return [await _put(context, sessions[n // MAX_PENDING], n, tool) for n in range(count)]
 
         return self.beside(put)
 
     def link(self, name: str = "ana") -> str:
         """Return a link that logs that person in, as `pml inbox --link` prints it."""
 
-        async def make(desk: Desk) -> str:
-            return await make_login(desk, name=name, by=ME)
+        async def make(context: Context) -> str:
+            return await make_login(context, name=name, by=ME)
 
         return login_link(self.hub.url, self.beside(make))
 
@@ -254,9 +254,9 @@ class Inbox:
             self.hub.ask("/api/approvals/decisions", {"decisions": no})
 
 
-async def _session(desk: Desk, name: str, room: Room) -> Session:
+async def _session(context: Context, name: str, room: Room) -> Session:
     return await start_session(
-        desk,
+        context,
         session_id=SessionId(name),
         name=name,
         principal="test",
@@ -266,10 +266,10 @@ async def _session(desk: Desk, name: str, room: Room) -> Session:
     )
 
 
-async def _put(desk: Desk, session: Session, number: int, tool: str) -> str:
+async def _put(context: Context, session: Session, number: int, tool: str) -> str:
     given = {"command": f"git log --oneline -n {number}", "description": f"look at {number} commits"}
     question = Question(session=session, tool=tool, arguments=given, tool_use_id=f"toolu_{number}")
-    consent = await seek_consent(desk, question, wait_s=0, on_asked=lambda record: None)
+    consent = await seek_consent(context, question, wait_s=0, on_asked=lambda record: None)
     assert consent.record is not None
     return str(consent.record.id)
 

@@ -7,13 +7,13 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pml.core.approvals import ApprovalId, Channel, Decider, DeciderKind, Scope, SessionId, Subject
+from pml.core.approvals.record import ApprovalId, Channel, Decider, DeciderKind, Scope, SessionId, Subject
 from pml.core.digest import digest
-from pml.core.manifests import definition_diff
+from pml.core.servers.manifest import definition_diff
 from pml.core.values import JsonObject
-from pml.service.approvals import Decision, Question, ask, decide
-from pml.service.desk import Desk
-from pml.service.sessions import session_of
+from pml.service.approvals.lifecycle import Decision, Question, ask, decide
+from pml.service.context import Context
+from pml.service.session_tree import session_of
 from tests.e2e.inbox_rig import Asked, Caller, Inbox
 
 ANA: Final = Decider(kind=DeciderKind.PERSON, id="ana", channel=Channel.INBOX)
@@ -136,7 +136,7 @@ def _decide_before(inbox: Inbox, lead: Caller, checkout: Caller) -> str:
 
     def answer(asked: Asked, *, scope: Scope = Scope.ONCE, no: str | None = None) -> None:
         answered = Decision(by=ANA, digest=asked.digest, allow=no is None, scope=scope, message=no)
-        inbox.beside(lambda desk: decide(desk, ApprovalId(asked.id), answered))
+        inbox.beside(lambda context: decide(context, ApprovalId(asked.id), answered))
         asked.answer()
 
     answer(lead.asks("Bash", command="git fetch --all", description="Look for changes"))
@@ -160,11 +160,11 @@ def put(
 ) -> str:
     """Ask what is otherwise asked in the course of starting a server; return the question's id."""
 
-    async def ask_so(desk: Desk) -> str:
-        session = await session_of(desk, SessionId(caller.session_id))
+    async def ask_so(context: Context) -> str:
+        session = await session_of(context, SessionId(caller.session_id))
         question = Question(
             session=session, tool=tool, arguments=given, subject=subject, definition=definition
         )
-        return str((await ask(desk, question)).id)
+        return str((await ask(context, question)).id)
 
     return inbox.beside(ask_so)

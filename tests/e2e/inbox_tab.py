@@ -195,10 +195,15 @@ class Tab:
         self.let_pass()
         self.dialog.locator("[data-action=confirm]").click()
 
-    def open_always(self, asked: Asked) -> None:
+    def open_always(self, asked: Asked, *, by_mouse: bool = False) -> None:
         """Open what "always" would write, with all that it would cover."""
+        summary = self.part(asked, "always").locator("summary")
         with self.page.expect_response(re.compile(f"/api/inbox/{asked.id}$")):
-            self.part(asked, "always").locator("summary").click()
+            if by_mouse:
+                self.hold_mouse(summary)
+                self.page.mouse.up()
+            else:
+                summary.click()
         expect(self.part(asked, "always")).to_have_attribute("open", "")
         expect(self.card(asked.id)).to_have_attribute("data-seen", "true")
 

@@ -14,12 +14,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 from typing import Any, Final, cast
 
-from pml.core.memory import SUPERVISING
+from pml.core.own_tools import SUPERVISING
 
 LAST_WORD: Final = "That is all."  # what the model says when its script is over
-NOT_YET: Final = (
-    "No such tool available"  # the client's words for a tool whose server has only just told of it
-)
+# The client's words for a tool whose server has only just told of it, or to which it has yet to reconnect.
+NOT_YET: Final = ("No such tool available", "is not connected")
 THINKS_S: Final = 0.2  # before the model tries a tool again that was not there yet
 
 
@@ -46,7 +45,7 @@ class Conversation:
     @property
     def turn(self) -> int:
         """Where the script stands: a call of a tool that is not there yet is made again."""
-        return self.said - sum(NOT_YET in result for result in self.results)
+        return self.said - sum(_is_not_yet(result) for result in self.results)
 
     @property
     def opening(self) -> str:
@@ -68,6 +67,10 @@ Said = str | Use
 Turn = Said | Callable[[Conversation], Said]
 
 
+def _is_not_yet(result: str) -> bool:
+    return any(words in result for words in NOT_YET)
+
+
 def _text(content: object) -> str:
     if isinstance(content, str):
         return content
@@ -84,6 +87,7 @@ class MessagesApi:
         self._more: dict[str, Sequence[Turn]] = {}
         self._lock = Lock()
         self._conversations: list[Conversation] = []
+        self._again: dict[str, Said] = {}  # what was said last, by how the conversation was opened
         self._failed: Exception | None = None
 
     @property
@@ -116,9 +120,12 @@ class MessagesApi:
             own = [self._more[word] for word in conversation.opening.split() if word in self._more]
             script = own[0] if own else self._script
         turn = script[conversation.turn] if conversation.turn < len(script) else LAST_WORD
-        if conversation.results and NOT_YET in conversation.results[-1]:
+        if conversation.results and _is_not_yet(conversation.results[-1]):
             time.sleep(THINKS_S)
-        said = _reached(self._say(turn, conversation), tools)
+            said = self._again[conversation.opening]
+        else:
+            said = _reached(self._say(turn, conversation), tools)
+            self._again[conversation.opening] = said
         # An identity of its own for each: the client takes messages of one identity for parts of one message.
         return _message(f"msg_{conversation.said}", _block(said, identity=f"toolu_{conversation.said}"))
 
@@ -147,7 +154,7 @@ def _reached(said: Said, tools: Sequence[str]) -> Said:
 
 def _results(conversations: Sequence[Conversation]) -> list[str]:
     shown = max([[], *(conversation.results for conversation in conversations)], key=len)
-    return [result for result in shown if NOT_YET not in result]
+    return [result for result in shown if not _is_not_yet(result)]
 
 
 def _block(said: Said, *, identity: str) -> dict[str, Any]:

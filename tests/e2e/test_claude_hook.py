@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from pml.agents.settings import hook_command, hook_settings
+from pml.agents.claude_code.settings import hook_command, hook_settings
 from tests.e2e.claude import RUN_S, Setting, interactive
 from tests.e2e.messages_api import LAST_WORD, MessagesApi, Use, scripted
 from tests.e2e.workspaces import QUESTION_S, Workspace

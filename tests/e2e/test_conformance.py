@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from pml.downstream.eras import MODERN
+from pml.downstream.protocol.eras import MODERN
 from tests.commands import run_process
 from tests.e2e.conformance import Adapter, adapted, run_suite, serving_hub
 from tests.e2e.installed import Server, need_clients

@@ -13,10 +13,10 @@ from mcp import Client as SdkClient
 from starlette.types import Receive, Scope, Send
 
 from pml.core.values import JsonObject
-from pml.downstream import streams
-from pml.downstream.http_visits import read_event_id
+from pml.downstream.http import streams
+from pml.downstream.http.http_session import read_event_id
 from pml.web.connections import Limits
-from pml.web.serving import listen, serve, url_of
+from pml.web.http_server import listen, serve, url_of
 from pml.web.visitors import set_identity
 from tests.downstream.parties import SOON_S, text_result, tool
 from tests.downstream.webs import Web, identity

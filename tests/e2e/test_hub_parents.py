@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from pml.downstream.ticks import TICK_S
+from pml.downstream.keepalive import TICK_S
 from tests.e2e.hubs import PERMIT, Agent, Hub, Room, bash, hub_running, is_running, plexus, until
 from tests.e2e.messages_api import Conversation, Said, Turn, Use
 from tests.promises import promise

@@ -5,12 +5,12 @@ from typing import Final
 from msgspec import structs
 from playwright.sync_api import expect
 
-from pml.core.approvals import SessionId, Subject
+from pml.core.approvals.record import SessionId, Subject
 from pml.core.digest import digest
 from pml.core.values import JsonObject
-from pml.service.approvals import Question, ask
-from pml.service.desk import Desk
-from pml.service.sessions import session_of
+from pml.service.approvals.lifecycle import Question, ask
+from pml.service.context import Context
+from pml.service.session_tree import session_of
 from tests.e2e.inbox_rig import Asked, Caller, Inbox
 from tests.e2e.inbox_scene import CHANGED, NOW, put
 from tests.e2e.inbox_tab import Tab
@@ -79,9 +79,11 @@ def test_a_command_stands_once_and_its_raw_arguments_unfold(tab: Tab, agent: Cal
 def test_what_runs_out_first_comes_first(inbox: Inbox, tab: Tab, agent: Caller) -> None:
     late = agent.asks("Bash", command="echo late")
 
-    async def put_soon(desk: Desk) -> str:
-        session = structs.replace(await session_of(desk, SessionId(agent.session_id)), ttl_s=60)
-        return str((await ask(desk, Question(session=session, tool="Bash", arguments={"command": "ls"}))).id)
+    async def put_soon(context: Context) -> str:
+        session = structs.replace(await session_of(context, SessionId(agent.session_id)), ttl_s=60)
+        return str(
+            (await ask(context, Question(session=session, tool="Bash", arguments={"command": "ls"}))).id
+        )
 
     tab.shows([inbox.beside(put_soon), late.id])
 

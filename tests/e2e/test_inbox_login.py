@@ -8,10 +8,10 @@ from typing import Any, Final
 import pytest
 from playwright.sync_api import expect
 
-from pml.core.identity import TokenRole
-from pml.service.desk import Desk
-from pml.service.logins import login_link
-from pml.service.tokens import create_token
+from pml.core.sessions.token import TokenRole
+from pml.service.context import Context
+from pml.service.sessions.logins import login_link
+from pml.service.sessions.tokens import create_token
 from tests.e2e.hubs import until
 from tests.e2e.inbox_rig import ME, Inbox
 from tests.e2e.inbox_tab import Tab, opened
@@ -34,8 +34,8 @@ class Earlier:
 def old_link(inbox: Inbox) -> str:
     """Return a link that was made two hours ago, and was good for one."""
 
-    async def make(desk: Desk) -> str:
-        then = dataclasses.replace(desk, clock=Earlier(timedelta(hours=2)))
+    async def make(context: Context) -> str:
+        then = dataclasses.replace(context, clock=Earlier(timedelta(hours=2)))
         _, text = await create_token(then, role=TokenRole.LOGIN, name="ana", ttl_s=3600, by=ME)
         return text
 

@@ -11,12 +11,12 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Locator, Route, expect
 
-from pml.core.approvals import SessionId, Subject
+from pml.core.approvals.record import SessionId, Subject
 from pml.core.text import has_hidden, visible, visible_json
 from pml.hub.pages import ASSETS_HASH
-from pml.service.approvals import Question, ask
-from pml.service.desk import Desk
-from pml.service.sessions import session_of
+from pml.service.approvals.lifecycle import Question, ask
+from pml.service.context import Context
+from pml.service.session_tree import session_of
 from tests.e2e.hubs import Room
 from tests.e2e.inbox_rig import Caller, Inbox
 from tests.e2e.inbox_tab import Tab, opened
@@ -309,13 +309,13 @@ def test_a_key_that_was_kept_is_told_though_the_question_is_over(
 def wants_key(inbox: Inbox, session_id: SessionId, *, name: str) -> str:
     """Ask what a server asks that is started without a variable which it requires."""
 
-    async def put(desk: Desk) -> str:
-        session = await session_of(desk, session_id)
+    async def put(context: Context) -> str:
+        session = await session_of(context, session_id)
         given = {"server": "shop", "missing": [name], "call": {"tool": "shop:buy", "arguments": {"item": 7}}}
         question = Question(
             session=session, tool="shop:buy", arguments=given, subject=Subject.API_KEY_REQUIRED
         )
-        return str((await ask(desk, question)).id)
+        return str((await ask(context, question)).id)
 
     return inbox.beside(put)
 

@@ -60,10 +60,7 @@ def test_no_button_of_a_card_moves_when_the_card_gets_or_loses_the_focus(tab: Ta
 
 def test_always_by_mouse_on_a_card_without_focus(tab: Tab, agent: Caller) -> None:
     asked = unfocused(tab, agent)
-    tab.hold_mouse(tab.part(asked, "always").locator("summary"))
-    tab.page.mouse.up()
-    expect(tab.part(asked, "always")).to_have_attribute("open", "")
-    expect(tab.card(asked.id)).to_have_attribute("data-seen", "true")
+    tab.open_always(asked, by_mouse=True)
     tab.hold_mouse(tab.button(asked, "always"))
     tab.page.mouse.up()
     assert asked.answer()["behavior"] == "allow"

@@ -8,9 +8,9 @@ from typing import Any, Final
 import pytest
 from playwright.sync_api import expect
 
-from pml.core.approvals import Subject
-from pml.core.audit import session_changed
-from pml.service.desk import Desk
+from pml.core.approvals.record import Subject
+from pml.core.audit.entries import session_changed
+from pml.service.context import Context
 from tests.e2e.inbox_rig import Inbox
 from tests.e2e.inbox_scene import KEYLESS, Scene, put, set_scene
 from tests.e2e.inbox_tab import Tab, opened
@@ -146,9 +146,9 @@ def test_the_audit_log_can_be_read_back_to_its_first_entry_while_it_grows(inbox:
     tab = still
 
     def log(count: int) -> None:
-        async def write(desk: Desk) -> None:
+        async def write(context: Context) -> None:
             for _ in range(count):
-                await desk.store.audit.record(session_changed("busy", "running", at=desk.clock.now()))
+                await context.store.audit.record(session_changed("busy", "running", at=context.clock.now()))
 
         inbox.beside(write)
 

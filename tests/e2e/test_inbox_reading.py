@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 from playwright.sync_api import expect
 
-from pml.core.bounds import MAX_INPUT_BYTES
+from pml.core.approvals.bounds import MAX_INPUT_BYTES
 from tests.e2e.hubs import STATE_S, Room, until
 from tests.e2e.inbox_rig import Caller, Inbox
 from tests.e2e.inbox_tab import Tab, opened

@@ -1,6 +1,7 @@
 """A denial can be undone for a moment, a remembered answer while its line is there; a refused key is seen."""
 
 import json
+import time
 from typing import Final
 
 import pytest
@@ -12,6 +13,8 @@ from tests.e2e.inbox_tab import HELD_MS, Tab
 from tests.promises import promise
 
 LS: Final = {"command": "ls -l", "description": "list the files"}
+MANY: Final = 640  # with their digests more than a browser sends for a page that is gone
+WITHIN_MS: Final = 60_000  # a busy machine lays out so many cards
 UNTIL_SENT_MS: Final = HELD_MS - 200
 
 
@@ -81,6 +84,25 @@ def test_leaving_sends_a_denial_at_once_with_its_message(tab: Tab, agent: Caller
     told = asked.answer()
     assert told["behavior"] == "deny"
     assert "not now" in told["message"]
+
+
+@promise("inbox:denial-held")
+def test_closing_the_tab_sends_a_denial_of_all_however_many_they_are(
+    inbox: Inbox, tab: Tab, room: Room
+) -> None:
+    ids = inbox.fill(room, MANY)
+    expect(tab.card(ids[-1])).to_be_attached(timeout=WITHIN_MS)
+    tab.stop_clock()
+    tab.press("Alt+Escape")
+    tab.confirm()
+    expect(tab.page.locator("[data-state=held]")).to_have_count(MANY, timeout=WITHIN_MS)
+    assert inbox.hub.ask("/api/inbox?limit=1")["waiting"] == MANY
+    with tab.page.expect_event("close"):
+        tab.page.close(run_before_unload=True)
+    until = time.monotonic() + WITHIN_MS / 1000
+    while (left := inbox.hub.ask("/api/inbox?limit=1")["waiting"]) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert left == 0
 
 
 @promise("inbox:denial-held")

@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 from playwright.sync_api import Route, expect
 
-from pml.core.approvals import Subject
+from pml.core.approvals.record import Subject
 from tests.e2e.hubs import Room
 from tests.e2e.inbox_rig import Asked, Caller, Inbox
 from tests.e2e.inbox_scene import KEYLESS, put

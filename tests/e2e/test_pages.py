@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 from playwright.sync_api import expect
 
-from pml.core.approvals import SessionId, Subject
-from pml.service.approvals import Question, ask
-from pml.service.desk import Desk
-from pml.service.sessions import session_of
+from pml.core.approvals.record import SessionId, Subject
+from pml.service.approvals.lifecycle import Question, ask
+from pml.service.context import Context
+from pml.service.session_tree import session_of
 from tests.e2e.hubs import Room, bash
 from tests.e2e.inbox_rig import Asked, Caller, Inbox
 from tests.e2e.inbox_tab import Tab
@@ -278,13 +278,13 @@ def test_a_key_that_is_asked_for_can_be_denied(tab: Tab, inbox: Inbox, agent: Ca
 def wants_key(inbox: Inbox, agent: Caller) -> str:
     """Ask what a server asks that is started without a variable which it requires."""
 
-    async def put(desk: Desk) -> str:
-        session = await session_of(desk, SessionId(agent.session_id))
+    async def put(context: Context) -> str:
+        session = await session_of(context, SessionId(agent.session_id))
         call = {"tool": "shop:buy", "arguments": {"item": 7}}
         given = {"server": "shop", "missing": ["SHOP_KEY"], "call": call}
         question = Question(
             session=session, tool="shop:buy", arguments=given, subject=Subject.API_KEY_REQUIRED
         )
-        return str((await ask(desk, question)).id)
+        return str((await ask(context, question)).id)
 
     return inbox.beside(put)

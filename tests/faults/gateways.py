@@ -21,10 +21,10 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from pml.app import Place as AppPlace
-from pml.app import open_desk, person
-from pml.core.approvals import SessionId
-from pml.core.identity import TokenRole
-from pml.service.tokens import create_agent_token, create_token
+from pml.app import open_context, person
+from pml.core.approvals.record import SessionId
+from pml.core.sessions.token import TokenRole
+from pml.service.sessions.tokens import create_agent_token, create_token
 from tests.upstream.fleets import ODD
 
 SOON_S: Final = 30.0  # only ever reached by what never happens
@@ -99,12 +99,12 @@ class Place:
 
         async def make() -> str:
             place = AppPlace(home=self.pml_home, workspace=self.workspace, user_home=self.pml_home.parent)
-            async with open_desk(place) as desk:
+            async with open_context(place) as context:
                 if role is TokenRole.PERSON:
-                    return (await create_token(desk, role=role, name="ana", by=person()))[1]
+                    return (await create_token(context, role=role, name="ana", by=person()))[1]
                 session_id = SessionId(str(uuid.uuid4()))
                 _, text = await create_agent_token(
-                    desk,
+                    context,
                     role=role,
                     name="agent",
                     session_id=session_id,

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pml.core.loading import Installed
+from pml.core.ports.loader import Installed
 from tests.install.makers import FakeEcosystem, ignore, make_installer, make_plan
 
 ROOT = Path(__file__).parents[2]

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from pml.cli.main import main
-from pml.core.approvals import Approval, OwnerId, State
-from pml.core.audit import Link
+from pml.core.approvals.record import Approval, OwnerId, State
+from pml.core.audit.chain import Link
 from pml.core.errors import Unavailable
-from pml.core.ports import ApprovalQuery, AuditQuery
-from pml.store.connection import open_database
-from pml.store.database import Database
-from pml.store.sqlite import SqliteStore
+from pml.core.ports.queries import ApprovalQuery, AuditQuery
+from pml.store.sqlite.connection import open_database
+from pml.store.sqlite.database import Database
+from pml.store.sqlite.store import SqliteStore
 from tests.builders import allow, make_approval
 from tests.chains import verify
 from tests.promises import promise
@@ -109,7 +109,7 @@ async def test_a_database_locked_beyond_the_bound_is_told_of_and_nothing_is_writ
 ) -> None:
     await filled(tmp_path)
     before = await content_of(tmp_path)
-    monkeypatch.setattr("pml.store.writer.BUSY_S", 0.02)
+    monkeypatch.setattr("pml.store.sqlite.writer.BUSY_S", 0.02)
     store = await SqliteStore.open(tmp_path, OWNER)
     other = hold_lock(tmp_path)
     new = make_approval(99)
@@ -140,7 +140,7 @@ async def test_a_lock_that_is_soon_gone_is_waited_out(tmp_path: Path) -> None:
 async def test_a_database_locked_against_opening_is_told_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pml.store.connection.BUSY_S", 0.02)
+    monkeypatch.setattr("pml.store.sqlite.connection.BUSY_S", 0.02)
     (tmp_path / "pml.db").touch()
     other = Database(str(tmp_path / "pml.db"))
     other.script("BEGIN EXCLUSIVE")
@@ -157,7 +157,7 @@ def test_the_command_says_that_the_database_is_locked_and_exits_1(
 ) -> None:
     asyncio.run(filled(home / ".pml"))
     before = asyncio.run(content_of(home / ".pml"))
-    monkeypatch.setattr("pml.store.writer.BUSY_S", 0.02)
+    monkeypatch.setattr("pml.store.sqlite.writer.BUSY_S", 0.02)
     other = hold_lock(home / ".pml")
 
     code = main(["approvals", "ask", "a:b", "--json", "--workspace", str(tmp_path)])
@@ -180,7 +180,7 @@ def limit(monkeypatch: pytest.MonkeyPatch, pragma: str) -> None:
         database.run(pragma)
         return database
 
-    monkeypatch.setattr("pml.store.sqlite.open_database", limited)
+    monkeypatch.setattr("pml.store.sqlite.store.open_database", limited)
 
 
 FAILURES = [
@@ -247,7 +247,7 @@ async def test_a_store_that_was_full_works_again_once_there_is_room(
         opened.append(await open_database(home))
         return opened[-1]
 
-    monkeypatch.setattr("pml.store.sqlite.open_database", kept)
+    monkeypatch.setattr("pml.store.sqlite.store.open_database", kept)
     store = await SqliteStore.open(tmp_path, OWNER)
     big = make_approval(99, tool_input={"text": "x" * 100_000})
     opened[0].run("PRAGMA max_page_count = 1")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pml.core.bounds import MAX_INPUT_BYTES
+from pml.core.approvals.bounds import MAX_INPUT_BYTES
 from pml.core.text import visible_json
 from pml.core.values import MAX_BYTES
 from tests.commands import Pml

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pml.core.loading import Accepted
+from pml.core.ports.loader import Accepted
 from tests.faults.installing import install, spawn
 from tests.install.makers import FakeEcosystem, ignore, make_installer, make_plan
 from tests.promises import promise

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from pml.core.approvals import OwnerId
+from pml.core.approvals.record import OwnerId
 from pml.core.errors import Conflict
 from pml.store.owners import OwnerLocks
-from pml.store.sqlite import SqliteStore
+from pml.store.sqlite.store import SqliteStore
 from tests.contract.journals import RUN, begun, finished, make_code_run
 from tests.faults.workers import ROOT, report
 from tests.promises import promise

@@ -9,15 +9,15 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pml.app import open_desk, person
-from pml.core.approvals import Approval, ApprovalId, OwnerId, State
-from pml.core.audit import Link
-from pml.core.ports import ApprovalQuery, AuditQuery
-from pml.service.approvals import Decision, Question, ask, claim, decide, get
-from pml.service.desk import Desk
+from pml.app import open_context, person
+from pml.core.approvals.record import Approval, ApprovalId, OwnerId, State
+from pml.core.audit.chain import Link
+from pml.core.ports.queries import ApprovalQuery, AuditQuery
+from pml.service.approvals.lifecycle import Decision, Question, ask, claim, decide, get
+from pml.service.context import Context
 from pml.service.upkeep import sweep
-from pml.store.database import Database
 from pml.store.owners import OwnerLocks
+from pml.store.sqlite.database import Database
 from tests.chains import verify
 from tests.faults.workers import place_of, session_in, spawn
 from tests.promises import promise
@@ -46,14 +46,14 @@ class Reports:
         return {approval_id for told, approval_id in self.lines if told == word}
 
 
-async def allowed(desk: Desk, home: Path, count: int) -> list[Approval]:
+async def allowed(context: Context, home: Path, count: int) -> list[Approval]:
     """Return approvals that were allowed, ready to be claimed."""
     records: list[Approval] = []
     for n in range(count):
-        session = await session_in(desk, home, f"test-{n // 10}")
-        record = await ask(desk, Question(session=session, tool="test:work", arguments={"n": n}))
+        session = await session_in(context, home, f"test-{n // 10}")
+        record = await ask(context, Question(session=session, tool="test:work", arguments={"n": n}))
         decision = Decision(by=person(), digest=record.digest, allow=True)
-        records.append((await decide(desk, record.id, decision)).record)
+        records.append((await decide(context, record.id, decision)).record)
     return records
 
 
@@ -82,31 +82,31 @@ def kill_rounds(home: Path, reports: Reports) -> None:
             reports.take(end_of(worker))
 
 
-async def rows_of(desk: Desk) -> dict[str, Approval]:
-    return {row.id: row for row in await desk.store.approvals.page(ApprovalQuery(limit=ALL))}
+async def rows_of(context: Context) -> dict[str, Approval]:
+    return {row.id: row for row in await context.store.approvals.page(ApprovalQuery(limit=ALL))}
 
 
 @promise("store:kill-loses-nothing")
 async def test_killed_processes_lose_no_report_and_decide_and_claim_nothing_twice(tmp_path: Path) -> None:
     reports = Reports()
-    async with open_desk(place_of(tmp_path)) as desk:
-        (held,) = await allowed(desk, tmp_path, 1)
+    async with open_context(place_of(tmp_path)) as context:
+        (held,) = await allowed(context, tmp_path, 1)
         sibling = spawn("hold", tmp_path, held.id)
         assert line_of(sibling).startswith("executing")
 
         await asyncio.to_thread(kill_rounds, tmp_path, reports)
 
-        before = await rows_of(desk)
-        await sweep(desk)
-        after = await rows_of(desk)
-        log = list(await desk.store.audit.list(AuditQuery(limit=ALL)))
+        before = await rows_of(context)
+        await sweep(context)
+        after = await rows_of(context)
+        log = list(await context.store.audit.list(AuditQuery(limit=ALL)))
         assert reports.ids("completed")
         assert_reports_are_stored(reports, after, log)
         assert_nothing_happened_twice(reports, log)
         assert_only_the_lost_are_unknown(before, after, running=held.id)
         assert "completed" in end_of(sibling)
-        assert (await get(desk, held.id)).status is State.COMPLETED
-        await assert_sound(desk, tmp_path)
+        assert (await get(context, held.id)).status is State.COMPLETED
+        await assert_sound(context, tmp_path)
 
 
 def assert_reports_are_stored(reports: Reports, rows: dict[str, Approval], log: list[Link]) -> None:
@@ -142,9 +142,9 @@ def assert_only_the_lost_are_unknown(
     assert after[running].status is State.EXECUTING
 
 
-async def assert_sound(desk: Desk, home: Path) -> None:
-    links = [link async for link in desk.store.audit.links()]
-    assert verify(links, {head.chain: head for head in await desk.store.audit.heads_kept()}) == []
+async def assert_sound(context: Context, home: Path) -> None:
+    links = [link async for link in context.store.audit.links()]
+    assert verify(links, {head.chain: head for head in await context.store.audit.heads_kept()}) == []
     database = Database(str(home / "pml.db"))
     assert database.run("PRAGMA integrity_check") == [("ok",)]
     database.close()
@@ -152,21 +152,21 @@ async def assert_sound(desk: Desk, home: Path) -> None:
 
 @promise("approval:survives-restart")
 async def test_questions_and_answers_are_there_after_every_process_is_gone(tmp_path: Path) -> None:
-    async with open_desk(place_of(tmp_path)) as desk:
-        session = await session_in(desk, tmp_path, "s")
-        waiting = await ask(desk, Question(session=session, tool="test:work", arguments={"n": "waiting"}))
-        (answered,) = await allowed(desk, tmp_path, 1)
+    async with open_context(place_of(tmp_path)) as context:
+        session = await session_in(context, tmp_path, "s")
+        waiting = await ask(context, Question(session=session, tool="test:work", arguments={"n": "waiting"}))
+        (answered,) = await allowed(context, tmp_path, 1)
 
-    async with open_desk(place_of(tmp_path)) as desk:
-        assert await get(desk, waiting.id) == waiting
-        assert await get(desk, answered.id) == answered
-        assert (await claim(desk, answered.id)).status is State.EXECUTING
+    async with open_context(place_of(tmp_path)) as context:
+        assert await get(context, waiting.id) == waiting
+        assert await get(context, answered.id) == answered
+        assert (await claim(context, answered.id)).status is State.EXECUTING
 
 
 @promise("run:at-most-once")
 async def test_two_processes_that_claim_the_same_approvals_get_each_once(tmp_path: Path) -> None:
-    async with open_desk(place_of(tmp_path)) as desk:
-        records = await allowed(desk, tmp_path, 100)
+    async with open_context(place_of(tmp_path)) as context:
+        records = await allowed(context, tmp_path, 100)
         ids = [record.id for record in records]
         workers = [spawn("claim-all", tmp_path, *order) for order in (ids, list(reversed(ids)))]
         for worker in workers:
@@ -180,7 +180,7 @@ async def test_two_processes_that_claim_the_same_approvals_get_each_once(tmp_pat
             reports.take(end_of(worker))
 
         assert reports.lines == Counter({("executing", approval_id): 1 for approval_id in ids})
-        log = await desk.store.audit.list(AuditQuery(limit=ALL))
+        log = await context.store.audit.list(AuditQuery(limit=ALL))
         assert sum(link.entry.kind == "approval.executing" for link in log) == 100
 
 
@@ -188,20 +188,20 @@ async def test_two_processes_that_claim_the_same_approvals_get_each_once(tmp_pat
 async def test_what_a_killed_process_ran_becomes_unknown_also_while_its_child_lives_on(
     tmp_path: Path,
 ) -> None:
-    async with open_desk(place_of(tmp_path)) as desk:
-        mine, theirs = await allowed(desk, tmp_path, 2)
+    async with open_context(place_of(tmp_path)) as context:
+        mine, theirs = await allowed(context, tmp_path, 2)
         sibling = spawn("hold", tmp_path, mine.id)
         assert line_of(sibling).startswith("executing")
         owner = spawn("hold-with-child", tmp_path, theirs.id)
         assert line_of(owner).startswith("executing")
 
-        assert (await sweep(desk)).lost == 0  # both live, and one has a child
+        assert (await sweep(context)).lost == 0  # both live, and one has a child
         owner.kill()
         owner.wait(BOUND_S)  # its child still waits for our pipe to end
-        assert (await sweep(desk)).lost == 1
+        assert (await sweep(context)).lost == 1
 
-        assert (await get(desk, theirs.id)).status is State.UNKNOWN
-        assert (await get(desk, ApprovalId(mine.id))).status is State.EXECUTING
+        assert (await get(context, theirs.id)).status is State.UNKNOWN
+        assert (await get(context, ApprovalId(mine.id))).status is State.EXECUTING
         end_of(owner)
         assert "completed" in end_of(sibling)
 
@@ -210,9 +210,9 @@ async def test_what_a_killed_process_left_in_the_run_directory_is_gone_once_anot
     tmp_path: Path,
 ) -> None:
     run = tmp_path / "run"
-    async with open_desk(place_of(tmp_path)) as desk:
-        session = await session_in(desk, tmp_path, "s")
-        record = await ask(desk, Question(session=session, tool="test:work", arguments={}))
+    async with open_context(place_of(tmp_path)) as context:
+        session = await session_in(context, tmp_path, "s")
+        record = await ask(context, Question(session=session, tool="test:work", arguments={}))
         mine = set(os.listdir(run))
         killed, living = spawn("wait-for", tmp_path, record.id), spawn("wait-for", tmp_path, record.id)
         assert [line_of(killed), line_of(living)] == ["waiting", "waiting"]
@@ -228,5 +228,5 @@ async def test_what_a_killed_process_left_in_the_run_directory_is_gone_once_anot
 
         assert sorted(Path(name).suffix for name in kept) == [".lock", ".sock"]
         assert len({Path(name).stem for name in kept}) == 1
-        await decide(desk, record.id, Decision(by=person(), digest=record.digest, allow=False))
+        await decide(context, record.id, Decision(by=person(), digest=record.digest, allow=False))
         assert end_of(living) == "denied\n"

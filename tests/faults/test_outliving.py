@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pml.core.permissions import Containment
+from pml.core.packages.permissions import Containment
 from pml.host import watchdog
 from tests.faults.gateways import Place, hub, stdio, until
 from tests.promises import promise
@@ -27,8 +27,8 @@ KINDS = [Containment.BUBBLEWRAP, Containment.LANDLOCK, Containment.NONE]
 STARTING = """
 import asyncio, os, sys
 from pathlib import Path
-from pml.core.permissions import Containment
-from pml.upstream.agents_box import AgentBox
+from pml.core.packages.permissions import Containment
+from pml.upstream.containment.agents import AgentBox
 from tests.upstream.fleets import Harbour, odd, use
 
 async def main():

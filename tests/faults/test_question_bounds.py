@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pml.core.bounds import MAX_INPUT_BYTES, MAX_INPUT_VALUES, MAX_PENDING, MAX_PENDING_BYTES
-from pml.core.identity import TokenRole
+from pml.core.approvals.bounds import MAX_INPUT_BYTES, MAX_INPUT_VALUES, MAX_PENDING, MAX_PENDING_BYTES
+from pml.core.sessions.token import TokenRole
 from tests.commands import Pml
 from tests.faults.gateways import Place, Served, Visitor, opened, read, serving
 from tests.promises import promise

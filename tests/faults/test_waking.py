@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pml.app import open_desk, person
-from pml.service.approvals import Decision, Question, ask, decide
+from pml.app import open_context, person
+from pml.service.approvals.lifecycle import Decision, Question, ask, decide
 from tests.faults.workers import place_of, session_in, spawn
 from tests.promises import promise
 
@@ -17,9 +17,9 @@ BOUND_S = 60.0
 @pytest.mark.parametrize("path", ["short", "long" * 30])
 async def test_a_decision_wakes_a_waiter_in_another_process(tmp_path: Path, path: str, hints: str) -> None:
     home = tmp_path / path
-    async with open_desk(place_of(home)) as desk:
-        session = await session_in(desk, home, "s")
-        record = await ask(desk, Question(session=session, tool="test:work", arguments={}))
+    async with open_context(place_of(home)) as context:
+        session = await session_in(context, home, "s")
+        record = await ask(context, Question(session=session, tool="test:work", arguments={}))
         waiter = spawn("wait-for", home, record.id)
         assert waiter.stdout is not None
         assert waiter.stdout.readline() == "waiting\n"
@@ -27,6 +27,6 @@ async def test_a_decision_wakes_a_waiter_in_another_process(tmp_path: Path, path
             (socket,) = (home / "run").glob("*.sock")
             socket.unlink()
 
-        await decide(desk, record.id, Decision(by=person(), digest=record.digest, allow=False))
+        await decide(context, record.id, Decision(by=person(), digest=record.digest, allow=False))
 
         assert waiter.communicate(timeout=BOUND_S)[0] == "denied\n"

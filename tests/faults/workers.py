@@ -11,13 +11,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pml.app import Place, open_desk, person
-from pml.core.approvals import ApprovalId, SessionId, State
+from pml.app import Place, open_context, person
+from pml.core.approvals.record import ApprovalId, SessionId, State
 from pml.core.errors import Conflict, Forbidden, NotFound, PmlError
-from pml.core.ports import ApprovalQuery, Session
-from pml.service.approvals import Decision, Question, ask, claim, decide, finish, pending, wait
-from pml.service.desk import Desk
-from pml.service.sessions import start_session
+from pml.core.ports.queries import ApprovalQuery
+from pml.core.ports.records import Session
+from pml.service.approvals.lifecycle import Decision, Question, ask, claim, decide, finish, pending, wait
+from pml.service.context import Context
+from pml.service.session_tree import start_session
 from pml.service.upkeep import sweep
 
 ROOT = Path(__file__).parents[2]
@@ -42,9 +43,9 @@ def report(*words: str) -> None:
     os.write(1, f"{' '.join(words)}\n".encode())  # one write: a kill leaves whole lines only
 
 
-async def session_in(desk: Desk, home: Path, name: str) -> Session:
+async def session_in(context: Context, home: Path, name: str) -> Session:
     return await start_session(
-        desk,
+        context,
         session_id=SessionId(name),
         name=name,
         principal="tester",
@@ -54,78 +55,78 @@ async def session_in(desk: Desk, home: Path, name: str) -> Session:
     )
 
 
-async def busy(desk: Desk, home: Path, seed: str) -> None:
+async def busy(context: Context, home: Path, seed: str) -> None:
     """Ask, decide and claim for ever, beside others who do the same with the same approvals."""
     chance = random.Random(seed)
-    await sweep(desk)
-    session = await session_in(desk, home, f"busy-{seed}")
+    await sweep(context)
+    session = await session_in(context, home, f"busy-{seed}")
     report("ready")
     n = 0
     while True:
         n += 1
         try:
             question = Question(session=session, tool="test:work", arguments={"seed": seed, "n": n})
-            report("asked", (await ask(desk, question)).id)
+            report("asked", (await ask(context, question)).id)
         except Forbidden:  # twenty wait already: answer some first
             pass
-        await _decide_some(desk, chance)
-        await _run_some(desk, chance)
+        await _decide_some(context, chance)
+        await _run_some(context, chance)
 
 
-async def _decide_some(desk: Desk, chance: random.Random) -> None:
-    for record in chance.sample(waiting := await pending(desk, limit=4), k=min(2, len(waiting))):
+async def _decide_some(context: Context, chance: random.Random) -> None:
+    for record in chance.sample(waiting := await pending(context, limit=4), k=min(2, len(waiting))):
         allow = chance.random() < 0.7
         try:
-            await decide(desk, record.id, Decision(by=person(), digest=record.digest, allow=allow))
+            await decide(context, record.id, Decision(by=person(), digest=record.digest, allow=allow))
         except (Conflict, NotFound):  # somebody was faster
             continue
         report("allowed" if allow else "denied", record.id)
 
 
-async def _run_some(desk: Desk, chance: random.Random) -> None:
-    allowed = await desk.store.approvals.page(ApprovalQuery(states=frozenset({State.ALLOWED}), limit=4))
+async def _run_some(context: Context, chance: random.Random) -> None:
+    allowed = await context.store.approvals.page(ApprovalQuery(states=frozenset({State.ALLOWED}), limit=4))
     for record in chance.sample(allowed, k=min(2, len(allowed))):
         try:
-            await claim(desk, record.id)
+            await claim(context, record.id)
         except (Conflict, NotFound):
             continue
         report("executing", record.id)
-        await finish(desk, record.id)
+        await finish(context, record.id)
         report("completed", record.id)
 
 
-async def hold(desk: Desk, home: Path, approval_id: str) -> None:
+async def hold(context: Context, home: Path, approval_id: str) -> None:
     """Claim one approval, keep it running until stdin ends, then finish it."""
-    await claim(desk, ApprovalId(approval_id))
-    report("executing", desk.owners.me)
+    await claim(context, ApprovalId(approval_id))
+    report("executing", context.owners.me)
     await asyncio.to_thread(sys.stdin.read)
-    await finish(desk, ApprovalId(approval_id))
+    await finish(context, ApprovalId(approval_id))
     report("completed")
 
 
-async def hold_with_child(desk: Desk, home: Path, approval_id: str) -> None:
+async def hold_with_child(context: Context, home: Path, approval_id: str) -> None:
     """Claim one approval and start a child that lives until stdin ends, longer than this process may."""
-    await claim(desk, ApprovalId(approval_id))
+    await claim(context, ApprovalId(approval_id))
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", "import sys; sys.stdin.read()")
-    report("executing", desk.owners.me)
+    report("executing", context.owners.me)
     await child.wait()
 
 
-async def claim_all(desk: Desk, home: Path, *approval_ids: str) -> None:
+async def claim_all(context: Context, home: Path, *approval_ids: str) -> None:
     """Wait for a line on stdin, then claim what can be claimed."""
     report("ready")
     sys.stdin.readline()
     for approval_id in approval_ids:
         try:
-            await claim(desk, ApprovalId(approval_id))
+            await claim(context, ApprovalId(approval_id))
         except Conflict:
             continue
         report("executing", approval_id)
 
 
-async def wait_for(desk: Desk, home: Path, approval_id: str) -> None:
+async def wait_for(context: Context, home: Path, approval_id: str) -> None:
     """Wait for an answer, and tell it."""
-    waiting = asyncio.ensure_future(wait(desk, ApprovalId(approval_id)))
+    waiting = asyncio.ensure_future(wait(context, ApprovalId(approval_id)))
     await asyncio.sleep(0)  # it is registered when it first gives up the loop
     report("waiting")
     report((await waiting).status)
@@ -141,9 +142,9 @@ TASKS = {
 
 
 async def main(task: str, home: Path, more: Sequence[str]) -> None:
-    async with open_desk(place_of(home)) as desk:
+    async with open_context(place_of(home)) as context:
         try:
-            await TASKS[task](desk, home, *more)
+            await TASKS[task](context, home, *more)
         except PmlError as exc:
             report("error", exc.message)
             raise

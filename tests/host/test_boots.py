@@ -3,11 +3,11 @@
 import subprocess
 import sys
 
-from pml.host.boots import boot_id
+from pml.install.tree.hashes import boot_id
 
 
 def test_every_process_of_one_start_sees_the_same() -> None:
-    code = "from pml.host.boots import boot_id; print(boot_id())"
+    code = "from pml.install.tree.hashes import boot_id; print(boot_id())"
     other = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )

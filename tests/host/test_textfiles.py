@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pml.core.card_files import Present
+from pml.core.cards.files import Present
 from pml.host.textfiles import MAX_BYTES, read_text
 from tests.promises import promise
 

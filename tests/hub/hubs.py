@@ -13,24 +13,26 @@ import httpx2
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pml.core.agents import Order, Outcome, RunState, Told
-from pml.core.approvals import Approval, Role, SessionId
-from pml.core.identity import ParentMay, TokenRole
-from pml.core.ports import Session, Store
-from pml.core.processes import Process
+from pml.core.approvals.record import Approval, Role, SessionId
+from pml.core.ports.records import Session
+from pml.core.ports.store import Store
+from pml.core.sessions.agent import Order, Outcome, RunState, Told
+from pml.core.sessions.process import Process
+from pml.core.sessions.token import ParentMay, TokenRole
 from pml.core.values import Json, JsonObject
 from pml.hub.app import hub_app
-from pml.hub.bodies import BodyLimits
+from pml.hub.body_limits import BodyLimits
 from pml.hub.metrics import Gauges
 from pml.hub.origins import allowed_names
-from pml.service.launching import Launcher
-from pml.service.logins import make_login
-from pml.service.sessions import start_session
-from pml.service.tokens import create_token
+from pml.service.session_tree import start_session
+from pml.service.sessions.launcher import Launcher
+from pml.service.sessions.logins import make_login
+from pml.service.sessions.tokens import create_token
 from pml.settings.secrets import Secrets
-from pml.store.memory import MemoryStore
+from pml.testing.store import MemoryStore
 from pml.web.visitors import identity_of
 from tests.builders import PERSON
+from tests.fakes_servers import FakeServerHost
 from tests.service.offices import BOUND_S, Office
 
 PORT: Final = 4445
@@ -104,20 +106,19 @@ class HubRig:
 
     def __init__(self, office: Office, *, limits: BodyLimits | None = None) -> None:
         self.office = office
-        self.desk = office.desk
+        self.context = office.context
         self.agents = FakeAgents()
-        self.launcher = Launcher(self.desk, self.agents, on_ended=_nothing)
+        self.launcher = Launcher(self.context, self.agents, on_ended=_nothing)
         self.complaints: list[Exception] = []
         self.keyring = FakeKeyring()
         self.secrets = Secrets(office.home, self.keyring)
         self.tokens: dict[TokenRole, str] = {}
         self.app: ASGIApp = hub_app(
-            self.desk,
+            self.context,
             mcp=_who,
             events=_who,
             launcher=self.launcher,
-            servers=_servers,
-            server_logs=_server_logs,
+            server_host=FakeServerHost(),
             secrets=self.secrets,
             workspace=str(office.workspace),
             allowed=allowed_names("127.0.0.1", "127.0.0.1", PORT, scheme="http", more=["hub.example"]),
@@ -139,12 +140,12 @@ class HubRig:
             TokenRole.PERSON: await self.token(TokenRole.PERSON),
             TokenRole.SESSION: await self.token(TokenRole.SESSION, TOP),
             TokenRole.CHILD: await self.token(TokenRole.CHILD, KID),
-            TokenRole.LOGIN: await make_login(self.desk, name="ana", by=PERSON),
+            TokenRole.LOGIN: await make_login(self.context, name="ana", by=PERSON),
         }
 
     async def start(self, session_id: SessionId, parent_id: SessionId | None, role: TokenRole) -> Session:
         return await start_session(
-            self.desk,
+            self.context,
             session_id=session_id,
             name=session_id,
             principal=session_id,
@@ -160,14 +161,14 @@ class HubRig:
         self, role: TokenRole, session_id: SessionId | None = None, *, ttl_s: int | None = None
     ) -> str:
         _, text = await create_token(
-            self.desk, role=role, name=f"{role}-token", session_id=session_id, ttl_s=ttl_s, by=PERSON
+            self.context, role=role, name=f"{role}-token", session_id=session_id, ttl_s=ttl_s, by=PERSON
         )
         return text
 
     async def ask(
         self, session_id: SessionId = KID, tool: str = "github:create_issue", **arguments: Json
     ) -> Approval:
-        session = await self.desk.store.sessions.get(session_id)
+        session = await self.context.store.sessions.get(session_id)
         assert session is not None
         return await self.office.ask(
             tool, arguments or {"title": session_id}, session=session, deciders=PARENT_MAY
@@ -224,14 +225,6 @@ async def _who(scope: Scope, receive: Receive, send: Send) -> None:
     identity = identity_of(scope)
     answer = JSONResponse({"role": identity.role, "session": identity.session_id})
     await answer(scope, receive, send)
-
-
-async def _servers(workspace: str) -> JsonObject:
-    return {"servers": [], "workspace": workspace}
-
-
-async def _server_logs(workspace: str, name: str, limit: int) -> JsonObject:
-    return {"name": name, "path": workspace, "lines": [f"line {n}" for n in range(3)][-limit:]}
 
 
 async def _nothing(session_id: SessionId) -> None:

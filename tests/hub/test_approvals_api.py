@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from pml.core.approvals import Approval, Subject
+from pml.core.approvals.record import Approval, Subject
 from pml.core.digest import digest
 from pml.core.errors import Unavailable
-from pml.core.identity import TokenRole
-from pml.core.supervising import Receipt
+from pml.core.ports.session_store import Receipt
+from pml.core.sessions.token import TokenRole
 from pml.core.values import Json
 from pml.hub.receipts import Answer, ReceiptBook
-from pml.service.approvals import ask
+from pml.service.approvals.lifecycle import ask
 from tests.builders import NOW, uuid
 from tests.hub.hubs import KID, STRANGER, TOP, HubRig, open_rig
 from tests.promises import promise
@@ -264,6 +264,20 @@ async def test_a_batch_tells_of_each_what_came_of_it(rig: HubRig) -> None:
         assert (await rig.send("POST", "/api/approvals/decisions", json=body)).status == 400
 
 
+async def test_many_are_denied_by_their_ids_alone(rig: HubRig) -> None:
+    asked = [await rig.ask(KID, n=n) for n in range(3)]
+    await rig.decide(asked[1])
+    ids: list[Json] = [asked[0].id, asked[1].id, uuid(999), "x", asked[2].id]
+    got = await rig.send("POST", "/api/approvals/decisions", json={"deny": ids})
+    told = [each.get("status") or each["error"]["code"] for each in got.json["results"]]
+    assert told == ["denied", "conflict", "not_found", "invalid", "denied"]
+    assert [await rig.status(each) for each in asked] == ["denied", "allowed", "denied"]
+    both: Json = {"deny": ["x"], "decisions": [{"id": "x"}]}
+    bodies: list[Json] = [{"deny": []}, {"deny": ["x"] * 501}, both, {}]
+    for body in bodies:
+        assert (await rig.send("POST", "/api/approvals/decisions", json=body)).status == 400
+
+
 async def test_the_same_key_and_request_get_the_very_same_answer(rig: HubRig) -> None:
     asked = await rig.ask()
     first = await rig.decide(asked, key="k-1")
@@ -298,7 +312,7 @@ async def test_duplicates_at_the_same_time_decide_once_and_are_answered_alike(ri
 
 
 async def test_whoever_comes_while_the_first_is_answered_waits_for_that_answer(rig: HubRig) -> None:
-    book, produced, released = ReceiptBook(rig.desk), 0, asyncio.Event()
+    book, produced, released = ReceiptBook(rig.context), 0, asyncio.Event()
 
     async def produce() -> Answer:
         nonlocal produced
@@ -329,9 +343,9 @@ async def test_what_a_hub_that_died_had_begun_is_answered_anew(rig: HubRig, tmp_
     asked = await rig.ask()
     key = "begun"
     body = {"allow": True, "digest": asked.digest}
-    tokens = await rig.desk.store.tokens.all()
+    tokens = await rig.context.store.tokens.all()
     person = next(token for token in tokens if token.role is TokenRole.PERSON)
-    await rig.desk.store.receipts.begin(
+    await rig.context.store.receipts.begin(
         Receipt(
             principal=f"token:{person.id}",
             key=key,
@@ -348,14 +362,14 @@ async def test_what_failed_for_a_reason_of_ours_is_not_kept(tmp_path: Path) -> N
     rig = await open_rig(tmp_path)
     asked = await rig.ask()
     rig.tokens[TokenRole.PERSON] = await rig.token(TokenRole.PERSON)
-    working = rig.desk.store.approvals.advance
+    working = rig.context.store.approvals.advance
 
     async def failing(*args: object, **more: object) -> Approval:
         raise Unavailable("the database is busy")
 
-    rig.desk.store.approvals.advance = failing  # pyright: ignore[reportAttributeAccessIssue]
+    rig.context.store.approvals.advance = failing  # pyright: ignore[reportAttributeAccessIssue]
     assert (await rig.decide(asked, key="k")).status == 503
-    rig.desk.store.approvals.advance = working  # pyright: ignore[reportAttributeAccessIssue]
+    rig.context.store.approvals.advance = working  # pyright: ignore[reportAttributeAccessIssue]
     assert (await rig.decide(asked, key="k")).status == 200
 
 
@@ -370,7 +384,7 @@ async def test_a_key_that_is_none_is_told(rig: HubRig, key: str) -> None:
 async def test_a_batch_allows_nothing_that_is_decided_by_itself(rig: HubRig) -> None:
     plain = await rig.ask(KID, n=1)
     question = await rig.office.question("memory:read_graph", {"diff": []}, subject=Subject.TOOL_CHANGED)
-    alone = await ask(rig.office.desk, question)
+    alone = await ask(rig.office.context, question)
     yes = [{"id": each.id, "digest": each.digest, "allow": True} for each in (plain, alone)]
     got = await rig.send("POST", "/api/approvals/decisions", json={"decisions": yes})
     first, second = got.json["results"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from starlette.responses import Response
 from starlette.types import Message
 
-from pml.hub.bodies import Bodies, BodyLimits
+from pml.hub.body_limits import Bodies, BodyLimits
 from tests.promises import promise
 
 LIMITS = BodyLimits(mcp=100, small=10, asked=50, each=150, all=250, room_s=30.0)

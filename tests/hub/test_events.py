@@ -14,17 +14,17 @@ import pytest
 import pytest_asyncio
 from starlette.types import Receive, Scope, Send
 
-from pml.core.approvals import SessionId
-from pml.core.audit import session_changed
-from pml.core.events import server_changed
-from pml.core.identity import Identity, Token, TokenId, TokenRole
-from pml.hub.events import EventStreams, StreamLimits
-from pml.service import feed as feeds
-from pml.service.feed import Feed
-from pml.store.memory import MemoryStore
-from pml.store.sqlite import SqliteStore
+from pml.core.approvals.record import SessionId
+from pml.core.audit.entries import session_changed
+from pml.core.audit.feed_events import server_changed
+from pml.core.sessions.token import Identity, Token, TokenId, TokenRole
+from pml.hub.event_stream import EventStreams, StreamLimits
+from pml.service.sessions import feed as feeds
+from pml.service.sessions.feed import Feed
+from pml.store.sqlite.store import SqliteStore
+from pml.testing.store import MemoryStore
 from pml.web.connections import Limits
-from pml.web.serving import listen, serve
+from pml.web.http_server import listen, serve
 from pml.web.visitors import set_identity
 from tests.builders import NOW, OWNER, PERSON
 from tests.promises import promise
@@ -81,7 +81,7 @@ class Hub:
 
     def __init__(self, office: Office) -> None:
         self.office = office
-        self.feed = Feed(office.desk)
+        self.feed = Feed(office.context)
         self.streams = EventStreams(self.feed)
         self.port = 0
         self._who: dict[str, Identity] = {}
@@ -96,7 +96,7 @@ class Hub:
     ) -> None:
         token_id = TokenId(f"{len(self._who):012x}")
         token = Token(id=token_id, role=role, name=name, hash="h", session_id=session_id, created_at=NOW)
-        await self.office.desk.store.tokens.add(token, by=PERSON)
+        await self.office.context.store.tokens.add(token, by=PERSON)
         self._who[name] = Identity(token_id=token_id, role=role, name=name, session_id=session_id)
 
     @asynccontextmanager
@@ -141,7 +141,7 @@ async def serving(hub: Hub, *, request_s: float = BOUND_S) -> AsyncGenerator[Hub
     with listen("127.0.0.1", 0) as listening:
         hub.port = listening.getsockname()[1]
         await hub.let_in("ana")
-        limits = Limits(request_s=request_s, answers_last=True)
+        limits = Limits(request_s=request_s, answers_last=True, reader_s=request_s)
         task = asyncio.ensure_future(serve(hub, listening, limits=limits))
         try:
             yield hub
@@ -279,7 +279,7 @@ async def test_a_child_is_told_of_itself_and_of_nobody_else(hub: Hub) -> None:
 async def test_a_stream_ends_with_its_token(hub: Hub, path: str) -> None:
     hub.streams = EventStreams(hub.feed, limits=StreamLimits(heartbeat_s=3 * BOUND_S))
     async with hub.listening(path) as stream:
-        await hub.office.desk.store.tokens.revoke(TokenId(f"{0:012x}"), at=NOW, by=PERSON)
+        await hub.office.context.store.tokens.revoke(TokenId(f"{0:012x}"), at=NOW, by=PERSON)
         assert await stream.block() == ": the token is no longer valid"
         assert await stream.block() is None
     async with hub.get() as stream:

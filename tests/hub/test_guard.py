@@ -8,11 +8,11 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from pml.core.errors import Invalid
-from pml.core.identity import TokenRole, read_token
-from pml.core.ports import AuditQuery
+from pml.core.ports.queries import AuditQuery
+from pml.core.sessions.token import TokenRole, read_token
 from pml.hub.guard import Guard
 from pml.hub.origins import allowed_names
-from pml.service.tokens import revoke_token
+from pml.service.sessions.tokens import revoke_token
 from pml.service.upkeep import end_session
 from tests.builders import PERSON
 from tests.hub.hubs import BASE, KID, PORT, TOP, HubRig
@@ -173,7 +173,7 @@ async def test_every_token_that_does_not_count_is_answered_the_same(rig: HubRig)
     revoked, expired = await rig.token(TokenRole.PERSON), await rig.token(TokenRole.PERSON, ttl_s=60)
     revoked_id = read_token(revoked)
     assert revoked_id is not None
-    await revoke_token(rig.desk, revoked_id[0], by=PERSON)
+    await revoke_token(rig.context, revoked_id[0], by=PERSON)
     assert (await rig.send("GET", "/api/grants", headers=_bearer(expired))).status == 200
     rig.office.clock.advance(60)
     wrong = [
@@ -200,12 +200,12 @@ async def test_a_revoked_token_and_one_whose_session_ended_count_no_longer(rig: 
     read = read_token(rig.tokens[TokenRole.SESSION])
     assert read is not None
     assert (await rig.send("GET", "/api/sessions", TokenRole.SESSION)).status == 200
-    await revoke_token(rig.desk, read[0], by=PERSON)
+    await revoke_token(rig.context, read[0], by=PERSON)
     assert (await rig.send("GET", "/api/sessions", TokenRole.SESSION)).status == 401
     assert (await rig.send("POST", "/mcp", TokenRole.CHILD)).status == 200
-    kid = await rig.desk.store.sessions.get(KID)
+    kid = await rig.context.store.sessions.get(KID)
     assert kid is not None
-    await end_session(rig.desk, kid)
+    await end_session(rig.context, kid)
     assert (await rig.send("POST", "/mcp", TokenRole.CHILD)).status == 401
 
 
@@ -350,9 +350,9 @@ async def test_a_token_appears_in_no_answer_and_in_no_log(rig: HubRig) -> None:
         )
     ]
     assert not [each for each in got if secret in each.text]
-    links = await rig.desk.store.audit.list(AuditQuery(limit=1000))
+    links = await rig.context.store.audit.list(AuditQuery(limit=1000))
     assert not [link for link in links if secret in repr(link)]
-    assert secret not in repr(await rig.desk.store.tokens.all())
+    assert secret not in repr(await rig.context.store.tokens.all())
 
 
 def _bearer(token: str) -> dict[str, str]:
@@ -362,7 +362,7 @@ def _bearer(token: str) -> dict[str, str]:
 def _guarded(rig: HubRig, app: object, complaints: list[Exception] | None = None) -> Guard:
     return Guard(
         app,  # pyright: ignore[reportArgumentType]
-        desk=rig.desk,
+        context=rig.context,
         allowed=allowed_names("127.0.0.1", "127.0.0.1", PORT, scheme="http"),
         seen=lambda method, route, status: None,
         complain=(rig.complaints if complaints is None else complaints).append,

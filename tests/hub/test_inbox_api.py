@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from pml.core.identity import TokenRole
+from pml.core.sessions.token import TokenRole
 from pml.core.values import Json
 from tests.hub.hubs import KID, HubRig
 from tests.promises import promise

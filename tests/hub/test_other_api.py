@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from pml.core.agents import Message, MessageKind
-from pml.core.approvals import Approval, SessionId, instant
-from pml.core.identity import TokenRole, read_token
+from pml.core.approvals.record import Approval, SessionId, instant
+from pml.core.sessions.agent import Message, MessageKind
+from pml.core.sessions.token import TokenRole, read_token
 from pml.core.values import Json, JsonObject
-from pml.service.approvals import Decision, decide, pending
+from pml.service.approvals.lifecycle import Decision, decide, pending
 from tests.builders import PERSON
 from tests.hub.hubs import KID, Got, HubRig
 from tests.promises import promise
@@ -104,7 +104,7 @@ async def test_all_sessions_are_reached_page_by_page(rig: HubRig) -> None:
 
 async def test_all_that_live_are_told_at_once_with_those_that_they_descend_from(rig: HubRig) -> None:
     for ended in ("top", "stranger"):
-        await rig.desk.store.sessions.end(SessionId(ended), at=rig.desk.clock.now())
+        await rig.context.store.sessions.end(SessionId(ended), at=rig.context.clock.now())
     told = (await rig.send("GET", "/api/sessions?live&limit=1")).json
     assert sorted(each["id"] for each in told["sessions"]) == ["kid", "other", "top"]
     assert told["next"] is None
@@ -122,8 +122,8 @@ async def test_a_person_launches_looks_at_and_stops_an_agent(rig: HubRig) -> Non
     await rig.agents.started(1)
     session_id = SessionId(launched["id"])
     said = Message(session_id=session_id, kind=MessageKind.TEXT, text="found it", at=rig.office.clock.now())
-    stored = await rig.desk.store.runs.say(said)
-    await rig.desk.store.runs.count(session_id, turns=1, cost_usd=0.1 + 0.2)
+    stored = await rig.context.store.runs.say(said)
+    await rig.context.store.runs.count(session_id, turns=1, cost_usd=0.1 + 0.2)
     shown = (await rig.send("GET", f"/api/sessions/{session_id}")).json
     assert (shown["run"]["turns"], shown["run"]["cost_usd"]) == (1, 0.3)
     messages = (await rig.send("GET", f"/api/sessions/{session_id}/messages")).json["messages"]
@@ -169,7 +169,8 @@ async def test_the_audit_log_is_read_and_verified(rig: HubRig) -> None:
 
 async def test_servers_are_told_of_the_workspace_that_is_named(rig: HubRig) -> None:
     got = await rig.send("GET", f"/api/servers?workspace={rig.office.home}")
-    assert got.json["workspace"] == str(rig.office.home)
+    [server] = got.json["servers"]
+    assert (server["name"], server["state"], server["launch"]) == ("shop", "running", str(rig.office.home))
 
 
 async def test_the_numbers_count_decisions_of_every_channel_and_no_value_of_a_request(rig: HubRig) -> None:
@@ -207,8 +208,8 @@ async def hooked(rig: HubRig, tool: str, input: JsonObject) -> tuple[asyncio.Tas
     }
     hook = asyncio.create_task(rig.send("POST", "/api/hook", TokenRole.CHILD, json=asks))
     async with asyncio.timeout(60):
-        with rig.desk.store.changes.watch() as changes:
-            while not (waiting := await pending(rig.desk)):
+        with rig.context.store.changes.watch() as changes:
+            while not (waiting := await pending(rig.context)):
                 await changes.wait(1.0)
     return hook, waiting[-1]
 
@@ -218,7 +219,7 @@ async def test_a_hook_that_waits_hears_nothing_once_its_token_counts_no_longer(r
     hook, asked = await hooked(rig, "Bash", {"command": "make"})
     read = read_token(rig.tokens[TokenRole.CHILD])
     assert read is not None
-    await rig.desk.store.tokens.revoke(read[0], at=rig.desk.clock.now(), by=None)
+    await rig.context.store.tokens.revoke(read[0], at=rig.context.clock.now(), by=None)
     await rig.decide(asked)
     assert (await hook).status == 403
 
@@ -227,6 +228,6 @@ async def test_a_hook_that_waits_hears_nothing_once_its_token_counts_no_longer(r
 async def test_a_hook_is_told_of_an_edit_that_python_takes_for_the_same(rig: HubRig) -> None:
     hook, asked = await hooked(rig, "Clean", {"deep": 1})
     edited = Decision(by=PERSON, digest=asked.digest, allow=True, updated_input={"deep": True})
-    await decide(rig.desk, asked.id, edited)
+    await decide(rig.context, asked.id, edited)
     answer = (await hook).json["hookSpecificOutput"]
     assert answer["updatedInput"]["deep"] is True

@@ -11,9 +11,9 @@ from typing import Final
 
 import pytest
 
-from pml.core.identity import TokenRole
+from pml.core.sessions.token import TokenRole
 from pml.hub.pages import ASSETS_HASH
-from pml.install.tools import find_deno
+from pml.install.package_managers import find_deno
 from tests.hub.hubs import HubRig
 from tests.promises import promise
 

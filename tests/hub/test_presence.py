@@ -16,7 +16,7 @@ import pytest
 from pml.core.errors import Conflict, Unavailable
 from pml.hub.listeners import find_listener, is_hub, listen_as_hub
 from pml.hub.presence import Presence, running_hub, sole_hub
-from pml.web.serving import listen
+from pml.web.http_server import listen
 from tests.builders import NOW
 from tests.promises import promise
 

@@ -5,7 +5,7 @@ import hmac
 
 import pytest
 
-from pml.core.identity import TokenRole, read_token
+from pml.core.sessions.token import TokenRole, read_token
 from tests.hub.hubs import PORT, HubRig
 from tests.promises import promise
 

@@ -1,6 +1,6 @@
 """Removing a rule over HTTP: of the list that is named, or of the only one that has it."""
 
-from pml.core.config import FileKind
+from pml.core.config.file import FileKind
 from tests.hub.hubs import HubRig
 
 

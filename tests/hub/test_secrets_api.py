@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from pml.core.approvals import OwnerId, Subject
+from pml.core.approvals.record import OwnerId, Subject
+from pml.core.audit.feed_events import NO_PAYLOAD, event_text
 from pml.core.errors import Unavailable
-from pml.core.events import NO_PAYLOAD, event_text
-from pml.core.identity import TokenRole
-from pml.core.ports import AuditQuery
-from pml.store.sqlite import SqliteStore
+from pml.core.ports.queries import AuditQuery
+from pml.core.sessions.token import TokenRole
+from pml.store.sqlite.store import SqliteStore
 from tests.hub.hubs import KID, HubRig, open_rig
 from tests.promises import promise
 
@@ -41,7 +41,7 @@ async def test_without_a_keyring_it_is_told_why_a_value_is_in_a_file(rig: HubRig
 async def test_the_log_tells_who_stored_and_removed_which_name(rig: HubRig) -> None:
     await store(rig)
     await rig.send("DELETE", "/api/secrets/SHOP_KEY")
-    links = await rig.desk.store.audit.list(AuditQuery(limit=100))
+    links = await rig.context.store.audit.list(AuditQuery(limit=100))
     told = [
         (each.entry.kind, each.entry.by and each.entry.by.id, each.entry.detail)
         for each in links
@@ -118,7 +118,7 @@ async def test_a_body_that_is_wrong_is_not_repeated(rig: HubRig, body: bytes) ->
     assert (got.status, got.json["error"]["code"]) == (400, "invalid")
     assert "hunter2" not in got.text
     assert (await rig.send("GET", "/api/secrets")).json == {"secrets": []}
-    links = await rig.desk.store.audit.list(AuditQuery(limit=100))
+    links = await rig.context.store.audit.list(AuditQuery(limit=100))
     assert not [each for each in links if each.entry.kind.startswith("secret.")]
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from pml.core.identity import TokenRole
-from pml.hub.bodies import BodyLimits
+from pml.core.sessions.token import TokenRole
+from pml.hub.body_limits import BodyLimits
 from pml.web.connections import Limits
-from pml.web.serving import listen, serve
+from pml.web.http_server import listen, serve
 from tests.hub.hubs import PORT, HubRig, open_rig
 from tests.promises import promise
 

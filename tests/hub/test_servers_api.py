@@ -2,7 +2,7 @@
 
 import pytest
 
-from pml.core.identity import TokenRole
+from pml.core.sessions.token import TokenRole
 from tests.hub.hubs import HubRig
 
 

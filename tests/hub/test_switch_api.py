@@ -2,8 +2,8 @@
 
 import pytest
 
-from pml.core.config import FileKind
-from pml.core.identity import TokenRole
+from pml.core.config.file import FileKind
+from pml.core.sessions.token import TokenRole
 from pml.core.values import Json
 from tests.hub.hubs import HubRig
 

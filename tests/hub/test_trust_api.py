@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from pml.core.approvals import Subject
-from pml.core.config import FileKind
-from pml.core.identity import TokenRole
+from pml.core.approvals.record import Subject
+from pml.core.config.file import FileKind
+from pml.core.sessions.token import TokenRole
 from pml.core.values import Json
-from pml.service.policy import current_policy
-from pml.service.trusting import trust_facts
+from pml.service.approvals.trust import trust_facts
+from pml.service.policy.policy import current_policy
 from tests.hub.hubs import KID, Got, HubRig
 from tests.promises import promise
 
@@ -62,8 +62,8 @@ async def test_only_the_content_that_was_shown_is_trusted(rig: HubRig, prefix: s
 
 async def test_trusting_answers_the_questions_that_wait_for_it(rig: HubRig) -> None:
     write(rig)
-    session = await rig.desk.store.sessions.get(KID)
-    policy = await current_policy(rig.desk, str(rig.office.workspace))
+    session = await rig.context.store.sessions.get(KID)
+    policy = await current_policy(rig.context, str(rig.office.workspace))
     asked = await rig.office.ask(
         "pml:trust", trust_facts(policy), session=session, subject=Subject.WORKSPACE_TRUST
     )

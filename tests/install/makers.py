@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 
-from pml.core.capability import McpDependency, Package
 from pml.core.errors import Invalid
-from pml.core.integrity import Algorithm, integrity_of
-from pml.core.loading import Installed, Plan, Progress, Told
-from pml.core.locks import Ecosystem, Lock, Locked
-from pml.core.permissions import NO_REACH, Containment, Permissions
+from pml.core.packages.capability import McpDependency, Package
+from pml.core.packages.integrity import Algorithm, integrity_of
+from pml.core.packages.lock import Ecosystem, Lock, Locked
+from pml.core.packages.permissions import NO_REACH, Containment, Permissions
+from pml.core.ports.loader import Installed, Plan, Progress, Told
 from pml.install.ecosystems import Command, Entry, Room
 from pml.install.installer import DiskInstaller
 from tests.fakes import FakeClock

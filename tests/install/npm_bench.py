@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from pml.core.loading import Progress
-from pml.core.locks import Lock
-from pml.core.packages import Ecosystem, Package
+from pml.core.packages.lock import Lock
+from pml.core.packages.package import Ecosystem, Package
+from pml.core.ports.loader import Progress
 from pml.install.ecosystems import Entry
-from pml.install.npm import NpmInstaller, NpmLimits
+from pml.install.npm.installer import NpmInstaller, NpmLimits
 from tests.install.npm_registry import NpmRegistry
 
 WAIT_S: Final = 60.0

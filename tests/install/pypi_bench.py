@@ -6,14 +6,14 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from pml.core.capability import McpDependency
-from pml.core.integrity import Algorithm, integrity_of
-from pml.core.loading import Progress
-from pml.core.locks import Lock, Locked
-from pml.core.packages import Ecosystem, Package
-from pml.core.permissions import NO_REACH
+from pml.core.packages.capability import McpDependency
+from pml.core.packages.integrity import Algorithm, integrity_of
+from pml.core.packages.lock import Lock, Locked
+from pml.core.packages.package import Ecosystem, Package
+from pml.core.packages.permissions import NO_REACH
+from pml.core.ports.loader import Progress
 from pml.install.ecosystems import Command, Entry, Room
-from pml.install.pypi import Limits, PypiInstaller
+from pml.install.pypi.installer import Limits, PypiInstaller
 from tests.install.python_index import PythonIndex, make_wheel
 
 HELLO = "import sys, greetings\n\ndef main():\n    print(greetings.TEXT, sys.argv[1:])\n"

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from pml.core.errors import Changed, ConfigInvalid, Invalid, Unavailable
-from pml.core.loading import Accepted, Installed
-from pml.core.permissions import Access, Containment, Permissions
-from pml.host import replacing
+from pml.core.packages.permissions import Access, Containment, Permissions
+from pml.core.ports.loader import Accepted, Installed
+from pml.host import replace as replacing
 from pml.install.deps import Deps
 from tests.install.makers import make_dependency
 from tests.promises import promise

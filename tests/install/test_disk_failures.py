@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from pml.core.errors import PmlError, Unavailable
-from pml.install.complaints import complaint
 from pml.install.disk_failures import unavailable
-from pml.install.tools import Output
-from pml.install.uv_failures import failure
+from pml.install.npm.installer import complaint
+from pml.install.package_managers import Output
+from pml.install.pypi.installer import failure
 
 AT = Path("/disk/servers/.staging/one")
 DENO = (

@@ -16,9 +16,9 @@ from pml.core.errors import (
     Invalid,
     Unavailable,
 )
-from pml.core.integrity import Algorithm, integrity_of
-from pml.core.loading import Accepted, Installed, Progress
-from pml.core.permissions import Access, Containment, Permissions
+from pml.core.packages.integrity import Algorithm, integrity_of
+from pml.core.packages.permissions import Access, Containment, Permissions
+from pml.core.ports.loader import Accepted, Installed, Progress
 from pml.install.installer import DiskInstaller
 from tests.fakes import FakeClock
 from tests.install.makers import (

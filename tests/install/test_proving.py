@@ -14,13 +14,13 @@ from pml.core.errors import (
     Invalid,
     NotFound,
 )
-from pml.core.integrity import Algorithm, integrity_of
-from pml.core.loading import Accepted, Installed
-from pml.core.manifests import launch_digest
-from pml.core.permissions import Containment, Permissions
-from pml.core.servers import Artefact
+from pml.core.packages.integrity import Algorithm, integrity_of
+from pml.core.packages.permissions import Containment, Permissions
+from pml.core.ports.loader import Accepted, Installed
+from pml.core.servers.manifest import launch_digest
+from pml.core.servers.spec import Artefact
 from pml.install.installer import DiskInstaller
-from pml.install.trees import MISSING
+from pml.install.tree.hashes import MISSING
 from tests.install.makers import (
     ARTEFACT,
     FILES,

@@ -13,9 +13,9 @@ from pml.core.errors import (
     IntegrityFailed,
     Invalid,
 )
-from pml.core.integrity import Algorithm, integrity_of
-from pml.core.loading import Installed
-from pml.core.locks import Ecosystem, Lock
+from pml.core.packages.integrity import Algorithm, integrity_of
+from pml.core.packages.lock import Ecosystem, Lock
+from pml.core.ports.loader import Installed
 from pml.install.installer import DiskInstaller
 from tests.fakes import FakeClock
 from tests.install.makers import (

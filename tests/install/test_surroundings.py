@@ -1,6 +1,6 @@
 """What installers get of the user's environment: how registries are reached, and no key of anything else."""
 
-from pml.install.surroundings import npm_surroundings, pypi_surroundings
+from pml.install.environment import npm_surroundings, pypi_surroundings
 from tests.promises import promise
 
 KEYS = {

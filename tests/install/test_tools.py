@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from pml.core.errors import Invalid, Unavailable
-from pml.install import tools
-from pml.install.tools import Disk, Output, find_deno, find_program, find_uv, run_tool
+from pml.install import package_managers
+from pml.install.package_managers import Disk, Output, find_deno, find_program, find_uv, run_tool
 
 WAIT_S = 60.0
 HOLDER = """
@@ -32,7 +32,7 @@ ENDLESS = "time.sleep(600)"
 INSTALLING = """
 import asyncio, sys
 from pathlib import Path
-from pml.install.tools import run_tool
+from pml.install.package_managers import run_tool
 hold = '''
 import socket, sys, time
 held = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
@@ -103,8 +103,8 @@ async def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
 async def test_what_a_program_says_is_kept_within_bounds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tools, "OUTPUT_BYTES", 10)
-    monkeypatch.setattr(tools, "LAST_WORDS_BYTES", 10)
+    monkeypatch.setattr(package_managers, "OUTPUT_BYTES", 10)
+    monkeypatch.setattr(package_managers, "LAST_WORDS_BYTES", 10)
     output = await run(
         "import sys; sys.stdout.write('a' * 99999); sys.stderr.write('b' * 99999 + 'end')", tmp_path
     )
@@ -177,7 +177,7 @@ def test_a_file_with_two_names_is_counted_once(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a process from outside")
 async def test_no_file_grows_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tools, "FILE_BYTES", 4096)
+    monkeypatch.setattr(package_managers, "FILE_BYTES", 4096)
     code = """
 import os, resource, signal
 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
@@ -191,7 +191,7 @@ os.write(os.open('file', os.O_CREAT | os.O_WRONLY), bytes(4096)); open('file', '
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a process from outside")
 async def test_no_program_takes_memory_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tools, "MEMORY_BYTES", 256 * 1024**2)
+    monkeypatch.setattr(package_managers, "MEMORY_BYTES", 256 * 1024**2)
     code = """
 import resource
 while resource.getrlimit(resource.RLIMIT_DATA)[0] < 0: pass

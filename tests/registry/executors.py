@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from pml.core.approvals import SessionId
+from pml.core.approvals.record import SessionId
 from pml.core.errors import PmlError
-from pml.core.identity import (
+from pml.core.sessions.token import (
     Identity,
     Token,
     TokenId,
@@ -21,7 +21,7 @@ from pml.core.identity import (
     token_text,
 )
 from pml.core.values import JsonObject
-from pml.registry.executing import PATH, CallLimits, Calls
+from pml.registry.cloud.served_calls import PATH, CallLimits, Calls
 from pml.web.connections import Limits
 from tests.builders import NOW
 from tests.registry.serving import Got, Served, serving

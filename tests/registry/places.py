@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from pml.core.integrity import Algorithm, integrity_of
 from pml.core.names import ToolName, parse_tool
-from pml.registry.client import RegistryClient
-from pml.registry.web import Patience
+from pml.core.packages.integrity import Algorithm, integrity_of
+from pml.registry.client.client import RegistryClient
+from pml.registry.client.web import Patience
 from tests.fakes import FakeClock
 
 GREET: Final = "acme.tools.text.greet"

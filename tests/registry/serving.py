@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pml.registry.executing import Calls
+from pml.registry.cloud.registry_server import registry_app
+from pml.registry.cloud.served_calls import Calls
 from pml.registry.folder import RegistryFolder
-from pml.registry.server import registry_app
 from pml.web.connections import Limits
-from pml.web.serving import listen, serve, url_of
+from pml.web.http_server import listen, serve, url_of
 
 TIMEOUT_S: Final = 30.0  # only ever reached by what hangs
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from pml.core.errors import Invalid
-from pml.core.integrity import parse_integrity
-from pml.core.locks import Lock
-from pml.core.packages import Ecosystem
-from pml.core.permissions import Access
+from pml.core.packages.integrity import parse_integrity
+from pml.core.packages.lock import Lock
+from pml.core.packages.package import Ecosystem
+from pml.core.packages.permissions import Access
 from pml.registry.catalog import LOCKS, Catalog
 from tests.promises import promise
 

@@ -7,7 +7,7 @@ import pytest
 
 from pml.core.errors import Conflict, Invalid, Unavailable
 from pml.core.names import parse_tool
-from pml.registry.entries import MAX_BYTES, Form, entry_name
+from pml.registry.entry_forms import MAX_BYTES, Form, entry_name
 from pml.registry.folder import RegistryFolder
 from tests.promises import promise
 from tests.registry.places import GREET, Reader, encoded, fill

@@ -7,9 +7,9 @@ import pytest
 
 from pml.core.errors import Changed, Invalid, NotFound, Unavailable
 from pml.core.names import parse_tool
-from pml.registry.entries import EntryName, Form, entry_name
+from pml.registry.client.lookups import FRESH_S
+from pml.registry.entry_forms import EntryName, Form, entry_name
 from pml.registry.folder import FolderGone, RegistryFolder
-from pml.registry.lookups import FRESH_S
 from tests.promises import promise
 from tests.registry.places import CODE, GREET, PREFIX, TOOL, Reader, encoded, fill, hash_of
 

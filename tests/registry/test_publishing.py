@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from pml.core.capability import McpDependency, parse_metadata
 from pml.core.errors import Conflict, IntegrityFailed, Invalid, NotFound, PmlError, Unavailable
-from pml.core.integrity import Algorithm, integrity_of
-from pml.core.locks import Ecosystem, Lock, Locked
+from pml.core.packages.capability import McpDependency, parse_metadata
+from pml.core.packages.integrity import Algorithm, integrity_of
+from pml.core.packages.lock import Ecosystem, Lock, Locked
 from pml.host.locks import open_lock_file, try_lock
-from pml.registry.publishing import Draft, Published, Status, publish, read_drafts
+from pml.registry.publish import Draft, Published, Status, publish, read_drafts
 from tests.registry.places import CODE, GREET, Reader, encoded, hash_of, metadata
 
 MEMORY = "acme.tools.memory"

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import msgspec
 import pytest
 
-from pml.core.sandbox import (
+from pml.core.code.sandbox import (
     CodeCall,
     Conditions,
     Ended,
@@ -26,9 +26,9 @@ from pml.core.sandbox import (
     Turn,
 )
 from pml.core.values import Json
-from pml.install.tools import find_deno
-from pml.sandbox.deno import DenoSandbox
-from pml.sandbox.deno_limits import Limits
+from pml.install.package_managers import find_deno
+from pml.sandbox.deno.limits import Limits
+from pml.sandbox.deno.sandbox import DenoSandbox
 
 BOXED: Final = "boxed"
 BARE: Final = "bare"

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from pml.core.sandbox import (
+from pml.core.code.sandbox import (
     CodeCall,
     Conditions,
     Ended,
@@ -22,8 +22,8 @@ from pml.core.sandbox import (
     Turn,
 )
 from pml.core.values import Json
-from pml.sandbox.monty import MontySandbox
-from pml.sandbox.monty_limits import MontyLimits
+from pml.sandbox.monty.limits import MontyLimits
+from pml.sandbox.monty.sandbox import MontySandbox
 
 NOW = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
 CONDITIONS = Conditions(seed=bytes(range(32)), at_ms=NOW)

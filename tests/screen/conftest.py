@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from textual import strip
 
-from pml.store.memory import MemoryStore
+from pml.testing.store import MemoryStore
 from tests.service.offices import Office
 
 

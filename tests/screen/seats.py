@@ -10,11 +10,11 @@ import msgspec
 from textual.events import Key
 from textual.pilot import Pilot
 
-from pml.core.approvals import Approval
+from pml.core.approvals.record import Approval
+from pml.screen.answers.denials import HOLD_S
 from pml.screen.app import InboxApp
-from pml.screen.denials import HOLD_S
 from pml.screen.inbox import Inbox
-from pml.screen.keys import Ticks
+from pml.screen.keystrokes import Ticks
 from pml.screen.live import Work
 from tests.builders import PERSON
 from tests.service.offices import Office
@@ -152,7 +152,7 @@ async def seated(
         return f"stored {name}"
 
     work = Work(
-        desk=office.desk,
+        context=office.context,
         by=PERSON,
         who="ana",
         workspace=str(office.workspace),

@@ -5,8 +5,8 @@ import pytest
 from textual._xterm_parser import XTermParser
 from textual.events import Key, Paste
 
-from pml.core.approvals import State
-from pml.screen.keys import ESCAPE_S, REPEAT_S, TOGETHER_S, Dropped, Held, Strokes, know_alt_enter
+from pml.core.approvals.record import State
+from pml.screen.keystrokes import ESCAPE_S, REPEAT_S, TOGETHER_S, Dropped, Held, Strokes, know_alt_enter
 from tests.promises import promise
 from tests.screen.seats import NARROW, seated
 from tests.service.offices import Office

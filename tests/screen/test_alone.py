@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from pml.core.approvals import State, Subject
+from pml.core.approvals.record import State, Subject
 from pml.core.values import JsonObject
 from tests.promises import promise
 from tests.screen.seats import NARROW, seated

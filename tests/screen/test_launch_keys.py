@@ -1,6 +1,6 @@
 """What a new agent is given can be narrowed by keys before it is started."""
 
-from pml.core.approvals import State
+from pml.core.approvals.record import State
 from pml.core.values import JsonObject
 from tests.screen.seats import NARROW, seated
 from tests.service.offices import Office

@@ -9,12 +9,12 @@ from textual.events import Key
 from textual.widgets import TextArea
 from textual.worker import WorkerFailed
 
-from pml.core.approvals import Approval, State, Subject, call_facts
-from pml.core.cards import Card
+from pml.core.approvals.record import Approval, State, Subject, call_facts
+from pml.core.cards.card import Card
 from pml.core.values import JsonObject
-from pml.screen import history, keys
-from pml.screen.keys import AGAIN_S, ESCAPE_S, GRACE_S, Dropped, Escapes, Held, Strokes
-from pml.service.desk import Desk
+from pml.screen import history, keystrokes
+from pml.screen.keystrokes import AGAIN_S, ESCAPE_S, GRACE_S, Dropped, Escapes, Held, Strokes
+from pml.service.context import Context
 from tests.promises import promise
 from tests.screen.seats import NARROW, Seat, seated
 from tests.service.offices import Office
@@ -106,7 +106,7 @@ async def test_half_an_arrow_does_not_leave_the_history(office: Office) -> None:
 async def test_the_time_for_an_escape_too_many_begins_when_the_history_is_gone(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keys, "ESCAPE_S", 1.5)  # so that a busy machine is sure to look in between
+    monkeypatch.setattr(keystrokes, "ESCAPE_S", 1.5)  # so that a busy machine is sure to look in between
     record = await office.ask()
     async with seated(office) as seat:
         await _opened(seat, "h")
@@ -262,8 +262,8 @@ async def test_leaving_the_history_while_a_request_is_read_is_no_mistake(
     is_ready = asyncio.Event()
     made = history.make_card
 
-    async def make_late(desk: Desk, record: Approval, *, whole: bool) -> Card:
-        card = await made(desk, record, whole=whole)
+    async def make_late(context: Context, record: Approval, *, whole: bool) -> Card:
+        card = await made(context, record, whole=whole)
         await is_ready.wait()
         return card
 

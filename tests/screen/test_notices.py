@@ -2,8 +2,8 @@
 
 import pytest
 
-from pml.core.bounds import MAX_INPUT_BYTES, MAX_PENDING
-from pml.core.config import FileKind
+from pml.core.approvals.bounds import MAX_INPUT_BYTES, MAX_PENDING
+from pml.core.config.file import FileKind
 from pml.core.errors import TooLargeToAsk, TooManyPending
 from tests.promises import promise
 from tests.screen.seats import seated

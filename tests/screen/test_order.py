@@ -4,7 +4,7 @@ import pytest
 from textual.events import Key, Paste
 from textual.widgets import Input, TextArea
 
-from pml.core.approvals import State
+from pml.core.approvals.record import State
 from pml.screen.app import INTERRUPTED
 from tests.promises import promise
 from tests.screen.seats import Seat, seated

@@ -1,6 +1,7 @@
 """The inbox on a real terminal: what is shown there, and that its answer reaches whoever waits."""
 
 import contextlib
+import fcntl
 import json
 import os
 import pty
@@ -9,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -130,6 +132,34 @@ def test_a_denial_that_is_held_is_sent_when_the_inbox_is_left(
     assert json.loads(out)["answer"] == "denied"
 
 
+@promise("screen:denial-held")
+@pytest.mark.parametrize("how", ["closed", "hangup", "terminate"])
+def test_a_denial_that_is_held_is_sent_when_the_terminal_closes_or_the_inbox_is_told_to_end(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = ["--workspace", str(tmp_path)]
+    asked = ["approvals", "ask", "deploy:prod", '{"version": "1.4"}', "--wait", "--json"]
+    with spawn([*asked, *place]) as asker, _inbox(place) as (ours, process, shown):
+        try:
+            shown.until(b"deploy:prod")
+            shown.until(b"Allow")
+            for _ in range(_TRIES):  # the first may come too soon after the request was shown
+                os.write(ours, b"\x1b")
+                if shown.came(b"denied deploy:prod", within_s=_BETWEEN_S):
+                    break
+            if how == "closed":
+                with open(os.devnull, "rb") as nothing:
+                    os.dup2(nothing.fileno(), ours)  # nobody holds the other end any more
+            else:
+                process.send_signal(signal.SIGHUP if how == "hangup" else signal.SIGTERM)
+            assert process.wait(TIMEOUT_S) == 130
+            out, _ = asker.communicate(timeout=TIMEOUT_S)
+        finally:
+            asker.kill()
+    assert json.loads(out)["answer"] == "denied"
+
+
 @pytest.mark.parametrize("tmux", [(80, 24)], indirect=True)
 def test_a_terminal_that_was_made_wider_shows_nothing_of_the_inbox_once_it_is_left(
     tmux: Tmux, home: Path, tmp_path: Path
@@ -185,13 +215,14 @@ def _inbox(place: list[str]) -> Generator[tuple[int, "subprocess.Popen[bytes]", 
         stderr=theirs,
         env={**os.environ, "TERM": "xterm-256color"},
         start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that it hears when the terminal closes
     )
+    os.close(theirs)
     try:
         yield ours, process, Bytes(ours)
     finally:
         process.kill()
         process.wait(TIMEOUT_S)
-        os.close(theirs)
         os.close(ours)
 
 

@@ -4,18 +4,18 @@ from typing import Any
 
 import pytest
 
-from pml.core.approvals import Approval, State
-from pml.core.cards import Card
+from pml.core.approvals.record import Approval, State
+from pml.core.cards.card import Card
 from pml.core.errors import Unavailable
 from pml.screen import live
-from pml.service.desk import Desk
+from pml.service.context import Context
 from tests.promises import promise
 from tests.screen.seats import Seat, seated, unshowable
 from tests.service.offices import Office
 
 
 def _spoil(office: Office, record: Approval) -> None:
-    rows: dict[str, Any] = vars(office.desk.store.approvals)["_rows"]
+    rows: dict[str, Any] = vars(office.context.store.approvals)["_rows"]
     rows[record.id] = unshowable(record)
 
 
@@ -85,10 +85,10 @@ class _BusyStore:
         self.is_busy = False
         monkeypatch.setattr(live, "make_card", self)
 
-    async def __call__(self, desk: Desk, record: Approval, *, whole: bool) -> Card:
+    async def __call__(self, context: Context, record: Approval, *, whole: bool) -> Card:
         if self.is_busy:
             raise Unavailable("the store is busy")
-        return await self._made(desk, record, whole=whole)
+        return await self._made(context, record, whole=whole)
 
 
 async def _reach_a_busy_store(seat: Seat, store: _BusyStore) -> None:

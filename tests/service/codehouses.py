@@ -10,22 +10,23 @@ from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
 
-from pml.core.approvals import Approval, OwnerId, SessionId, State
-from pml.core.capability import CapabilityType, McpDependency, Routing
-from pml.core.config import FileKind
+from pml.core.approvals.record import Approval, OwnerId, SessionId, State
+from pml.core.code.sandbox import Conditions, Execution, Language, Program, Reply
+from pml.core.config.file import FileKind
 from pml.core.errors import PmlError, Unavailable
-from pml.core.memory import EXECUTE
 from pml.core.names import parse_tool
-from pml.core.ports import ApprovalQuery, Session
-from pml.core.sandbox import Conditions, Execution, Language, Program, Reply
+from pml.core.own_tools import EXECUTE
+from pml.core.packages.capability import CapabilityType, McpDependency, Routing
+from pml.core.ports.queries import ApprovalQuery
+from pml.core.ports.records import Session
 from pml.core.values import Json, JsonObject, loads_object
-from pml.service.calls import call_tool
-from pml.service.desk import Desk
-from pml.service.executing import execute, go_on
-from pml.service.gate import Attempt, Paused
+from pml.service.call import Attempt, Paused, PendingCall
+from pml.service.calls.execute import execute, go_on
+from pml.service.calls.pipeline import call_tool
+from pml.service.calls.workflows import Continuation, resume
+from pml.service.context import Context
+from pml.service.sandboxes import Workshop
 from pml.service.upkeep import sweep
-from pml.service.workflows import Continuation, resume
-from pml.service.workshop import Workshop
 from tests.fakes import FakeAsking, FakeOwners
 from tests.fakes_loading import FakeInstaller, FakeSources, FakeVariables
 from tests.fakes_sandbox import FakeExecution, FakeSandbox, Script, value
@@ -148,14 +149,14 @@ class Library(Warehouse):
         office: Office,
         session: Session,
         *,
-        desk: Desk | None = None,
+        context: Context | None = None,
         sources: FakeSources | None = None,
         installer: FakeInstaller | None = None,
         variables: FakeVariables | None = None,
         scripts: Mapping[str, Script] | None = None,
     ) -> None:
         super().__init__(
-            office, session, desk=desk, sources=sources, installer=installer, variables=variables
+            office, session, context=context, sources=sources, installer=installer, variables=variables
         )
         self.servers.offer("notes", ADD, LIST, COMMAND)
         self.cloud = FakeCloud()
@@ -172,12 +173,12 @@ class Library(Warehouse):
         office = self.office
         config = office.read(FileKind.USER)
         owners = FakeOwners(OwnerId(f"owner of {session_id}"))
-        desk = dataclasses.replace(office.desk, owners=owners, policies={})
-        await sweep(desk)
+        context = dataclasses.replace(office.context, owners=owners, policies={})
+        await sweep(context)
         other = Library(
             office,
             await office.session(SessionId(session_id)),
-            desk=desk,
+            context=context,
             sources=self.sources,
             installer=self.installer,
             variables=self.variables,
@@ -223,7 +224,7 @@ class Library(Warehouse):
     async def run(self, code: str, *, asking: FakeAsking | None = None) -> Json:
         """Hand code over, which is the name of a script."""
         attempt = Attempt(tool=parse_tool(EXECUTE), arguments={"code": code}, offered=True)
-        result = await execute(self.gate, attempt, asking or FakeAsking(has_form=True), on_progress=None)
+        result = await execute(PendingCall(self.gate, attempt, asking or FakeAsking(has_form=True)))
         return value_in(result)
 
     async def resume(
@@ -234,11 +235,13 @@ class Library(Warehouse):
         attempt, settled = await resume(self.gate, said, given=None, client="agent")
         asked = asking or FakeAsking(has_form=True)
         if attempt.run_id is None:
-            return value_in(await call_tool(self.gate, attempt, asked, settled=settled))
+            return value_in(await call_tool(PendingCall(self.gate, attempt, asked, settled=settled)))
         return await self.take_up(attempt.run_id, asking=asked)
 
     async def take_up(self, run_id: str, *, asking: FakeAsking | None = None) -> Json:
-        return value_in(await go_on(self.gate, run_id, asking or FakeAsking(has_form=True), on_progress=None))
+        attempt = Attempt(tool=parse_tool(EXECUTE), arguments={}, offered=True)
+        asked = asking or FakeAsking(has_form=True)
+        return value_in(await go_on(PendingCall(self.gate, attempt, asked), run_id))
 
     async def allow(self, record: Approval) -> None:
         await self.office.allow(record)
@@ -310,4 +313,4 @@ async def enter_library(office: Office) -> Library:
 
 
 async def asked_in_run(office: Office, run_id: str | None) -> list[Approval]:
-    return await office.desk.store.approvals.page(ApprovalQuery(run_id=run_id))
+    return await office.context.store.approvals.page(ApprovalQuery(run_id=run_id))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pml.store.memory import MemoryStore
+from pml.testing.store import MemoryStore
 from tests.fakes_loading import make_dependency
 from tests.service.gatehouses import Gatehouse, enter
 from tests.service.offices import Office

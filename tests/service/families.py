@@ -4,12 +4,14 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from pml.core.approvals import Approval, SessionId, State
-from pml.core.identity import ParentMay, TokenRole
-from pml.core.ports import ApprovalQuery, Process, Session
+from pml.core.approvals.record import Approval, SessionId, State
+from pml.core.ports.queries import ApprovalQuery
+from pml.core.ports.records import Session
+from pml.core.sessions.process import Process
+from pml.core.sessions.token import ParentMay, TokenRole
 from pml.core.values import JsonObject
-from pml.service.loopback import Permit, permit
-from pml.service.sessions import start_session
+from pml.service.session_tree import start_session
+from pml.service.sessions.loopback import Permit, permit
 from tests.service.offices import BOUND_S, Asked, Office
 
 BASH: Final = "Bash"
@@ -35,7 +37,7 @@ async def join(
     A person let its parents answer for it.
     """
     return await start_session(
-        office.desk,
+        office.context,
         session_id=SessionId(session_id),
         name=session_id,
         principal=f"session:{session_id}",
@@ -92,7 +94,7 @@ class Asker:
         self.reads.set()
         self.task = asyncio.create_task(
             permit(
-                office.desk,
+                office.context,
                 session,
                 tool_name=tool,
                 input=input,
@@ -130,4 +132,4 @@ async def ask_at_once(
 
 async def questions(office: Office) -> list[Approval]:
     """Return all that was ever asked, oldest first."""
-    return await office.desk.store.approvals.page(ApprovalQuery(states=ANY))
+    return await office.context.store.approvals.page(ApprovalQuery(states=ANY))

@@ -6,16 +6,17 @@ from typing import ClassVar, Final
 
 import pytest
 
-from pml.core.approvals import Approval, Scope, SessionId, State
-from pml.core.config import FileKind
+from pml.core.approvals.record import Approval, Scope, SessionId, State
+from pml.core.config.file import FileKind
 from pml.core.names import parse_tool
-from pml.core.ports import AuditQuery, Session
+from pml.core.ports.queries import AuditQuery
+from pml.core.ports.records import Session
 from pml.core.values import Json, JsonObject
-from pml.service.approvals import wait
-from pml.service.calls import call_tool
-from pml.service.desk import Desk
-from pml.service.gate import Attempt, Gate, Loader, Paused
-from pml.service.workflows import Continuation, resume
+from pml.service.approvals.lifecycle import wait
+from pml.service.call import Attempt, Gate, Loader, Paused, PendingCall
+from pml.service.calls.pipeline import call_tool
+from pml.service.calls.workflows import Continuation, resume
+from pml.service.context import Context
 from tests.fakes import FakeAsking, FakeServers
 from tests.service.offices import SESSION, Office
 
@@ -45,7 +46,7 @@ class Gatehouse:
         office: Office,
         session: Session,
         *,
-        desk: Desk | None = None,
+        context: Context | None = None,
         servers: FakeServers | None = None,
         loader: Loader | None = None,
     ) -> None:
@@ -54,7 +55,7 @@ class Gatehouse:
         self.servers = servers or FakeServers()
         self.servers.offer("notes", ADD, LIST)
         self.gate = Gate(
-            desk=desk or office.desk,
+            context=context or office.context,
             session=session,
             servers=self.servers,
             loader=loader,
@@ -103,9 +104,10 @@ class Gatehouse:
         on_progress: Callable[[JsonObject], None] | None = None,
     ) -> bytes:
         attempt = Attempt(tool=parse_tool(tool), arguments=arguments, offered=offered, method=method)
-        return await call_tool(
+        call = PendingCall(
             self.gate, attempt, asking or FakeAsking(), settled=settled, on_progress=on_progress
         )
+        return await call_tool(call)
 
     async def pause(
         self,
@@ -135,7 +137,7 @@ class Gatehouse:
         said = Continuation(workflow_id=workflow_id, approved=approved, always=always, message=message)
         given = None if tool is None else {tool: arguments or {}}
         attempt, settled = await resume(self.gate, said, given=given, client="agent")
-        return await call_tool(self.gate, attempt, asking or FakeAsking(), settled=settled)
+        return await call_tool(PendingCall(self.gate, attempt, asking or FakeAsking(), settled=settled))
 
     def allowing(
         self, *, scope: Scope = Scope.ONCE, updated_input: JsonObject | None = None
@@ -153,13 +155,13 @@ class Gatehouse:
 
     def waiting(self) -> Callable[[Approval], Awaitable[Approval]]:
         async def answer(record: Approval) -> Approval:
-            return await wait(self.office.desk, record.id)
+            return await wait(self.office.context, record.id)
 
         return answer
 
     async def judged(self) -> list[tuple[str, str]]:
         """Return what the audit log tells of calls that rules answered: the kind, and why."""
-        links = await self.office.desk.store.audit.list(AuditQuery(limit=10_000))
+        links = await self.office.context.store.audit.list(AuditQuery(limit=10_000))
         return [
             (link.entry.kind, str(link.entry.detail["why"]))
             for link in links
@@ -168,9 +170,9 @@ class Gatehouse:
 
     async def states(self) -> list[State]:
         """Return the states of all questions ever asked, oldest first."""
-        links = await self.office.desk.store.audit.list(AuditQuery(limit=10_000))
+        links = await self.office.context.store.audit.list(AuditQuery(limit=10_000))
         ids = dict.fromkeys(link.entry.approval_id for link in links if link.entry.approval_id is not None)
-        found = [await self.office.desk.store.approvals.find(approval_id, limit=1) for approval_id in ids]
+        found = [await self.office.context.store.approvals.find(approval_id, limit=1) for approval_id in ids]
         return [records[0].status for records in found]
 
 

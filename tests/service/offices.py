@@ -1,4 +1,4 @@
-"""A desk with all that stands around it: real files, a store in memory, a clock that stands still."""
+"""A context with all that stands around it: real files, a store in memory, a clock that stands still."""
 
 import asyncio
 import dataclasses
@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pml.agents.known import KNOWN
 from pml.app import DiskConfigs, Place
-from pml.core.approvals import (
+from pml.core.approvals.record import (
     Approval,
     ApprovalId,
     Channel,
@@ -21,17 +22,20 @@ from pml.core.approvals import (
     State,
     Subject,
 )
-from pml.core.config import FileKind
-from pml.core.identity import ParentMay
-from pml.core.ports import AuditQuery, Process, Session, Store
-from pml.core.rules import Call
+from pml.core.config.file import FileKind
+from pml.core.ports.queries import AuditQuery
+from pml.core.ports.records import Session
+from pml.core.ports.store import Store
+from pml.core.rules.ruleset import Call
+from pml.core.sessions.process import Process
+from pml.core.sessions.token import ParentMay
 from pml.core.values import Json, JsonObject
-from pml.service import approvals
-from pml.service.approvals import Decided, Decision, Question
-from pml.service.desk import Desk
-from pml.service.policy import Judged, judge_in_session
-from pml.service.sessions import start_session
-from pml.service.trusting import trust_workspace
+from pml.service.approvals import lifecycle as approvals
+from pml.service.approvals.lifecycle import Decided, Decision, Question
+from pml.service.approvals.trust import trust_workspace
+from pml.service.context import Context
+from pml.service.policy.policy import Judgement, judge_in_session
+from pml.service.session_tree import start_session
 from tests.builders import PERSON
 from tests.fakes import FakeClock, FakeOwners, FakeProcesses, SequentialIds
 
@@ -43,7 +47,7 @@ _TURNS = 20  # of the event loop; each wake-up and each new task costs one or tw
 
 
 class Office:
-    """What a test works with; `desk` is what the use cases get."""
+    """What a test works with; `context` is what the use cases get."""
 
     def __init__(self, store: Store, root: Path) -> None:
         self.clock = FakeClock()
@@ -54,22 +58,23 @@ class Office:
         self.home.mkdir()
         self.workspace.mkdir()
         self.place = Place(home=self.home, workspace=self.workspace, user_home=root)
-        self.desk = Desk(
+        self.context = Context(
             store=store,
             clock=self.clock,
             ids=SequentialIds(),
             owners=self.owners,
             processes=self.processes,
             configs=DiskConfigs(self.place),
+            clients=KNOWN,
             home=str(self.home),
         )
 
-    def desk_of(self, owner: OwnerId, store: Store | None = None) -> Desk:
-        """Return the desk of another process, which is alive; on a store of its own if it has one."""
+    def context_of(self, owner: OwnerId, store: Store | None = None) -> Context:
+        """Return the context of another process, which is alive; on a store of its own if it has one."""
         self.owners.others.add(owner)
         return dataclasses.replace(
-            self.desk,
-            store=store or self.desk.store,
+            self.context,
+            store=store or self.context.store,
             owners=FakeOwners(owner, {self.owners.me}),
             configs=DiskConfigs(self.place),
             policies={},
@@ -89,9 +94,9 @@ class Office:
 
     async def trust(self) -> None:
         """Trust the workspace's file as it is now."""
-        digest = self.desk.configs.of(str(self.workspace)).read().workspace.digest
+        digest = self.context.configs.of(str(self.workspace)).read().workspace.digest
         assert digest is not None
-        await trust_workspace(self.desk, str(self.workspace), digest=digest, by=PERSON)
+        await trust_workspace(self.context, str(self.workspace), digest=digest, by=PERSON)
 
     async def session(
         self,
@@ -104,7 +109,7 @@ class Office:
         principal: str = "ana",
     ) -> Session:
         return await start_session(
-            self.desk,
+            self.context,
             session_id=session_id,
             name=session_id,
             principal=principal,
@@ -142,7 +147,7 @@ class Office:
 
     async def ask(self, tool: str = TOOL, arguments: JsonObject = ARGUMENTS, **more: Any) -> Approval:
         """Ask the question that `question` makes of the same arguments."""
-        return await approvals.ask(self.desk, await self.question(tool, arguments, **more))
+        return await approvals.ask(self.context, await self.question(tool, arguments, **more))
 
     async def allow(
         self,
@@ -163,11 +168,11 @@ class Office:
             updated_input=updated_input,
             release=release,
         )
-        return await approvals.decide(self.desk, record.id, decision)
+        return await approvals.decide(self.context, record.id, decision)
 
     async def deny(self, record: Approval, *, by: Decider = PERSON, message: str | None = None) -> Approval:
         decision = Decision(by=by, digest=record.digest, allow=False, message=message)
-        return (await approvals.decide(self.desk, record.id, decision)).record
+        return (await approvals.decide(self.context, record.id, decision)).record
 
     async def judge(
         self,
@@ -177,7 +182,7 @@ class Office:
         session: Session | None = None,
         definition: str | None = None,
         artefact: str | None = None,
-    ) -> Judged:
+    ) -> Judgement:
         asking = session or await self.session()
         call = Call(
             tool=tool,
@@ -186,17 +191,17 @@ class Office:
             definition=definition,
             artefact=artefact,
         )
-        return await judge_in_session(self.desk, asking, call)
+        return await judge_in_session(self.context, asking, call)
 
     async def stored(self, record: Approval) -> Approval:
-        return await approvals.get(self.desk, record.id)
+        return await approvals.get(self.context, record.id)
 
     async def status(self, record: Approval) -> State:
         return (await self.stored(record)).status
 
     async def kinds(self) -> list[str]:
         """Return the kinds of all audit entries, oldest first."""
-        return [link.entry.kind for link in await self.desk.store.audit.list(AuditQuery(limit=10_000))]
+        return [link.entry.kind for link in await self.context.store.audit.list(AuditQuery(limit=10_000))]
 
 
 class Asked:

@@ -11,20 +11,20 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from pml.app import Place, open_desk
+from pml.app import Place, open_context
 from pml.app_cloud import REVOKED_S, CloudExecutor, open_cloud
-from pml.core.approvals import Role, SessionId, State
-from pml.core.capability import Routing
+from pml.core.approvals.record import Role, SessionId, State
 from pml.core.errors import Forbidden, NotFound
-from pml.core.identity import Identity, TokenRole
-from pml.core.memory import CONTINUE
+from pml.core.own_tools import CONTINUE
+from pml.core.packages.capability import Routing
+from pml.core.sessions.token import Identity, TokenRole
 from pml.core.values import JsonObject
-from pml.registry.executing import Executor
-from pml.service.desk import Desk
-from pml.service.gate import Gate
-from pml.service.sessions import session_of
-from pml.service.tokens import create_agent_token, create_token, revoke_token
-from pml.service.workshop import Workshop
+from pml.registry.cloud.served_calls import Executor
+from pml.service.call import Gate
+from pml.service.context import Context
+from pml.service.sandboxes import Workshop
+from pml.service.session_tree import session_of
+from pml.service.sessions.tokens import create_agent_token, create_token, revoke_token
 from tests.builders import PERSON
 from tests.fakes_loading import make_dependency
 from tests.promises import promise
@@ -39,10 +39,10 @@ SLEEPS: Final = "import asyncio\n\nasync def greet(args, mcp):\n    await asynci
 GREETS: Final = "async def greet(args, mcp):\n    return 'hello'\n"
 
 
-async def key_of(desk: Desk, workspace: str, *, session_id: SessionId = BOB) -> tuple[Identity, Any]:
+async def key_of(context: Context, workspace: str, *, session_id: SessionId = BOB) -> tuple[Identity, Any]:
     """Return who a new session's token makes its holder, and the token."""
     token, _ = await create_agent_token(
-        desk,
+        context,
         role=TokenRole.SESSION,
         name=str(session_id),
         session_id=session_id,
@@ -63,17 +63,17 @@ class Clouded:
     opened: list[Any] = field(default_factory=list[Any])
 
     def __post_init__(self) -> None:
-        self.desk = self.house.office.desk
-        self.executor = CloudExecutor(self.desk, self._open)
+        self.context = self.house.office.context
+        self.executor = CloudExecutor(self.context, self._open)
 
     async def _open(self, session_id: SessionId) -> Gate:
-        session = await session_of(self.desk, session_id)
+        session = await session_of(self.context, session_id)
         self.opened.append(session)
         self.house.equip(session=session, is_cloud=True)
         return self.house.gate
 
     async def key(self, *, session_id: SessionId = BOB) -> tuple[Identity, Any]:
-        return await key_of(self.desk, str(self.house.office.workspace), session_id=session_id)
+        return await key_of(self.context, str(self.house.office.workspace), session_id=session_id)
 
     async def call(self, who: Identity, name: str = FQDN, arguments: JsonObject | None = None) -> Any:
         result = await self.executor.call(who, {"name": name, "arguments": arguments or {}})
@@ -101,7 +101,7 @@ async def test_a_call_that_runs_ends_when_its_token_is_revoked(cloud: Clouded) -
     others = asyncio.ensure_future(cloud.call(other))
     await until(cloud.house.servers.running)
     await cloud.executor.end_revoked()
-    await revoke_token(cloud.desk, token.id, by=PERSON)
+    await revoke_token(cloud.context, token.id, by=PERSON)
     await cloud.executor.end_revoked()
 
     await asyncio.wait({theirs}, timeout=BOUND_S)
@@ -122,7 +122,7 @@ async def test_a_caller_who_leaves_ends_the_call_and_is_told_nothing_of_tokens(c
     for _ in range(100):
         await asyncio.sleep(0)
 
-    assert await cloud.desk.store.journals.owners() == []
+    assert await cloud.context.store.journals.owners() == []
 
 
 @promise("cloud:only-with-token")
@@ -131,7 +131,7 @@ async def test_a_session_that_begins_anew_is_not_taken_for_the_one_that_was(clou
     await cloud.call(who)
     await cloud.call(who)
     assert len(cloud.opened) == 1
-    await revoke_token(cloud.desk, token.id, by=PERSON)
+    await revoke_token(cloud.context, token.id, by=PERSON)
     cloud.house.office.clock.advance(1)
     anew, _ = await cloud.key()
 
@@ -143,7 +143,7 @@ async def test_a_session_that_begins_anew_is_not_taken_for_the_one_that_was(clou
 
 @promise("cloud:only-with-token")
 async def test_a_token_that_speaks_for_no_session_runs_nothing(cloud: Clouded) -> None:
-    token, _ = await create_token(cloud.desk, role=TokenRole.PERSON, name="ann", by=PERSON)
+    token, _ = await create_token(cloud.context, role=TokenRole.PERSON, name="ann", by=PERSON)
     who = Identity(token_id=token.id, role=token.role, name=token.name, session_id=None)
 
     with pytest.raises(NotFound, match="speaks for no session"):
@@ -158,10 +158,10 @@ async def test_code_that_waits_for_a_session_is_gone_when_its_token_is_revoked(c
     who, token = await cloud.key()
     assert (await cloud.call(who))["approval_required"] is True
     [record] = await cloud.house.open_questions()
-    await revoke_token(cloud.desk, token.id, by=PERSON)
+    await revoke_token(cloud.context, token.id, by=PERSON)
 
     assert await cloud.house.office.status(record) is State.CANCELLED
-    assert await cloud.desk.store.journals.get(record.run_id or "") is None
+    assert await cloud.context.store.journals.get(record.run_id or "") is None
     anew, _ = await cloud.key()
     await cloud.call(anew)
     assert cloud.house.added == ["one", "one"]
@@ -228,7 +228,7 @@ class Real:
     """A cloud with a real store and real code, and another process of its operator."""
 
     executor: Executor
-    desk: Desk
+    context: Context
     place: Place
 
     async def call(self, who: Identity) -> Any:
@@ -246,19 +246,19 @@ async def running(root: Path, code: str, **config: Any) -> AsyncGenerator[Real]:
     (home / "config.json").write_text(json.dumps({**allow, **config}))
     place = Place(home=home, workspace=workspace, user_home=root)
     async with (
-        open_desk(place) as desk,
+        open_context(place) as context,
         open_cloud(place, folder=folder, warn=lambda line: None) as executor,
     ):
-        yield Real(executor=executor, desk=desk, place=place)
+        yield Real(executor=executor, context=context, place=place)
 
 
 @promise("cloud:revoked-ends-calls")
 async def test_a_cloud_looks_by_itself_whether_tokens_still_count(tmp_path: Path) -> None:
     assert REVOKED_S <= 1
     async with running(tmp_path, SLEEPS) as real:
-        who, token = await key_of(real.desk, str(real.place.workspace))
+        who, token = await key_of(real.context, str(real.place.workspace))
         work = asyncio.ensure_future(real.call(who))
-        await revoke_token(real.desk, token.id, by=PERSON)
+        await revoke_token(real.context, token.id, by=PERSON)
 
         await asyncio.wait({work}, timeout=SOON_S)
         assert isinstance(work.exception(), Forbidden)
@@ -267,7 +267,7 @@ async def test_a_cloud_looks_by_itself_whether_tokens_still_count(tmp_path: Path
 @promise("cloud:only-with-token")
 async def test_a_session_of_another_workspace_runs_nothing_in_the_cloud(tmp_path: Path) -> None:
     async with running(tmp_path, GREETS) as real:
-        who, _ = await key_of(real.desk, str(tmp_path))
+        who, _ = await key_of(real.context, str(tmp_path))
 
         with pytest.raises(NotFound, match="another workspace"):
             await real.call(who)
@@ -278,7 +278,7 @@ async def test_a_cloud_runs_what_its_own_folder_has_whatever_registry_is_configu
     other = fill(tmp_path / "other", code=None, type="python", routing="server")
     (other / f"{GREET}.py").write_text("async def greet(args, mcp):\n    return 'another'\n")
     async with running(tmp_path, GREETS, registry=str(other), registry_prefix="acme.tools") as real:
-        who, _ = await key_of(real.desk, str(real.place.workspace))
+        who, _ = await key_of(real.context, str(real.place.workspace))
 
         assert (await real.call(who))["structuredContent"]["result"] == "hello"
 
@@ -297,7 +297,7 @@ async def test_a_cloud_that_ends_leaves_no_code_and_no_chore(
     monkeypatch.setattr(Workshop, "close", close)
     before = asyncio.all_tasks()
     async with running(tmp_path, GREETS) as real:
-        who, _ = await key_of(real.desk, str(real.place.workspace))
+        who, _ = await key_of(real.context, str(real.place.workspace))
         await real.call(who)
 
     assert len(closed) == 1

@@ -5,13 +5,14 @@ from typing import Any, Final
 
 import pytest
 
-from pml.core.approvals import State
-from pml.core.capability import CapabilityType, Routing
-from pml.core.cloud import KEY
-from pml.core.config import FileKind
+from pml.core.approvals.reasons import matched
+from pml.core.approvals.record import State
+from pml.core.config.file import FileKind
 from pml.core.errors import Changed, ServerFailed, ServerRefused, ToolDenied, ToolFailed, Unavailable
+from pml.core.packages.capability import CapabilityType, Routing
+from pml.core.ports.cloud import KEY
 from pml.core.values import JsonObject
-from pml.service.gate import Paused
+from pml.service.call import Paused
 from tests.fakes import FakeAsking
 from tests.fakes_loading import make_dependency
 from tests.promises import promise
@@ -138,7 +139,7 @@ async def test_a_call_of_code_that_was_under_way_in_the_cloud_is_a_persons_after
     house.cloud.hangs = True
     working = asyncio.ensure_future(house.run("code"))
     await until(house.cloud.running)
-    journals: Any = house.office.desk.store.journals
+    journals: Any = house.office.context.store.journals
     (run_id,) = list(journals._runs)
 
     after = await house.restart()
@@ -146,7 +147,7 @@ async def test_a_call_of_code_that_was_under_way_in_the_cloud_is_a_persons_after
         await after.take_up(run_id)
 
     assert unknown.value.record.rule is not None
-    assert unknown.value.record.rule.verdict == "unknown"
+    assert matched(unknown.value.record.rule).verdict == "unknown"
     assert after.cloud.calls == []
     await abandon(working)
 
@@ -186,7 +187,7 @@ async def test_code_cannot_catch_that_the_cloud_asks_and_can_go_on_later(house: 
         await house.run("code")
 
     assert asked.value.refusal == "cloud_asks"
-    [run] = await house.office.desk.store.journals.begun_with("ana", "pml:execute")
+    [run] = await house.office.context.store.journals.begun_with("ana", "pml:execute")
     assert run.owner is None
 
 

@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
-from pml.core.approvals import Role, State
+from pml.core.approvals.reasons import matched
+from pml.core.approvals.record import Role, State
+from pml.core.code.sandbox import Reply
 from pml.core.errors import CodeFailed, ServerFailed, WorkflowAborted, WorkflowGone
-from pml.core.ports import ApprovalQuery
-from pml.core.sandbox import Reply
+from pml.core.names import parse_tool
+from pml.core.own_tools import EXECUTE
+from pml.core.ports.queries import ApprovalQuery
 from pml.core.values import Json, JsonObject
-from pml.service.executing import go_on
-from pml.service.gate import Paused
+from pml.service.call import Attempt, Paused, PendingCall
+from pml.service.calls.execute import go_on
 from tests.fakes import FakeAsking
 from tests.fakes_sandbox import value
 from tests.promises import promise
@@ -94,7 +97,7 @@ async def test_after_a_restart_code_goes_on_and_repeats_nothing(house: Codehouse
 
     assert await after.resume(paused) == "done"
     assert (house.added, after.added) == (["one"], ["two", "three"])
-    assert await after.gate.desk.store.journals.get(paused.workflow.run_id or "") is None
+    assert await after.gate.context.store.journals.get(paused.workflow.run_id or "") is None
 
 
 @promise("code:pause-repeats-nothing")
@@ -172,11 +175,11 @@ async def test_giving_a_workflow_up_ends_the_run_and_its_other_questions(house: 
     with pytest.raises(WorkflowAborted):
         await house.resume(paused.value, approved=False)
 
-    open_now = await house.gate.desk.store.approvals.page(
+    open_now = await house.gate.context.store.approvals.page(
         ApprovalQuery(states=frozenset({State.PENDING}), run_id=run_id)
     )
     assert (open_now, house.added) == ([], [])
-    assert await house.gate.desk.store.journals.get(run_id or "") is None
+    assert await house.gate.context.store.journals.get(run_id or "") is None
 
 
 async def test_calls_made_at_once_ask_at_once_each_with_its_own_workflow(house: Codehouse) -> None:
@@ -210,10 +213,10 @@ async def test_a_call_that_was_under_way_at_a_kill_is_made_again_only_if_a_perso
     async with asyncio.timeout(BOUND_S):
         await house.servers.running.wait()
         await until_idle(working)
-    asked = await house.office.desk.store.approvals.page(ApprovalQuery())
+    asked = await house.office.context.store.approvals.page(ApprovalQuery())
     assert house.added == ["one", "three"]
     run_id = asked[0].run_id or ""
-    await house.office.desk.store.journals.leave(run_id, dump=None, dumped=0)  # as a kill leaves it
+    await house.office.context.store.journals.leave(run_id, dump=None, dumped=0)  # as a kill leaves it
 
     after = await house.restart()
     await after.allow(asked[0])
@@ -223,13 +226,14 @@ async def test_a_call_that_was_under_way_at_a_kill_is_made_again_only_if_a_perso
     assert after.added == ["two"]
     assert paused.value.record.deciders == frozenset({Role.PERSON})
     assert paused.value.record.rule is not None
-    assert paused.value.record.rule.verdict == "unknown"
+    assert matched(paused.value.record.rule).verdict == "unknown"
     working.cancel()
     await asyncio.gather(working, return_exceptions=True)
 
 
 async def _go_on(house: Codehouse, run_id: str) -> bytes:
-    return await go_on(house.gate, run_id, FakeAsking(), on_progress=None)
+    attempt = Attempt(tool=parse_tool(EXECUTE), arguments={}, offered=True)
+    return await go_on(PendingCall(house.gate, attempt, FakeAsking()), run_id)
 
 
 @promise("code:divergence-runs-nothing")

@@ -7,17 +7,19 @@ from typing import Any, Final
 
 import pytest
 
-from pml.core.approvals import Approval, OwnerId, SessionId, State
-from pml.core.config import FileKind
+from pml.core.approvals.reasons import matched
+from pml.core.approvals.record import Approval, OwnerId, SessionId, State
+from pml.core.config.file import FileKind
 from pml.core.errors import Invalid, NotFound, WorkflowGone
-from pml.core.identity import TokenRole
-from pml.core.memory import EXECUTE
 from pml.core.names import parse_tool
-from pml.core.ports import Process, Session
+from pml.core.own_tools import EXECUTE
+from pml.core.ports.records import Session
+from pml.core.sessions.process import Process
+from pml.core.sessions.token import TokenRole
 from pml.core.values import Json, JsonObject
-from pml.service.executing import run_or_call
-from pml.service.gate import Attempt, Paused
-from pml.service.sessions import start_session
+from pml.service.call import Attempt, Paused, PendingCall
+from pml.service.calls.execute import run_or_call
+from pml.service.session_tree import start_session
 from pml.service.upkeep import sweep
 from tests.fakes import FakeAsking, FakeOwners
 from tests.fakes_loading import make_dependency
@@ -69,7 +71,7 @@ async def make(
         tool=parse_tool(tool), arguments=arguments or {}, offered=tool == EXECUTE, prefix=prefix
     )
     asked = asking or FakeAsking(has_form=True)
-    return value_in(await run_or_call(house.gate, attempt, asked, on_progress=None))
+    return value_in(await run_or_call(PendingCall(house.gate, attempt, asked)))
 
 
 async def left(
@@ -93,7 +95,7 @@ async def begin_session(
     waits: bool = False,
 ) -> Session:
     return await start_session(
-        office.desk,
+        office.context,
         session_id=SessionId(session_id),
         name=session_id,
         principal=principal,
@@ -112,12 +114,12 @@ async def next_gateway(house: Library, session: Session, *, is_first_alive: bool
     office = house.office
     config = office.read(FileKind.USER)
     owners = FakeOwners(NEXT, {office.owners.me} if is_first_alive else ())
-    desk = dataclasses.replace(office.desk, owners=owners, policies={})
-    await sweep(desk)
+    context = dataclasses.replace(office.context, owners=owners, policies={})
+    await sweep(context)
     other = Library(
         office,
         session,
-        desk=desk,
+        context=context,
         sources=house.sources,
         installer=house.installer,
         scripts=house.sandbox.scripts,
@@ -154,7 +156,7 @@ async def test_it_goes_on_after_a_kill_of_the_gateway_whose_client_lives(
 ) -> None:
     paused = await left(house, tool, arguments)
     after = await next_gateway(house, await begin_session(house.office, "session-2", process=CLIENT))
-    first = await house.office.desk.store.sessions.get(SESSION)
+    first = await house.office.context.store.sessions.get(SESSION)
     assert first is not None
     assert first.ended_at is None
 
@@ -179,7 +181,7 @@ async def test_a_call_that_was_under_way_at_that_kill_is_asked_about_and_the_fir
     paused = await left(after)
 
     assert paused.record.rule is not None
-    assert paused.record.rule.verdict == "unknown"
+    assert matched(paused.record.rule).verdict == "unknown"
     assert after.added == []
     await abandon(working)
 
@@ -222,7 +224,7 @@ async def test_it_goes_on_after_a_request_that_was_cancelled(house: Library) -> 
 async def test_it_goes_on_and_asks_anew_when_nobody_answered_in_time(house: Library) -> None:
     paused = await left(house)
     house.office.clock.advance(paused.record.ttl_s + 1)
-    await sweep(house.office.desk)
+    await sweep(house.office.context)
     assert await house.office.status(paused.record) is State.EXPIRED
 
     again = await left(house)
@@ -279,7 +281,7 @@ async def test_whoever_has_other_powers_does_not_go_on_with_it_nor_use_its_answe
 ) -> None:
     paused = await left(house)
     session = await begin_session(house.office, "session-2", process=CLIENT, **powers)
-    await house.office.desk.store.sessions.end(SESSION, at=house.office.clock.now())
+    await house.office.context.store.sessions.end(SESSION, at=house.office.clock.now())
     after = await next_gateway(house, session)
     await after.allow(paused.record)
 
@@ -333,7 +335,7 @@ async def test_what_is_at_work_is_not_taken_from_whoever_has_it(house: Library, 
     house.servers.hangs = True
     working = asyncio.ensure_future(make(house))
     await until(house.servers.running)
-    [run] = await house.office.desk.store.journals.begun_with("ana", CAPABILITY)
+    [run] = await house.office.context.store.journals.begun_with("ana", CAPABILITY)
     other = house
     if is_elsewhere:
         session = await begin_session(house.office, "session-2", process=CLIENT)
@@ -342,7 +344,7 @@ async def test_what_is_at_work_is_not_taken_from_whoever_has_it(house: Library, 
 
     assert (await left(other)).run_id != run.id
 
-    now = await house.office.desk.store.journals.get(run.id)
+    now = await house.office.context.store.journals.get(run.id)
     assert now is not None
     assert (now.owner, now.taken) == (run.owner, run.taken)
     await abandon(working)
@@ -357,7 +359,7 @@ async def test_an_answer_that_a_call_brings_along_is_for_that_call(house: Librar
     attempt = Attempt(tool=parse_tool(CAPABILITY), arguments={}, offered=False)
 
     with pytest.raises(Paused) as paused:
-        await run_or_call(house.gate, attempt, FakeAsking(has_form=True), settled=settled, on_progress=None)
+        await run_or_call(PendingCall(house.gate, attempt, FakeAsking(has_form=True), settled=settled))
 
     assert paused.value.run_id != waiting.run_id
     assert await house.office.status(settled) is State.COMPLETED

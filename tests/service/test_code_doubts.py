@@ -7,14 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from pml.core.approvals import OwnerId, Role, SessionId, State
+from pml.core.approvals.reasons import matched
+from pml.core.approvals.record import OwnerId, Role, SessionId, State
+from pml.core.code.journal import Step
 from pml.core.errors import CodeFailed, Unavailable, WorkflowGone
-from pml.core.journal import Step
-from pml.core.ports import ApprovalQuery
+from pml.core.ports.queries import ApprovalQuery
 from pml.core.values import JsonObject
-from pml.service.approvals import Decision, decide
-from pml.service.coding import IN_FLIGHT, MAX_RESULT
-from pml.service.gate import Paused
+from pml.service.approvals.lifecycle import Decision, decide
+from pml.service.call import Paused
+from pml.service.code.run import IN_FLIGHT, MAX_RESULT
 from pml.service.upkeep import CODE_S, sweep
 from tests.fakes import FakeAsking
 from tests.fakes_loading import make_dependency
@@ -91,7 +92,7 @@ def after_finish(house: Library) -> asyncio.Event:
 
 
 def _stop_journals(house: Library, method: str, *, after: bool = False) -> asyncio.Event:
-    store: Any = house.office.desk.store
+    store: Any = house.office.context.store
     store.journals = stopping = Stopping(store.journals, method, after=after)
     return stopping.reached
 
@@ -140,19 +141,19 @@ async def test_a_call_of_which_nobody_knows_is_made_once_more_if_a_person_lets_i
     working = asyncio.ensure_future(house.run("catching"))
     await until(house.servers.running)
     run_id = (await _runs(house))[0]
-    await house.office.desk.store.journals.leave(run_id, dump=None, dumped=0)
+    await house.office.context.store.journals.leave(run_id, dump=None, dumped=0)
 
     after = await house.restart()
     asking = FakeAsking(after.allowing(), has_form=True)
     assert await after.take_up(run_id, asking=asking) == [None, None, None]
 
     assert after.added == ["one", "two", "three"]
-    assert [record.rule.verdict for record in asking.asked if record.rule] == ["unknown"]
+    assert [matched(record.rule).verdict for record in asking.asked if record.rule] == ["unknown"]
     await abandon(working)
 
 
 async def _runs(house: Library) -> list[str]:
-    journals: Any = house.office.desk.store.journals
+    journals: Any = house.office.context.store.journals
     return list(journals._runs)
 
 
@@ -175,16 +176,16 @@ async def test_a_models_answer_to_the_same_call_does_not_let_one_be_made_that_ma
 
     after = await house.restart()
     decision = Decision(by=MODEL, digest=second.digest, allow=True)
-    await decide(after.gate.desk, second.id, decision)
+    await decide(after.gate.context, second.id, decision)
     after_asking = FakeAsking()
     with pytest.raises(Paused) as unknown:
         await after.take_up(paused.value.run_id or "", asking=after_asking)
 
     assert unknown.value.record.deciders == frozenset({Role.PERSON})
     assert after.added == ["one"]  # that of the second call, which was never sent
-    journals = house.office.desk.store.journals
+    journals = house.office.context.store.journals
     await journals.leave(paused.value.run_id or "", dump=None, dumped=0)
-    kept = await journals.take(paused.value.run_id or "", after.gate.desk.owners.me, dead=())
+    kept = await journals.take(paused.value.run_id or "", after.gate.context.owners.me, dead=())
     assert kept is not None
     assert [step.number for step in kept.steps if step.place is not None] == [1]
     await abandon(working)
@@ -192,7 +193,7 @@ async def test_a_models_answer_to_the_same_call_does_not_let_one_be_made_that_ma
 
 async def _decide_as_model(house: Library, paused: Paused) -> None:
     await decide(
-        house.gate.desk, paused.record.id, Decision(by=MODEL, digest=paused.record.digest, allow=True)
+        house.gate.context, paused.record.id, Decision(by=MODEL, digest=paused.record.digest, allow=True)
     )
 
 
@@ -212,8 +213,8 @@ async def test_of_two_processes_that_go_on_with_one_run_one_wins(house: Library)
 
     office = house.office
     session = await office.session(SessionId("session-2"))
-    desk = office.desk_of(OwnerId("elsewhere"))
-    other_house = Library(office, session, desk=desk, scripts=house.sandbox.scripts)
+    context = office.context_of(OwnerId("elsewhere"))
+    other_house = Library(office, session, context=context, scripts=house.sandbox.scripts)
     other_house.configure(allow=["notes:*"])
     with pytest.raises(CodeFailed) as busy:
         await other_house.take_up(paused.run_id or "")
@@ -236,7 +237,7 @@ async def test_a_run_id_of_another_principal_is_gone(house: Library) -> None:
         with pytest.raises(WorkflowGone):
             await house.resume(paused, approved=approved)
     assert house.added == ["one"]
-    assert await house.office.desk.store.journals.get(paused.run_id or "") is not None
+    assert await house.office.context.store.journals.get(paused.run_id or "") is not None
 
 
 # Time
@@ -249,9 +250,9 @@ async def test_code_whose_question_nobody_answered_in_time_is_gone_and_forgotten
 
     with pytest.raises(WorkflowGone):
         await house.resume(paused)
-    await sweep(house.office.desk)
+    await sweep(house.office.context)
 
-    assert await house.office.desk.store.journals.get(paused.run_id or "") is None
+    assert await house.office.context.store.journals.get(paused.run_id or "") is None
     with pytest.raises(WorkflowGone):
         await house.take_up(paused.run_id or "")
     assert house.added == ["one"]
@@ -274,7 +275,7 @@ async def test_the_journal_of_code_that_waits_outlives_a_sweep(house: Library) -
     house.configure(allow=TWO_ASKS, approval={"ttl_s": 2 * CODE_S})
     paused = await paused_run(house)
     house.office.clock.advance(200)
-    await sweep(house.office.desk)
+    await sweep(house.office.context)
     await house.allow(paused.record)
 
     assert await house.resume(paused) == "done"
@@ -540,7 +541,7 @@ async def test_code_that_cannot_be_dumped_when_it_waits_is_replayed_later(house:
 async def test_a_journal_that_holds_another_step_than_the_code_makes_runs_nothing(house: Library) -> None:
     house.configure(allow=TWO_ASKS)
     paused = await paused_run(house)
-    journals = house.office.desk.store.journals
+    journals = house.office.context.store.journals
     await journals.begin(Step(run_id=paused.run_id or "", number=1, what="notes:list", digest="other"))
     after = await house.restart()
     await after.allow(paused.record)
@@ -579,7 +580,7 @@ async def test_cancelling_code_ends_it_and_takes_its_questions_back(house: Libra
 
     assert house.sandbox.opened[0].is_closed
     assert {record.status for record in await asked_in_run(house.office, run_id)} == {State.CANCELLED}
-    assert await house.office.desk.store.journals.owners() == []
+    assert await house.office.context.store.journals.owners() == []
     assert house.added == []
 
 
@@ -613,4 +614,4 @@ async def test_code_cannot_call_pmls_own_tools(house: Library) -> None:
 
     assert told == ["not_found", "not_found", "not_found", "not_found", "invalid_arguments"]
     assert house.servers.ran == []
-    assert await house.office.desk.store.approvals.page(ApprovalQuery()) == []
+    assert await house.office.context.store.approvals.page(ApprovalQuery()) == []

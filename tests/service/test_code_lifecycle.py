@@ -7,15 +7,16 @@ from typing import Any, Final
 
 import pytest
 
-from pml.core.approvals import Completed, Event, OwnerId, State
+from pml.core.approvals.events import Completed, Event
+from pml.core.approvals.record import OwnerId, State
+from pml.core.code.sandbox import Conditions, Execution, Program, Turn
 from pml.core.errors import CodeFailed, NotFound, ServerFailed, Unavailable, WorkflowAborted, WorkflowGone
-from pml.core.memory import EXECUTE
 from pml.core.names import parse_tool
-from pml.core.sandbox import Conditions, Execution, Program, Turn
-from pml.service import workshop
-from pml.service.executing import run_or_call
-from pml.service.gate import Attempt, Paused
-from pml.service.workshop import AT_WORK, AT_WORK_EACH, AT_WORK_NESTED
+from pml.core.own_tools import EXECUTE
+from pml.service import sandboxes as workshop
+from pml.service.call import Attempt, Paused, PendingCall
+from pml.service.calls.execute import run_or_call
+from pml.service.sandboxes import AT_WORK, AT_WORK_EACH, AT_WORK_NESTED
 from tests.fakes import FakeAsking
 from tests.promises import promise
 from tests.service.codehouses import (
@@ -70,7 +71,7 @@ async def left(house: Library, code: str = "steps") -> Paused:
 async def again(house: Library, code: str = "steps") -> Any:
     """Hand the same code over again, as a client does."""
     attempt = Attempt(tool=parse_tool(EXECUTE), arguments={"code": code}, offered=True)
-    return value_in(await run_or_call(house.gate, attempt, FakeAsking(has_form=True), on_progress=None))
+    return value_in(await run_or_call(PendingCall(house.gate, attempt, FakeAsking(has_form=True))))
 
 
 async def settle() -> None:
@@ -126,7 +127,7 @@ async def interrupt(work: Coroutine[Any, Any, Any], held: Held) -> None:
 async def test_who_is_interrupted_while_taking_a_run_up_leaves_it_to_the_next(house: Library) -> None:
     paused = await left(house)
     await house.allow(paused.record)
-    store: Any = house.office.desk.store
+    store: Any = house.office.context.store
     real, store.journals = store.journals, Held(store.journals, "take", after=True)
     await interrupt(house.take_up(paused.run_id or ""), store.journals)
     store.journals = real
@@ -149,7 +150,7 @@ async def test_who_is_interrupted_while_a_run_ends_leaves_nothing_of_it(
     after = await house.restart()
     if is_other:
         after.sandbox.scripts["steps"] = one_by_one(add("two"))
-    store: Any = house.office.desk.store
+    store: Any = house.office.context.store
     real, store.journals = store.journals, Held(store.journals, "end", after=False)
     await interrupt(after.take_up(paused.run_id or ""), store.journals)
 
@@ -159,7 +160,7 @@ async def test_who_is_interrupted_while_a_run_ends_leaves_nothing_of_it(
 
 @promise("code:answers-are-not-lost")
 async def test_who_is_interrupted_while_code_is_let_go_leaves_it_to_the_next(house: Library) -> None:
-    store: Any = house.office.desk.store
+    store: Any = house.office.context.store
     real, store.journals = store.journals, Held(store.journals, "leave", after=False)
     await interrupt(house.run("steps"), store.journals)
 
@@ -170,7 +171,7 @@ async def test_who_is_interrupted_while_code_is_let_go_leaves_it_to_the_next(hou
 async def test_a_call_that_has_run_is_told_so_though_its_caller_left_at_that_moment(house: Library) -> None:
     paused = await left(house)
     await house.allow(paused.record)
-    store: Any = house.office.desk.store
+    store: Any = house.office.context.store
 
     def completes(approval_id: str, event: Event) -> bool:
         return isinstance(event, Completed)
@@ -186,7 +187,7 @@ async def test_a_call_that_has_run_is_told_so_though_its_caller_left_at_that_mom
 async def test_code_that_ended_just_before_it_was_taken_up_is_not_begun_anew(house: Library) -> None:
     paused = await left(house)
     await house.allow(paused.record)
-    store: Any = house.office.desk.store
+    store: Any = house.office.context.store
     held = Held(store.journals, "get", after=True)
     real, store.journals = store.journals, held
     working = asyncio.ensure_future(house.take_up(paused.run_id or ""))
@@ -284,7 +285,7 @@ async def test_inner_code_that_another_process_has_is_no_failure_that_the_outer_
     paused = await house.leave(OUTER)
     await house.allow(paused.record)
     house.office.owners.others.add(ELSEWHERE)
-    journals = house.office.desk.store.journals
+    journals = house.office.context.store.journals
     await journals.take(f"{paused.run_id}.0", ELSEWHERE, dead=())
     with pytest.raises(CodeFailed) as busy:
         await house.resume(paused)

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from pml.core.capability import CapabilityType
+from pml.core.approvals.reasons import matched
 from pml.core.errors import CodeFailed, Invalid, NotFound
-from pml.service.capabilities import MAX_DEPTH
-from pml.service.gate import Paused
+from pml.core.packages.capability import CapabilityType
+from pml.service.call import Paused
+from pml.service.code.capabilities import MAX_DEPTH
 from tests.fakes import FakeAsking
 from tests.fakes_loading import make_dependency
 from tests.fakes_sandbox import value
@@ -74,8 +75,8 @@ async def test_a_pause_within_an_inner_capability_goes_on_after_a_restart(house:
 
     assert await after.resume(paused) == "done"
     assert (house.added, after.added) == (["out 1", "in 1"], ["asks", "in 2", "out 2"])
-    assert await after.office.desk.store.journals.get(paused.run_id or "") is None
-    assert await after.office.desk.store.journals.get(f"{paused.run_id}.1") is None
+    assert await after.office.context.store.journals.get(paused.run_id or "") is None
+    assert await after.office.context.store.journals.get(f"{paused.run_id}.1") is None
 
 
 @promise("code:pause-repeats-nothing")
@@ -84,7 +85,7 @@ async def test_an_inner_capability_is_not_run_anew_if_its_outer_one_had_not_kept
 ) -> None:
     paused = await house.leave(OUTER)
     await house.allow(paused.record)
-    store: Any = house.office.desk.store
+    store: Any = house.office.context.store
     # the inner one finishes two more calls; what is stopped is the outer one's keeping of what it returned
     store.journals = stopping = Stopping(store.journals, "finish", skip=2)
     working = asyncio.ensure_future(house.resume(paused))
@@ -103,7 +104,7 @@ async def test_an_inner_capability_is_not_run_anew_if_its_outer_one_had_not_kept
 @pytest.mark.parametrize("skip", range(5))
 async def test_a_kill_after_any_kept_call_on_any_level_repeats_none(house: Library, skip: int) -> None:
     house.configure(allow=["*"])
-    store: Any = house.office.desk.store
+    store: Any = house.office.context.store
     real = store.journals
     store.journals = stopping = Stopping(real, "finish", skip=skip, after=True)
     working = asyncio.ensure_future(house.use(OUTER))
@@ -128,14 +129,14 @@ async def test_a_call_of_an_inner_capability_that_may_have_run_is_a_persons(hous
     house.servers.hangs = True
     working = asyncio.ensure_future(house.use(OUTER))
     await until(house.servers.running)
-    run_id, _ = sorted(_runs(house.office.desk.store.journals))
+    run_id, _ = sorted(_runs(house.office.context.store.journals))
 
     after = await house.restart()
     with pytest.raises(Paused) as unknown:
         await after.take_up(run_id)
 
     assert unknown.value.record.rule is not None
-    assert unknown.value.record.rule.verdict == "unknown"
+    assert matched(unknown.value.record.rule).verdict == "unknown"
     assert after.added == []
     await abandon(working)
 

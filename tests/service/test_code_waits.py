@@ -6,16 +6,27 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from pml.core.approvals import OwnerId, Role, Scope, State
-from pml.core.capability import Routing
-from pml.core.config import FileKind
-from pml.core.memory import CONTINUE
-from pml.core.sandbox import CodeCall, Conditions, Ended, Ending, Execution, Program, Request, Sleep, Turn
+from pml.core.approvals.reasons import matched
+from pml.core.approvals.record import OwnerId, Role, Scope, State
+from pml.core.code.sandbox import (
+    CodeCall,
+    Conditions,
+    Ended,
+    Ending,
+    Execution,
+    Program,
+    Request,
+    Sleep,
+    Turn,
+)
+from pml.core.config.file import FileKind
+from pml.core.own_tools import CONTINUE
+from pml.core.packages.capability import Routing
 from pml.core.values import JsonObject
-from pml.service import coding
-from pml.service.coding import IN_FLIGHT
-from pml.service.gate import Paused
-from pml.service.workshop import KEPT
+from pml.service.call import Paused
+from pml.service.code import run as coding
+from pml.service.code.run import IN_FLIGHT
+from pml.service.sandboxes import KEPT
 from tests.fakes_sandbox import FakeExecution
 from tests.promises import promise
 from tests.service.codehouses import (
@@ -146,7 +157,7 @@ async def test_an_answer_from_before_a_call_was_begun_does_not_let_it_be_made_ag
 
     assert unknown.value.record.deciders == frozenset({Role.PERSON})
     assert unknown.value.record.rule is not None
-    assert unknown.value.record.rule.verdict == "unknown"
+    assert matched(unknown.value.record.rule).verdict == "unknown"
     assert third_house.added == []
     await abandon(working)
 
@@ -283,7 +294,7 @@ async def test_code_whose_state_is_kept_keeps_no_process(house: Library) -> None
 @promise("code:pause-repeats-nothing")
 async def test_a_process_that_waits_does_not_go_on_once_another_has_had_its_run(house: Library) -> None:
     paused = await left(house)
-    journals = house.office.desk.store.journals
+    journals = house.office.context.store.journals
     await journals.take(paused.run_id or "", OwnerId("elsewhere"), dead=())
     await journals.leave(paused.run_id or "", dump=None, dumped=0)
     await house.allow(paused.record)

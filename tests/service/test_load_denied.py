@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from pml.core.approvals import Approval, State
+from pml.core.approvals.record import Approval, State
 from pml.core.errors import ToolDenied
 from tests.fakes import FakeAsking
 from tests.promises import promise

@@ -2,11 +2,11 @@
 
 import pytest
 
-from pml.core.approvals import State, Subject
-from pml.core.capability import CapabilityType
-from pml.core.config import FileKind
+from pml.core.approvals.record import State, Subject
+from pml.core.config.file import FileKind
 from pml.core.errors import IntegrityFailed, Invalid, NotFound, PmlError, ServerFailed, Unavailable
-from pml.service.gate import Paused
+from pml.core.packages.capability import CapabilityType
+from pml.service.call import Paused
 from tests.fakes import FakeAsking
 from tests.fakes_loading import make_dependency
 from tests.promises import promise

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from pml.core.approvals import Approval, Role, SessionId, State, Subject
+from pml.core.approvals.record import Approval, Role, SessionId, State, Subject
+from pml.core.approvals.subjects import asked_facts
 from pml.core.errors import ArtefactChanged, Changed, MayNotDecide, NotApproved, ToolDenied
-from pml.core.ports import AuditQuery
-from pml.core.telling import asked_facts
+from pml.core.ports.queries import AuditQuery
 from pml.core.values import Json
-from pml.service.gate import Paused
+from pml.service.call import Paused
 from tests.builders import FORM, PERSON
 from tests.fakes import FakeAsking
 from tests.fakes_loading import make_dependency
@@ -92,7 +92,7 @@ async def test_what_a_person_accepts_is_exactly_what_was_shown_and_the_call_goes
 
     assert tampered.installer.accepted_trees == [("memory", "tree 2")]
     assert (tampered.servers.ran, await tampered.states()) == ([RAN], [State.COMPLETED])
-    links = await tampered.office.desk.store.audit.list(AuditQuery(limit=10_000))
+    links = await tampered.office.context.store.audit.list(AuditQuery(limit=10_000))
     (entry,) = [link.entry for link in links if link.entry.kind == "dependency.accepted"]
     assert (entry.by, entry.detail) == (PERSON, {"name": "memory", "tree": "tree 2"})
 
@@ -239,7 +239,7 @@ async def test_a_call_with_other_arguments_is_not_left_with_a_question_that_is_s
 async def test_files_that_are_accepted_just_as_another_call_finds_them_changed_are_not_asked_about_again(
     tampered: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, ask = tampered.office.desk.store.approvals, tampered.office.desk.store.approvals.ask
+    store, ask = tampered.office.context.store.approvals, tampered.office.context.store.approvals.ask
 
     async def accepted_meanwhile(new: Approval, *, max_pending: int) -> Approval:
         await tampered.installer.accept("memory", tree="tree 2")

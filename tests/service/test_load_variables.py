@@ -2,12 +2,12 @@
 
 import pytest
 
-from pml.core.approvals import Approval, Role, State, Subject
-from pml.core.config import FileKind
+from pml.core.approvals.record import Approval, Role, State, Subject
+from pml.core.config.file import FileKind
 from pml.core.errors import EnvMissing, NotApproved, ToolDenied, WorkflowGone
-from pml.core.ports import AuditQuery
+from pml.core.ports.queries import AuditQuery
 from pml.core.values import canonical
-from pml.service.gate import Paused
+from pml.service.call import Paused
 from tests.builders import FORM
 from tests.fakes import FakeAsking
 from tests.fakes_loading import make_dependency
@@ -238,7 +238,7 @@ async def test_the_value_is_in_no_question_audit_entry_workflow_or_result(needy:
     needy.variables.known["TOKEN"] = SECRET
     result = await needy.go_on(paused.workflow.id, tool=TOOL, asking=FakeAsking(needy.allowing()))
 
-    links = await needy.office.desk.store.audit.list(AuditQuery(limit=10_000))
+    links = await needy.office.context.store.audit.list(AuditQuery(limit=10_000))
     told = [repr(link) for link in links] + [repr(record) for record in await needy.questions()]
     told += [repr(paused.workflow), result.decode(), canonical(paused.record.tool_input).decode()]
     assert (needy.servers.ran, len(await needy.questions())) == ([RAN], 2)

@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from pml.core.approvals import Scope, SessionId
+from pml.core.approvals.record import Scope, SessionId
 from pml.core.errors import Conflict, Invalid, MayNotDecide, NotFound
-from pml.core.ports import Process
-from pml.core.rules import VerdictKind
-from pml.service.sessions import descends_from, guard_person, session_of, start_session
+from pml.core.rules.ruleset import VerdictKind
+from pml.core.sessions.process import Process
+from pml.service.session_tree import descends_from, guard_person, session_of, start_session
 from pml.service.upkeep import end_session
 from tests.builders import NOW, later
 from tests.promises import promise
@@ -24,23 +24,23 @@ async def test_a_session_started_again_is_the_live_one(office: Office) -> None:
     first = await office.session(process=SHELL)
 
     assert await office.session(process=AGENT) == first
-    assert await session_of(office.desk, first.id) == first
+    assert await session_of(office.context, first.id) == first
     assert first.started_at == NOW
     with pytest.raises(NotFound):
-        await session_of(office.desk, SessionId("nobody"))
+        await session_of(office.context, SessionId("nobody"))
 
 
 @promise("session:own-memory")
 async def test_a_session_that_ended_begins_anew_without_what_it_remembered(office: Office) -> None:
     first = await office.session(process=SHELL)
     await office.allow(await office.ask(session=first), scope=Scope.SESSION)
-    await end_session(office.desk, first)
+    await end_session(office.context, first)
     office.clock.advance(5)
 
     anew = await office.session(process=AGENT)
 
     assert anew == msgspec.structs.replace(first, process=AGENT, started_at=later(5))
-    assert await office.desk.store.sessions.live() == [anew]
+    assert await office.context.store.sessions.live() == [anew]
     assert (await office.judge(session=anew)).kind is not VerdictKind.ALLOW
 
 
@@ -62,7 +62,7 @@ async def test_nobody_joins_a_session_of_another_principal_workspace_or_agent(of
         }
         with pytest.raises(Conflict, match="belongs to"):
             await start_session(
-                office.desk, session_id=mine.id, name=mine.name, process=None, **(claims | other)
+                office.context, session_id=mine.id, name=mine.name, process=None, **(claims | other)
             )
 
 
@@ -77,11 +77,11 @@ async def test_descent_follows_parents_to_the_top_and_ends_in_a_circle(office: O
     leaf = await office.session(SessionId("leaf"), parent_id=middle.id)
     orphan = await office.session(SessionId("orphan"), parent_id=SessionId("unknown"))
 
-    assert await descends_from(office.desk, leaf, top.id)
-    assert await descends_from(office.desk, leaf, middle.id)
-    assert not await descends_from(office.desk, leaf, SessionId("stranger"))
-    assert await descends_from(office.desk, orphan, SessionId("unknown"))
-    assert not await descends_from(office.desk, orphan, top.id)
+    assert await descends_from(office.context, leaf, top.id)
+    assert await descends_from(office.context, leaf, middle.id)
+    assert not await descends_from(office.context, leaf, SessionId("stranger"))
+    assert await descends_from(office.context, orphan, SessionId("unknown"))
+    assert not await descends_from(office.context, orphan, top.id)
 
 
 @promise("agent:nothing-unapproved")
@@ -90,14 +90,14 @@ async def test_a_command_beneath_a_registered_agent_may_not_decide(office: Offic
     await office.session(process=AGENT, is_agent=True)
 
     with pytest.raises(MayNotDecide, match="beneath the agent session `session-1`"):
-        await guard_person(office.desk)
+        await guard_person(office.context)
 
 
 async def test_a_command_beside_an_agent_or_beneath_a_script_may_decide(office: Office) -> None:
     office.processes.above = [ME, SHELL]
     await office.session(SessionId("agent"), process=AGENT, is_agent=True)
     await office.session(SessionId("script"), process=SHELL, is_agent=False)
-    await guard_person(office.desk)
+    await guard_person(office.context)
 
     office.processes.above = [ME, Process(pid=AGENT.pid, started=9.0)]
-    await guard_person(office.desk)
+    await guard_person(office.context)

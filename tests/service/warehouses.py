@@ -4,16 +4,17 @@ from typing import ClassVar, Final
 
 from msgspec.structs import replace
 
-from pml.core.approvals import Approval, Channel, Decider, DeciderKind, OwnerId, SessionId, Subject
-from pml.core.capability import McpDependency
-from pml.core.config import FileKind
-from pml.core.loading import Plan
-from pml.core.locks import Lock
-from pml.core.permissions import Containment
-from pml.core.ports import ApprovalQuery, Session
+from pml.core.approvals.record import Approval, Channel, Decider, DeciderKind, OwnerId, SessionId, Subject
+from pml.core.config.file import FileKind
+from pml.core.packages.capability import McpDependency
+from pml.core.packages.lock import Lock
+from pml.core.packages.permissions import Containment
+from pml.core.ports.loader import Plan
+from pml.core.ports.queries import ApprovalQuery
+from pml.core.ports.records import Session
 from pml.core.values import JsonObject
-from pml.service.desk import Desk
-from pml.service.gate import Loader
+from pml.service.call import Loader
+from pml.service.context import Context
 from tests.fakes_loading import (
     FakeInstaller,
     FakeSources,
@@ -49,7 +50,7 @@ class Warehouse(Gatehouse):
         office: Office,
         session: Session,
         *,
-        desk: Desk | None = None,
+        context: Context | None = None,
         sources: FakeSources | None = None,
         installer: FakeInstaller | None = None,
         variables: FakeVariables | None = None,
@@ -66,7 +67,7 @@ class Warehouse(Gatehouse):
         )
         servers = ProvenServers(self.installer)
         servers.offer("memory", ADD, LIST, RUN)
-        super().__init__(office, session, desk=desk, servers=servers, loader=self.loader)
+        super().__init__(office, session, context=context, servers=servers, loader=self.loader)
         self.proven = servers
 
     async def restart(
@@ -77,7 +78,7 @@ class Warehouse(Gatehouse):
         other = Warehouse(
             self.office,
             await self.office.session(SessionId(session_id)),
-            desk=self.office.desk_of(OwnerId(f"owner of {session_id}")),
+            context=self.office.context_of(OwnerId(f"owner of {session_id}")),
             sources=self.sources,
             installer=self.installer,
             variables=self.variables,
@@ -103,7 +104,7 @@ class Warehouse(Gatehouse):
 
     async def questions(self, subject: Subject | None = None) -> list[Approval]:
         """Return all questions ever asked, oldest first; of one subject where it is given."""
-        records = await self.office.desk.store.approvals.page(ApprovalQuery(limit=1000))
+        records = await self.office.context.store.approvals.page(ApprovalQuery(limit=1000))
         found = [record for record in records if subject in (None, record.subject)]
         return sorted(found, key=lambda record: record.id)
 

@@ -5,17 +5,17 @@ from collections.abc import Mapping
 
 import msgspec
 
-from pml.core.approvals import Approval, OwnerId, SessionId
-from pml.core.config import FileKind
-from pml.core.memory import EXECUTE
+from pml.core.approvals.record import Approval, OwnerId, SessionId
+from pml.core.code.sandbox import Language
+from pml.core.config.file import FileKind
 from pml.core.names import parse_tool
-from pml.core.sandbox import Language
+from pml.core.own_tools import EXECUTE
 from pml.core.values import Json, JsonObject, loads_object
-from pml.service.executing import execute, go_on
-from pml.service.gate import Attempt, Paused
+from pml.service.call import Attempt, Paused, PendingCall
+from pml.service.calls.execute import execute, go_on
+from pml.service.calls.workflows import Continuation, resume
+from pml.service.sandboxes import Workshop
 from pml.service.upkeep import sweep
-from pml.service.workflows import Continuation, resume
-from pml.service.workshop import Workshop
 from tests.fakes import FakeAsking, FakeOwners, FakeServers
 from tests.fakes_sandbox import FakeSandbox, Script
 from tests.service.gatehouses import Gatehouse
@@ -42,10 +42,10 @@ class Codehouse(Gatehouse):
         """Return the house after its process was killed: another session of the same principal."""
         office = self.office
         config = office.read(FileKind.USER)
-        desk = dataclasses.replace(office.desk, owners=FakeOwners(OwnerId("the next")), policies={})
-        await sweep(desk)
+        context = dataclasses.replace(office.context, owners=FakeOwners(OwnerId("the next")), policies={})
+        await sweep(context)
         session = await office.session(SessionId("session-2"))
-        house = Codehouse(office, session, desk=desk, servers=FakeServers())
+        house = Codehouse(office, session, context=context, servers=FakeServers())
         office.write(FileKind.USER, config)
         house.equip(FakeSandbox(self.sandbox.scripts))
         return house
@@ -55,14 +55,14 @@ class Codehouse(Gatehouse):
     ) -> Json:
         arguments: JsonObject = {"code": code, "args": args or {}}
         attempt = Attempt(tool=parse_tool(EXECUTE), arguments=arguments, offered=True)
-        return _value(await execute(self.gate, attempt, asking or FakeAsking(), on_progress=None))
+        return _value(await execute(PendingCall(self.gate, attempt, asking or FakeAsking())))
 
     async def resume(self, paused: Paused, *, asking: FakeAsking | None = None, **said: bool) -> Json:
         """Continue the workflow, as `execute` does with nothing but `continue_workflow`."""
         continued = Continuation(workflow_id=paused.workflow.id, approved=said.get("approved", True))
         attempt, _ = await resume(self.gate, continued, given={EXECUTE: {}}, client="agent")
         assert attempt.run_id is not None
-        return _value(await go_on(self.gate, attempt.run_id, asking or FakeAsking(), on_progress=None))
+        return _value(await go_on(PendingCall(self.gate, attempt, asking or FakeAsking()), attempt.run_id))
 
     @property
     def added(self) -> list[Json]:

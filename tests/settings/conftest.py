@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pml.settings.files import WorkspaceFiles
+from pml.settings.config_files import WorkspaceFiles
 from tests.settings.places import Now, files_in
 
 

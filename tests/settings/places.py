@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pml.settings.files import WorkspaceFiles
+from pml.settings.config_files import WorkspaceFiles
 
 ODD = '{"z": 1.50, "permissions": {"ask": ["*"],\r\n  "deny": [ "Bash" ] }, "idle_s": 60, "a": 1E2}\r\n'
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from pml.core.config import FileKind
+from pml.core.config.file import FileKind
 from pml.core.errors import Changed, ConfigInvalid, Forbidden, Invalid, Unavailable
-from pml.core.rules import Effect
+from pml.core.rules.ruleset import Effect
 from pml.core.values import Json
 from pml.host.locks import locked
-from pml.settings.files import WorkspaceFiles
-from pml.settings.reading import MAX_BYTES
+from pml.settings.config_files import WorkspaceFiles
+from pml.settings.watched_file import MAX_BYTES
 from tests.promises import promise
 from tests.settings.places import ODD, files_in, listing
 
@@ -256,9 +256,9 @@ EACH = 60  # entries of each process
 ADD = """
 import sys
 from pathlib import Path
-from pml.core.config import FileKind
-from pml.core.rules import Effect
-from pml.settings.files import WorkspaceFiles
+from pml.core.config.file import FileKind
+from pml.core.rules.ruleset import Effect
+from pml.settings.config_files import WorkspaceFiles
 
 home, workspace, name, count = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 files = WorkspaceFiles(
@@ -271,9 +271,9 @@ for number in range(count):
 CRASH = """
 import os, sys
 from pathlib import Path
-from pml.core.config import FileKind
-from pml.core.rules import Effect
-from pml.settings.files import WorkspaceFiles
+from pml.core.config.file import FileKind
+from pml.core.rules.ruleset import Effect
+from pml.settings.config_files import WorkspaceFiles
 
 home, workspace = Path(sys.argv[1]), Path(sys.argv[2])
 files = WorkspaceFiles(pml_home=home / ".pml", workspace=workspace, user_home=home, environ={})

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from pml.core.errors import Unavailable
-from pml.settings import one_secret
-from pml.settings.one_secret import OneSecret
-from pml.settings.secrets import Secrets
+from pml.settings import secrets as one_secret
+from pml.settings.secrets import OneSecret, Secrets
 
 NAME = "PML_WEBHOOK_SECRET"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pml.core.rules import Source
-from pml.core.servers import ServerSpec
+from pml.core.rules.ruleset import Source
+from pml.core.servers.spec import ServerSpec
 from pml.settings.programs import programs_in
 
 

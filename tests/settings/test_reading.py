@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pml.core.ports import FileState
-from pml.settings.files import WorkspaceFiles
-from pml.settings.reading import COARSE_RACY_NS, RACY_NS
+from pml.core.ports.world import FileState
+from pml.settings.config_files import WorkspaceFiles
+from pml.settings.watched_file import COARSE_RACY_NS, RACY_NS
 from tests.settings.places import ODD, Now, files_in
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from pml.core.config import FileKind
-from pml.host.replacing import replace_file
+from pml.core.config.file import FileKind
+from pml.host.replace import replace_file
 from tests.settings.places import files_in, listing
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from pml.host.replacing import replace_file
+from pml.host.replace import replace_file
 
 replace_file(Path(sys.argv[1]), b"{}", mode=0o600, last_check=lambda: os.kill(os.getpid(), signal.SIGKILL))
 """

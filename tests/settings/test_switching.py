@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from pml.core.config import FileKind
+from pml.core.config.file import FileKind
 from pml.core.errors import ConfigInvalid
-from pml.core.rules import Effect
+from pml.core.rules.ruleset import Effect
 from pml.core.values import Json
-from pml.settings.files import WorkspaceFiles
+from pml.settings.config_files import WorkspaceFiles
 
 WORKSPACE = FileKind.WORKSPACE
 TALL = """{

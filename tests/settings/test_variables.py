@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pml.core.errors import Unavailable
-from pml.core.loading import Variables
+from pml.core.ports.loader import Variables
 from pml.settings.variables import DiskVariables
 from tests.promises import promise
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pml.core.approvals import OwnerId
+from pml.core.approvals.record import OwnerId
 from pml.host.locks import try_lock
 from pml.store.owners import OwnerLocks, socket_name
 

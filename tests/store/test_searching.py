@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from pml.core.errors import Unavailable
-from pml.core.ports import ApprovalQuery
-from pml.store.sqlite import SqliteStore
+from pml.core.ports.queries import ApprovalQuery
+from pml.store.sqlite.store import SqliteStore
 from tests.builders import OWNER, make_approval
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from pml.core.permissions import Containment, Permissions
-from pml.core.rules import Source
-from pml.core.servers import Artefact, ServerSpec
-from pml.upstream import landlock
-from pml.upstream.containment import available
+from pml.core.packages.permissions import Containment, Permissions
+from pml.core.rules.ruleset import Source
+from pml.core.servers.spec import Artefact, ServerSpec
+from pml.upstream.containment import landlock
+from pml.upstream.containment.box import available
 from pml.upstream.fleet import Fleet
 from tests.upstream.fleets import ODD, Harbour, use
 

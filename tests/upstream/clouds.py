@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import pytest
 
 from pml.core.errors import PmlError
-from pml.upstream.cloud import CloudClient, Patience
+from pml.upstream.cloud.client import CloudClient, Patience
 from tests.registry.places import GREET
 
 TIMEOUT_S: Final = 30.0  # only ever reached by what hangs

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from pml.core.permissions import Containment
+from pml.core.packages.permissions import Containment
 from tests.upstream.boxes import need
 from tests.upstream.fleets import Harbour
 

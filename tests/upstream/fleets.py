@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pml.core.approvals import OwnerId
+from pml.core.approvals.record import OwnerId
 from pml.core.errors import ArtefactChanged, Unavailable
-from pml.core.manifests import Manifest
-from pml.core.permissions import Containment
-from pml.core.rules import Source
-from pml.core.servers import ServerSpec
+from pml.core.packages.permissions import Containment
+from pml.core.rules.ruleset import Source
+from pml.core.servers.manifest import Manifest
+from pml.core.servers.spec import ServerSpec
 from pml.core.values import JsonObject
 from pml.upstream.board import list_servers
 from pml.upstream.fleet import Fleet

@@ -57,7 +57,10 @@ def wait_for(wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
 
 
 def tool(name: str, **more: object) -> dict[str, object]:
-    return {"name": name, "description": f"Does {name}.", "inputSchema": {"type": "object"}, **more}
+    schema: dict[str, object] = {"type": "object"}
+    if "declares" in OPTIONS:  # the arguments of every tool
+        schema["properties"] = {argument: {"type": "string"} for argument in OPTIONS["declares"].split(",")}
+    return {"name": name, "description": f"Does {name}.", "inputSchema": schema, **more}
 
 
 def list_tools(request: dict[str, Any]) -> None:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from pml.core.approvals import OwnerId
-from pml.core.manifests import launch_digest
-from pml.core.ports import Process
+from pml.core.approvals.record import OwnerId
+from pml.core.servers.manifest import launch_digest
+from pml.core.sessions.process import Process
 from pml.host.processes import SystemProcesses
 from pml.upstream import board
 from pml.upstream.board import Board, ask_stop, end_orphans, list_servers
-from pml.upstream.process import identify
+from pml.upstream.transport.process import identify
 from tests.fakes import FakeProcesses
 from tests.upstream.fleets import SOON_S, Harbour, odd, runs, until, use
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from pml.core.errors import ServerFailed, ServerRefused
-from pml.core.marks import MARK
+from pml.core.sessions.agent_marks import MARK
 from pml.upstream.board import list_servers
-from pml.upstream.environment import environment_of
 from pml.upstream.limits import Limits
 from pml.upstream.log import ServerLog, log_path
+from pml.upstream.preflight import environment_of
 from tests.promises import promise
 from tests.upstream.fleets import Harbour, all_beneath, odd, until, use
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from pml.core.errors import ServerFailed
-from pml.core.permissions import Containment
-from pml.core.ports import Process
+from pml.core.packages.permissions import Containment
+from pml.core.sessions.process import Process
 from pml.core.values import JsonObject
 from pml.upstream.board import Board
 from pml.upstream.limits import Limits
-from pml.upstream.process import ServerProcess
+from pml.upstream.transport.process import ServerProcess
 from tests.promises import promise
 from tests.upstream.fleets import Harbour, odd, runs, until, use
 

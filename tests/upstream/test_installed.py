@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from pml.core.errors import ArtefactChanged, EnvMissing, ServerFailed
-from pml.core.marks import MARK
-from pml.core.permissions import Access, Containment, Permissions
-from pml.core.servers import starts_of
-from pml.upstream.board import Posted, ask_stop, list_servers
-from pml.upstream.environment import environment_of
+from pml.core.packages.permissions import Access, Containment, Permissions
+from pml.core.servers.run import ServerRun
+from pml.core.servers.spec import starts_of
+from pml.core.sessions.agent_marks import MARK
+from pml.upstream.board import ask_stop, list_servers
 from pml.upstream.limits import Limits
+from pml.upstream.preflight import environment_of
 from tests.promises import promise
 from tests.upstream.boxes import RUNTIME, Prisoner, installed, need
 from tests.upstream.fleets import ODD, Harbour, all_beneath, odd, runs, until, use
@@ -214,7 +215,7 @@ async def test_a_killed_gateway_leaves_nothing_of_an_installed_server(harbour: H
     await until(lambda: not any(runs(each) for each in inside))
 
 
-def _all_in_box(posted: Posted) -> list[int]:
+def _all_in_box(posted: ServerRun) -> list[int]:
     """Return the processes of the server, and the one that started its box."""
     assert posted.process is not None
     parent = int(Path(f"/proc/{posted.process.pid}/stat").read_text("utf-8").rpartition(") ")[2].split()[1])

@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from pml.core.errors import Changed, ServerFailed
-from pml.core.manifests import launch_digest
+from pml.core.servers.manifest import launch_digest
 from pml.upstream.board import ask_stop, list_servers
 from pml.upstream.limits import Limits
 from tests.upstream.fleets import SOON_S, Harbour, odd, runs, until, use

@@ -5,12 +5,12 @@ from math import inf
 import pytest
 
 from pml.core.errors import Changed, ServerFailed
-from pml.core.manifests import Manifest, launch_digest
-from pml.core.servers import ServerSpec
+from pml.core.servers.manifest import Manifest, launch_digest
+from pml.core.servers.spec import ServerSpec
 from pml.upstream.fleet import Fleet
 from pml.upstream.limits import Limits
 from pml.upstream.log import ServerLog
-from pml.upstream.run import CALM_S, Run
+from pml.upstream.server_run import CALM_S, Run
 from tests.upstream.fleets import Harbour, odd, until, use
 from tests.upstream.odd_server import TOOLS
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from pml.core.errors import ServerFailed
-from pml.core.permissions import Access, Containment, Permissions
-from pml.upstream import bubblewrap, pinned
+from pml.core.packages.permissions import Access, Containment, Permissions
 from pml.upstream.board import list_servers
+from pml.upstream.containment import bubblewrap, pinned
 from tests.promises import promise
 from tests.upstream.boxes import Prisoner, installed, need
 from tests.upstream.fleets import Harbour, odd

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from starlette.types import Receive, Scope, Send
 
-from pml.web.serving import listen, serve
+from pml.web.http_server import listen, serve
 
 
 async def test_a_small_answer_does_not_wait_for_its_reader_to_confirm_the_head_before_it() -> None:

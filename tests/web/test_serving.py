@@ -3,8 +3,8 @@
 import pytest
 
 from pml.core.errors import ErrorCode, Unavailable
-from pml.web.answers import HTTP_STATUS
-from pml.web.serving import listen
+from pml.web.error_responses import HTTP_STATUS
+from pml.web.http_server import listen
 
 
 @pytest.mark.parametrize("host", ["a..b", "no.such.host.invalid", "x" * 300])

@@ -25,7 +25,7 @@ def _run(words: list[str]) -> None:
     if isinstance(stream, io.TextIOWrapper):  # what a terminal cannot show must not end a command
         cast("io.TextIOWrapper[Any]", stream).reconfigure(errors="backslashreplace")
     if words == ["stdio"]:
-        from pml.cli.stdio import serve
+        from pml.cli.commands.stdio import serve
 
         sys.exit(serve(None))
     from pml.cli.main import main

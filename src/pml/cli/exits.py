@@ -3,7 +3,7 @@
 from enum import IntEnum
 from typing import Final
 
-from pml.core.approvals import State
+from pml.core.approvals.record import State
 from pml.core.errors import (
     AlreadyClaimed,
     AlreadyDecided,

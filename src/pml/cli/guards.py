@@ -13,7 +13,7 @@ from pml.core.errors import MayNotDecide
 if TYPE_CHECKING:
     import argparse
 
-    from pml.service.desk import Desk
+    from pml.service.context import Context
 
 
 class Guard(StrEnum):
@@ -109,31 +109,31 @@ def _is_given(args: "argparse.Namespace", row: str) -> bool:
     return bool(getattr(args, option, False))
 
 
-async def guard(desk: "Desk", args: "argparse.Namespace") -> None:
-    """Raise MayNotDecide if whoever started this command may not run it."""
+async def guard(context: "Context", args: "argparse.Namespace") -> None:
+    """Raise MayNotDecide if the one who started this command may not run it."""
     match guard_of(args):
         case Guard.ANYBODY:
             return
         case Guard.NO_AGENT:
-            from pml.service.sessions import guard_person
+            from pml.service.session_tree import guard_person
 
-            await guard_person(desk)
+            await guard_person(context)
         case Guard.PERSON:
-            await guard_as_person(desk, args)
+            await guard_as_person(context, args)
 
 
-async def guard_as_person(desk: "Desk", args: "argparse.Namespace") -> None:
+async def guard_as_person(context: "Context", args: "argparse.Namespace") -> None:
     """Raise MayNotDecide unless a person started this command, whatever its row says."""
     from pml.app import surroundings
-    from pml.service.persons import guard_loosening
+    from pml.service.sessions.persons import guard_loosening
 
-    await guard_loosening(desk, surroundings(args.token_file))
+    await guard_loosening(context, surroundings(args.token_file))
 
 
-async def is_person(desk: "Desk", args: "argparse.Namespace") -> bool:
+async def is_person(context: "Context", args: "argparse.Namespace") -> bool:
     """Tell whether a person started this command, so that it may ask them, or call them one."""
     try:
-        await guard_as_person(desk, args)
+        await guard_as_person(context, args)
     except MayNotDecide:
         return False
     return True

@@ -11,9 +11,9 @@ from typing import Any, Final, Protocol, cast
 from pml import __version__
 from pml.cli.exits import Exit, exit_of
 from pml.cli.guards import take_token_file
-from pml.cli.output import complain, print_error
-from pml.cli.parsing import Parser, parse
-from pml.cli.running import until_done
+from pml.cli.interrupts import until_done
+from pml.cli.options import Parser, parse
+from pml.cli.terminal.output import complain, print_error
 from pml.core.errors import ConfigInvalid, PmlError
 from pml.core.text import quote, visible
 
@@ -82,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
         complain(("\n" if sys.stderr.isatty() else "") + "pml: interrupted")  # the terminal has echoed ^C
         return Exit.INTERRUPTED
     except BrokenPipeError:
-        sys.stderr.close()  # the reader has gone; there is nobody left to tell
+        sys.stderr.close()  # the reader has gone, so nothing can be reported
         return Exit.FAILED
     except OSError as exc:
         from pml.host.disk import unavailable
@@ -137,7 +137,7 @@ def _parser(name: str | None, *, listing: bool) -> Parser:
             allow_abbrev=False,
         )
         if command == name:
-            module = cast(Command, importlib.import_module(f"pml.cli.{command}"))
+            module = cast(Command, importlib.import_module(f"pml.cli.commands.{command}"))
             module.configure(sub)
             sub.set_defaults(run=module.run)
     return parser

@@ -1,4 +1,4 @@
-"""What a refused or failed call is called: one code and one message, for models and for code that calls."""
+"""Refusals and failures of calls: one code and one message, for models and for code that calls."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -160,3 +160,8 @@ def _escape_in_json(found: re.Match[str]) -> str:
     if _is_plain(found[0]):
         return found[0]
     return "".join(json.dumps(run)[1:-1] if is_hidden else run for is_hidden, run in _runs(found[0]))
+
+
+def entry_text(entry: Json) -> str:
+    """Return a rule's entry as a person reads it and `pml rules` takes it."""
+    return entry if isinstance(entry, str) and not has_hidden(entry) else visible_json(entry, indent=None)

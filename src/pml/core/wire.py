@@ -6,59 +6,19 @@ from typing import Final
 
 import msgspec
 
-from pml.core.agents import Message, Run
-from pml.core.approvals import Approval, Decider, MatchedRule, Subject, instant
-from pml.core.audit import Link
-from pml.core.dependency import dependency_title, server_name, variable_names
+from pml.core.approvals.reasons import MatchedRule, matched
+from pml.core.approvals.record import Approval, Decider, instant
+from pml.core.approvals.subjects import headline, title
+from pml.core.audit.chain import Link
 from pml.core.errors import CodeFailed, PmlError
-from pml.core.identity import Token
-from pml.core.memory import LAUNCH_TOOL
-from pml.core.ports import Grant, Session
-from pml.core.rules import Rule, Verdict
+from pml.core.ports.records import Grant, Session
+from pml.core.rules.ruleset import Rule, Verdict
+from pml.core.sessions.agent import Message, Run
+from pml.core.sessions.token import Token
 from pml.core.text import visible
 from pml.core.values import Json
 
 MAX_LISTED_BYTES: Final = 64 * 1024  # of an input in a list, which may have a thousand of them
-
-
-def headline(record: Approval) -> str:
-    """The one line that says what is asked."""
-    if record.subject is Subject.API_KEY_REQUIRED:
-        return f"{server_name(record.tool_input)} requires {variable_names(record.tool_input)}"
-    return f"Approval required to {_deed(record)}"
-
-
-def form_title(record: Approval) -> str:
-    """The same as a question, for a form."""
-    if record.subject is Subject.API_KEY_REQUIRED:
-        return f"{headline(record)}. Is it set?"
-    return f"{title(record)}?"
-
-
-def title(record: Approval) -> str:
-    """What would be done, in a few words: for lists and cards."""
-    if record.subject is Subject.API_KEY_REQUIRED:
-        return headline(record)
-    deed = _deed(record)
-    return f"{deed[0].upper()}{deed[1:]}"
-
-
-def _deed(record: Approval) -> str:
-    match record.subject:
-        case Subject.TOOL_CALL if record.tool_name == LAUNCH_TOOL:
-            return "launch an agent"
-        case Subject.TOOL_CALL:
-            return f"call {record.tool_name}"
-        case Subject.WORKSPACE_TRUST:
-            return "trust this workspace's .pml.json"
-        case Subject.TOOL_CHANGED:
-            return f"accept the changed tool {record.tool_name}"
-        case Subject.DEPENDENCY_INSTALL:
-            return f"install {dependency_title(record.tool_input)}"
-        case Subject.INTEGRITY_CHANGED:
-            return f"accept the changed files of {server_name(record.tool_input)}"
-        case Subject.API_KEY_REQUIRED:
-            return f"continue without {variable_names(record.tool_input)}"
 
 
 def approval_json(record: Approval) -> dict[str, Json]:
@@ -76,7 +36,7 @@ def approval_json(record: Approval) -> dict[str, Json]:
         "input": record.tool_input,
         "tool_use_id": record.tool_use_id,
         "may_allow": sorted(record.deciders),
-        "rule": None if record.rule is None else _matched_rule(record.rule),
+        "rule": None if record.rule is None else _matched_rule(matched(record.rule)),
         "run_id": record.run_id,
         "cwd": record.cwd,
     }

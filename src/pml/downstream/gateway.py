@@ -9,21 +9,21 @@ import msgspec
 
 from pml.core.errors import PmlError
 from pml.core.values import JsonObject
-from pml.downstream.asking import Asker, HubUrl, no_hub
-from pml.downstream.catalog import Catalog
-from pml.downstream.connection import Connection, Exchange, RpcError
-from pml.downstream.eras import INVALID_PARAMS, METHOD_NOT_FOUND, Era, stamp, uncached
-from pml.downstream.messages import Notification
-from pml.downstream.passing import PASSED_LISTS, Passing
-from pml.downstream.relay import LEVELS, Relay
-from pml.downstream.rounds import Rounds
-from pml.downstream.sent import SentLists
-from pml.downstream.supervision import Launching, Supervision
-from pml.downstream.toolcalls import ToolCalls
-from pml.service.discovery import Tools, prespawn
-from pml.service.gate import Gate
-from pml.service.judging import policy_of_turn
-from pml.service.policy import Policy, current_policy
+from pml.downstream.forms.elicitation import Asker, HubUrl, no_hub
+from pml.downstream.forms.relay import LEVELS, Relay
+from pml.downstream.forms.rounds import Rounds
+from pml.downstream.protocol.connection import Connection, Exchange
+from pml.downstream.protocol.eras import Era, stamp, uncached
+from pml.downstream.resources import PASSED_LISTS, Passing
+from pml.downstream.tools.sent import SentLists
+from pml.downstream.tools.supervision import Launching, Supervision
+from pml.downstream.tools.tool_calls import ToolCalls
+from pml.downstream.tools.tool_table import Catalog
+from pml.jsonrpc.codes import INVALID_PARAMS, METHOD_NOT_FOUND
+from pml.jsonrpc.messages import Notification, RpcError
+from pml.service.call import Gate, policy_of_turn
+from pml.service.calls.tools import Tools, prespawn
+from pml.service.policy.policy import Policy, current_policy
 
 LIST_S: Final = 0.75  # for servers that start for the first time: some clients give a list up after a second
 SETTLE_S: Final = 0.1  # changes that come together are announced together
@@ -58,7 +58,7 @@ class Gateway:
         if supervision is not None:
             self._catalog.own = supervision.found
         self._hub_url = hub_url
-        self._rounds = Rounds(gate.desk, relay, self.spawn)
+        self._rounds = Rounds(gate.context, relay, self.spawn)
         self._sent = SentLists()
         self._calls = ToolCalls(
             gate, connection, self._catalog, self._rounds, self.spawn, supervision, self._sent, hub_url
@@ -116,7 +116,7 @@ class Gateway:
         return self._without_forms[1]
 
     def _shows_forms(self) -> bool:
-        policy = self._gate.desk.policies.get(self._gate.session.workspace)
+        policy = self._gate.context.policies.get(self._gate.session.workspace)
         return self._gate.shows_forms and (policy is None or policy.settings.approval.forms)
 
     def noticed(self, notification: Notification) -> None:
@@ -157,7 +157,7 @@ class Gateway:
 
     async def _begin(self) -> None:
         """Start what is to be started early, then watch for changes that no call would notice."""
-        policy = await current_policy(self._gate.desk, self._gate.session.workspace)
+        policy = await current_policy(self._gate.context, self._gate.session.workspace)
         self.spawn(prespawn(self._gate, policy))
         while True:
             await asyncio.sleep(WATCH_S)
@@ -181,7 +181,10 @@ class Gateway:
         tools, policy = await self._catalog.tools()
         for kind in sorted(kinds):
             lists = [each for each in LISTS.values() if ANNOUNCED_AS.get(each, each) == kind]
-            is_behind = [self._sent.outdate(each, self._entries(each, tools, policy)) for each in lists]
-            is_listening = self._relay.has_listeners and not any(self._sent.has(each) for each in lists)
+            listens = self._relay.listens(kind)
+            is_behind = [
+                self._sent.outdate(each, self._entries(each, tools, policy), modern=listens) for each in lists
+            ]
+            is_listening = listens and not any(self._sent.has(each) for each in lists)
             if any(is_behind) or is_listening:
                 self._relay.announce(kind)

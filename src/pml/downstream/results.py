@@ -1,4 +1,4 @@
-"""What a model is told when a call does not simply run: the question that waits, or why it was refused.
+"""Results that a model gets when a call does not simply run: the question that waits, or why it was refused.
 
 The same words stand in the text and in `structuredContent`: some clients show only one of the two.
 """
@@ -8,25 +8,16 @@ from datetime import datetime
 from math import ceil
 from typing import Final
 
-from pml.core.approvals import Approval, Role, Subject, instant
+from pml.core.approvals.memory import can_last
+from pml.core.approvals.record import Approval, Role, instant
+from pml.core.approvals.subjects import asked_facts, headline, row_of, why_asked
 from pml.core.errors import CodeFailed, IntegrityFailed, PmlError, ToolDenied
-from pml.core.ports import Workflow
+from pml.core.ports.records import Workflow
 from pml.core.refusals import refusal_code
-from pml.core.telling import asked_facts, why_asked
 from pml.core.text import visible
 from pml.core.values import Json, JsonObject
-from pml.core.wire import headline
-from pml.service.workflows import can_last
 
 SHORT_ID: Final = 8
-_APPROVAL_TYPE: Final[Mapping[Subject, str]] = {
-    Subject.TOOL_CALL: "tool_call",
-    Subject.DEPENDENCY_INSTALL: "dependency",
-    Subject.API_KEY_REQUIRED: "api_key_required",
-    Subject.INTEGRITY_CHANGED: "integrity",
-    Subject.TOOL_CHANGED: "tool_changed",
-    Subject.WORKSPACE_TRUST: "workspace_trust",
-}
 _AGAIN: Final = frozenset(
     {
         *("approval_expired", "approval_cancelled", "invalid_arguments"),
@@ -59,15 +50,13 @@ def approval_result(
     }
     if workflow.run_id is not None:
         context["run_id"] = workflow.run_id
-    if record.subject is Subject.DEPENDENCY_INSTALL:
-        context["dependency"] = record.tool_input.get("dependency")
-    if record.subject is Subject.API_KEY_REQUIRED:
-        context["missing"] = record.tool_input.get("missing")
+    row = row_of(record)
+    context |= {name: record.tool_input.get(name) for name in row.context}
     structured: JsonObject = {
         "status": "approval_required",
         "approval_required": True,
         "approval_context": context,
-        "approval_type": _APPROVAL_TYPE[record.subject],
+        "approval_type": row.approval_type,
         "description": text,
         "workflow_id": workflow.id,
         "options": ["continue", *(["always"] if _may_last(record) else []), "abort", "replan"],

@@ -1,1 +1,1 @@
-"""What differs between operating systems: file locks, private files, processes. Decides nothing."""
+"""Differences between operating systems: file locks, private files, processes. Decides nothing."""

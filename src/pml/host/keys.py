@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from pml.host.private import private_directory
-from pml.host.replacing import create_file
+from pml.host.replace import create_file
 
 KEY_BYTES: Final = 32
 

@@ -1,4 +1,4 @@
-"""Processes of this machine, told apart by number and start, so that a reused number is not mistaken.
+"""Processes of this machine, identified by number and start, so that a reused number is not mistaken.
 
 On Linux the start is the kernel's own count, which no change of the clock moves. psutil serves elsewhere.
 """
@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Final
 
-from pml.core.ports import Process
+from pml.core.sessions.process import Process
 
 _SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ash", "ksh", "fish", "csh", "tcsh"})
 _LAUNCHERS: Final = frozenset(
@@ -46,7 +46,7 @@ class SystemProcesses:
         return above
 
     def client(self) -> Process:
-        """Return the nearest process above this one that is no mere launcher, such as `sh -c` or `uv run`."""
+        """Return the nearest process above this one that is not a launcher (`sh -c`, `uv run`)."""
         above = self.ancestors()
         chosen, *higher = above[1:] or above
         for process in higher:
@@ -69,7 +69,7 @@ class SystemProcesses:
         return found[0] if found is not None else above[min(1, len(above) - 1)]
 
     def is_detached(self) -> bool:
-        """Tell whether this process has no terminal and nobody above it but the system itself.
+        """Tell whether this process has no terminal and nothing above it but the system itself.
 
         What only launches it is passed over. Where the system is its parent and in its own session, that is
         the first process of a container, at work. False on Windows, where neither can be told.

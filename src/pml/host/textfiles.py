@@ -9,8 +9,8 @@ import os
 import stat
 from typing import Final
 
-from pml.core.card_files import Present, is_within
-from pml.core.dependency import bytes_text
+from pml.core.cards.files import Present, is_within
+from pml.core.packages.install_facts import bytes_text
 
 MAX_BYTES: Final = 1 << 20
 _MADE_UP: Final = ("/proc", "/sys", "/dev")

@@ -48,7 +48,7 @@ def end_each(tree: "Tree", how: signal.Signals) -> None:
 def _tree_of(pid: int, started: float) -> "Tree":
     """Return the process, what is left of the session that it led, and all that they started.
 
-    The number of a session is nobody else's while anything is left of it, also if its leader is gone.
+    The number of a session is not reused while anything is left of it, also if its leader is gone.
     """
     if _started(pid) not in (started, None):
         return []

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Generator
 from typing import Final
 
-from pml.core.processes import Process
+from pml.core.sessions.process import Process
 from pml.host.watchdog import __file__ as script
 
 _END_S: Final = 5.0  # for a watchdog without anybody to end to end itself: some milliseconds

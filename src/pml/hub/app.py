@@ -1,6 +1,7 @@
 """The hub as one application: which path is whose, all of it behind the guard."""
 
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Container
 from datetime import datetime
 from typing import Final
 
@@ -9,21 +10,44 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pml import __version__
-from pml.core.approvals import instant
-from pml.core.errors import Forbidden
-from pml.core.identity import TokenRole
-from pml.hub.api import Api
-from pml.hub.bodies import MCP_PATH, BodyLimits
+from pml.core.approvals.record import instant
+from pml.core.errors import Forbidden, Invalid, NotFound
+from pml.core.ports.servers import ServerHost
+from pml.core.sessions.token import TokenId, TokenRole, hub_proof
+from pml.hub.api.api_request import Hub, SecretShelf
+from pml.hub.api.routes import Api
+from pml.hub.body_limits import MCP_PATH, BodyLimits
 from pml.hub.guard import ASSETS_PATH, OPEN_PATH, PROOF_PATH, ROOT_PATH, ROUTE, Complain, Guard
 from pml.hub.metrics import CONTENT_TYPE, Gauges, Metrics
 from pml.hub.origins import Allowed
 from pml.hub.pages import show_asset, show_page
-from pml.hub.proof import Proof
-from pml.hub.visits import Hub, SecretShelf, ServerLogs, Servers
-from pml.service.desk import Desk
-from pml.service.launching import Launcher
-from pml.web.answers import error_answer, refusal
+from pml.service.context import Context
+from pml.service.sessions.launcher import Launcher
+from pml.web.error_responses import error_answer, refusal
 from pml.web.visitors import identity_of
+
+_NONCE: Final = re.compile(r"[0-9a-f]{32,128}")
+
+
+class Proof:
+    """The application at `/proof`: anybody may ask, as what it tells is of use to who has the token only."""
+
+    def __init__(self, context: Context, names: Container[str]) -> None:
+        self._context = context
+        self._names = names
+
+    async def __call__(self, request: Request) -> Response:
+        nonce = request.query_params.get("nonce", "")
+        if _NONCE.fullmatch(nonce) is None:
+            return error_answer(Invalid("`nonce` has 32 to 128 hex digits"))
+        token = await self._context.store.tokens.get(TokenId(request.query_params.get("token", "")))
+        if token is None:
+            return error_answer(NotFound("no such token"))
+        host = request.query_params.get("host", "")
+        if host not in self._names:
+            return error_answer(Invalid("`host` is not a name of this hub"))
+        return JSONResponse({"proof": hub_proof(token, nonce=nonce, host=host)})
+
 
 EVENTS_PATH: Final = "/events"
 METRICS_PATH: Final = "/metrics"
@@ -31,13 +55,12 @@ NAME: Final = "pml"  # how a hub is told from whatever else may listen on its po
 
 
 def hub_app(
-    desk: Desk,
+    context: Context,
     *,
     mcp: ASGIApp,
     events: ASGIApp,
     launcher: Launcher | None,
-    servers: Servers,
-    server_logs: ServerLogs,
+    server_host: ServerHost,
     secrets: SecretShelf,
     workspace: str,
     allowed: Allowed,
@@ -46,14 +69,13 @@ def hub_app(
     complain: Complain,
     limits: BodyLimits | None = None,
 ) -> ASGIApp:
-    """Return the hub. `workspace` is the one that counts where a person names none."""
-    metrics = Metrics(desk, gauges, started_at=started_at)
+    """Return the hub. `workspace` is the one that applies where a person names none."""
+    metrics = Metrics(context, gauges, started_at=started_at)
     api = Api(
         Hub(
-            desk=desk,
+            context=context,
             launcher=launcher,
-            servers=servers,
-            server_logs=server_logs,
+            server_host=server_host,
             secrets=secrets,
             workspace=workspace,
         )
@@ -61,7 +83,7 @@ def hub_app(
     paths = {
         ROOT_PATH: _only_get(show_page),
         OPEN_PATH: _only_get(_Health(started_at)),
-        PROOF_PATH: _only_get(Proof(desk, allowed.hosts)),
+        PROOF_PATH: _only_get(Proof(context, allowed.hosts)),
         METRICS_PATH: _only_get(_Numbers(metrics)),
         MCP_PATH: mcp,
         EVENTS_PATH: events,
@@ -75,7 +97,9 @@ def hub_app(
             scope[ROUTE] = path
         await (found or api)(scope, receive, send)
 
-    return Guard(dispatch, desk=desk, allowed=allowed, seen=metrics.seen, complain=complain, limits=limits)
+    return Guard(
+        dispatch, context=context, allowed=allowed, seen=metrics.seen, complain=complain, limits=limits
+    )
 
 
 class _Health:

@@ -1,4 +1,4 @@
-"""The guard in front of everything: names, pages, tokens, bodies. What it does not let pass nobody sees.
+"""The guard in front of everything: names, pages, tokens, bodies. What it refuses reaches no application.
 
 It tells applications whose request it is, and takes care that every answer has the security headers, that
 none ever lets another origin read it, and that a mistake of ours is told in the one shape of errors. What
@@ -13,13 +13,13 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pml.core.errors import Forbidden, PmlError
-from pml.core.identity import Identity, TokenRole
-from pml.hub.bodies import Bodies, BodyLimits
+from pml.core.sessions.token import Identity, TokenRole
+from pml.hub.body_limits import Bodies, BodyLimits
 from pml.hub.origins import Allowed
-from pml.service.desk import Desk
-from pml.service.logins import why_spent
-from pml.service.tokens import identify_bearer
-from pml.web.answers import SECURITY_HEADERS, error_answer, refusal
+from pml.service.context import Context
+from pml.service.sessions.logins import why_spent
+from pml.service.sessions.tokens import identify_bearer
+from pml.web.error_responses import SECURITY_HEADERS, error_answer, refusal
 from pml.web.visitors import set_identity
 
 ROOT_PATH: Final = "/"
@@ -40,14 +40,14 @@ class Guard:
         self,
         app: ASGIApp,
         *,
-        desk: Desk,
+        context: Context,
         allowed: Allowed,
         seen: Seen,
         complain: Complain,
         limits: BodyLimits | None = None,
     ) -> None:
         self._app = app
-        self._desk = desk
+        self._context = context
         self._allowed = allowed
         self._seen = seen
         self._complain = complain
@@ -84,7 +84,7 @@ class Guard:
         return None
 
     def _refuse_name(self, scope: Scope) -> Response | None:
-        """Return why this name of the hub, or this page, does not count."""
+        """Return why this name of the hub, or this page, is refused."""
         hosts = _values(scope, b"host")
         if len(hosts) != 1 or hosts[0] not in self._allowed.hosts:
             return self._refuse_host(scope, "" if len(hosts) != 1 else hosts[0])
@@ -104,11 +104,11 @@ class Guard:
         )
 
     async def _identify(self, scope: Scope) -> Identity | None:
-        return await identify_bearer(self._desk, _bearer(scope))
+        return await identify_bearer(self._context, _bearer(scope))
 
     async def _refuse_stranger(self, scope: Scope) -> Response:
-        """Only who comes to log in, with a link that was one, learns more than that no token counts."""
-        spent = await why_spent(self._desk, _bearer(scope)) if scope["path"] == LOGIN_PATH else None
+        """Only who comes to log in, with a link that was one, learns more than that no token is valid."""
+        spent = await why_spent(self._context, _bearer(scope)) if scope["path"] == LOGIN_PATH else None
         return _no_token() if spent is None else error_answer(spent)
 
 
@@ -174,7 +174,7 @@ def _given(body: bytes, receive: Receive) -> Receive:
 
 
 def _no_token() -> Response:
-    """The same for no token, a wrong one, and one that counts no longer: nobody learns which it was."""
+    """The same for no token, a wrong one, and one that is no longer valid: the answer does not say which."""
     return refusal(
         401,
         "no valid token was sent",

@@ -1,4 +1,4 @@
-"""Who has the port that the hub wanted: which process, and whether it is a hub itself."""
+"""The holder of the port that the hub wanted: which process, and whether it is a hub itself."""
 
 import contextlib
 import errno
@@ -18,9 +18,9 @@ from pml.core.values import loads_object
 from pml.hub.app import NAME
 from pml.hub.guard import OPEN_PATH
 from pml.web.connections import Limits
-from pml.web.serving import Tls, allow_many_files, listen, serve, share_time
+from pml.web.http_server import Tls, allow_many_files, listen, serve, share_time
 
-# Permits wait for as long as people take; 10,000 of them, and all that goes on beside them.
+# Permits wait for as long as people take; 10,000 of them, and all other requests beside them.
 LIMITS: Final = Limits(connections=30_000, per_peer=30_000, answers_last=True)
 _ASK_S: Final = 1.0  # a hub answers at once; whatever else is there may never
 _MAX_COMMAND: Final = 80

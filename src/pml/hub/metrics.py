@@ -1,6 +1,6 @@
-"""What happens in the hub as numbers, in Prometheus' text format. No value of a request is in a label.
+"""Metrics of the hub, in Prometheus' text format. No value of a request is in a label.
 
-Decisions are counted from the audit log, so that those of other processes on the store count too.
+Decisions are counted from the audit log, so that those of other processes on the store are included.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import Final
 
 from pml import __version__
-from pml.core.ports import AuditQuery
-from pml.hub.webhook import Deliveries
-from pml.service.desk import Desk
+from pml.core.ports.queries import AuditQuery
+from pml.hub.webhook.notifier import Deliveries
+from pml.service.context import Context
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _PAGE: Final = 1000
@@ -32,8 +32,8 @@ class Gauges:
 
 
 class Metrics:
-    def __init__(self, desk: Desk, gauges: Gauges, *, started_at: datetime) -> None:
-        self._desk = desk
+    def __init__(self, context: Context, gauges: Gauges, *, started_at: datetime) -> None:
+        self._context = context
         self._gauges = gauges
         self._started_at = started_at
         self._requests: Counter[tuple[str, str, str]] = Counter()
@@ -48,11 +48,11 @@ class Metrics:
     async def text(self) -> str:
         """Return all numbers as they are now."""
         await self._count_decisions()
-        store = self._desk.store
+        store = self._context.store
         sessions = Counter(_key(session.role) for session in await store.sessions.live())
         runs = Counter(_key(run.state) for run in await store.runs.live())
         pending = await store.approvals.count_pending()
-        now = self._desk.clock.now()
+        now = self._context.clock.now()
         deliveries = self._gauges.deliveries()
         families = [
             _family("pml_info", "gauge", "the version", ("version",), {(__version__,): 1}),
@@ -89,7 +89,7 @@ class Metrics:
 
     async def _count_decisions(self) -> None:
         async with self._reading:  # two readers at once would count the same entries
-            while links := await self._desk.store.audit.list(
+            while links := await self._context.store.audit.list(
                 AuditQuery(since=self._started_at, after=self._seen_seq, limit=_PAGE)
             ):
                 for entry in (link.entry for link in links):

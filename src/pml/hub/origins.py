@@ -23,9 +23,9 @@ _NAME: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?
 
 @dataclass(frozen=True, kw_only=True)
 class Allowed:
-    """The `Host` and `Origin` headers that count, whole and in lowercase.
+    """The `Host` and `Origin` headers that are accepted, whole and in lowercase.
 
-    `moved` tells for a `Host` that does not count where the page is instead. `public` is the URL that other
+    `moved` tells for a `Host` that is not accepted where the page is instead. `public` is the URL that other
     machines know the hub by, if it was given a name for them.
     """
 
@@ -38,7 +38,7 @@ class Allowed:
 def allowed_names(host: str, address: str, port: int, *, scheme: str, more: Sequence[str] = ()) -> Allowed:
     """Return the names of the hub that was to listen on `host` and does so at `address`.
 
-    `more` are names of it, perhaps with a port. Raises: Invalid for what is no name.
+    `more` are names of it, perhaps with a port. Raises: Invalid for what is not a name.
     """
     own, named = (_NEAR.get(name, name) for name in (in_url(address), in_url(host.lower())))
     names = [own, named, *(_LOCAL if scheme == "https" else ())]

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pml.hub.guard import ASSETS_PATH
-from pml.web.answers import refusal
+from pml.web.error_responses import refusal
 
 _SHELL: Final = "index.html"
 _TYPES: Final = {

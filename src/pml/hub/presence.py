@@ -17,9 +17,9 @@ from pml.core.errors import Conflict, Unavailable
 from pml.host.disk import unavailable
 from pml.host.locks import locked, open_lock_file, try_lock
 from pml.host.private import private_directory
-from pml.host.replacing import replace_file
+from pml.host.replace import replace_file
 
-_LOCK_S: Final = 1.0  # whoever looks whether a hub runs holds the lock for an instant
+_LOCK_S: Final = 1.0  # a process that looks whether a hub runs holds the lock for an instant
 
 
 class Presence(msgspec.Struct, frozen=True, kw_only=True):

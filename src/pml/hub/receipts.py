@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from pml.core.errors import Conflict, Invalid
-from pml.core.supervising import Receipt
-from pml.service.desk import Desk
+from pml.core.ports.session_store import Receipt
+from pml.service.context import Context
 
 _KEY: Final = re.compile(r"[!-~]{1,200}")
 
@@ -26,8 +26,8 @@ class Answer:
 
 
 class ReceiptBook:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._open: dict[tuple[str, str], asyncio.Event] = {}
 
     async def answer_once(
@@ -46,7 +46,7 @@ class ReceiptBook:
         done = self._open[place] = asyncio.Event()
         try:
             return await self._answer(
-                Receipt(principal=principal, key=key, request=request, made_at=self._desk.clock.now()),
+                Receipt(principal=principal, key=key, request=request, made_at=self._context.clock.now()),
                 produce,
             )
         finally:
@@ -54,7 +54,7 @@ class ReceiptBook:
             done.set()
 
     async def _answer(self, receipt: Receipt, produce: Callable[[], Awaitable[Answer]]) -> Answer:
-        before = await self._desk.store.receipts.begin(receipt)
+        before = await self._context.store.receipts.begin(receipt)
         if before is not None and before.request != receipt.request:
             raise Conflict(
                 "this idempotency key was used for another request", hint="take a new key for each request"
@@ -63,7 +63,7 @@ class ReceiptBook:
             return Answer(status=before.status, body=before.body)
         answer = await produce()
         if answer.status < 500:
-            await self._desk.store.receipts.close(
+            await self._context.store.receipts.close(
                 msgspec.structs.replace(before or receipt, body=answer.body, status=answer.status)
             )
         return answer

@@ -15,19 +15,19 @@ from typing import Final, NamedTuple, NoReturn, TypeAlias
 
 import msgspec
 
-from pml.core.capability import McpDependency, Package
+from pml.core.config.jsontext import parse
+from pml.core.config.section import Section
 from pml.core.errors import Changed, ConfigInvalid
-from pml.core.jsontext import parse
-from pml.core.loading import Accepted, Installed
-from pml.core.located import Section
-from pml.core.permissions import Containment, Permissions
+from pml.core.packages.capability import McpDependency, Package
+from pml.core.packages.permissions import Containment, Permissions
+from pml.core.ports.loader import Accepted, Installed
 from pml.core.text import quote
 from pml.core.values import Json
 from pml.host.locks import locked
 from pml.host.private import private_directory
-from pml.host.replacing import replace_file
+from pml.host.replace import replace_file
 from pml.install.disk_failures import unavailable
-from pml.install.names import RULE, check_new, is_name
+from pml.install.folder_names import RULE, check_new, is_name
 
 FILE: Final = "deps.json"
 SERVERS: Final = "servers"

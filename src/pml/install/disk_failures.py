@@ -1,4 +1,4 @@
-"""What a disk does not let us do, told with the place and the next step, whichever program met it."""
+"""Disk failures, told with the place and the next step, whichever program met them."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""What an ecosystem's installer does for `installer`: closures, filling a folder, and how its servers start.
+"""The part of an install that each ecosystem does: closures, filling a folder, and how its servers start.
 
 Where folders lie, who may install, and what is done with a failure is not known here.
 """
@@ -10,9 +10,9 @@ from typing import Final, Protocol
 
 import msgspec
 
-from pml.core.capability import McpDependency, Package
-from pml.core.loading import Told
-from pml.core.locks import Lock
+from pml.core.packages.capability import McpDependency, Package
+from pml.core.packages.lock import Lock
+from pml.core.ports.loader import Told
 
 _PLACE: Final = re.compile(r"\$\{(workspace|state)\}")
 

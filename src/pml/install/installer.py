@@ -1,6 +1,6 @@
 """Installs servers beneath `PML_HOME` and proves what is there: the port `Installer` on a disk.
 
-Nothing counts before `deps.json` says so, and that is written last, so a failure, a cancellation or a kill
+Nothing is installed before `deps.json` says so, which is written last, so a failure, a cancellation or a kill
 leaves either nothing or a whole install. How packages are fetched is the business of their ecosystem.
 """
 
@@ -16,33 +16,176 @@ from typing import Final
 
 import msgspec
 
-from pml.core.capability import McpDependency
-from pml.core.errors import ArtefactChanged, Changed, Invalid, NotFound, Unavailable
-from pml.core.loading import Accepted, Installed, Plan, Progress, Told
-from pml.core.locks import Ecosystem, Lock, check_lock
-from pml.core.ports import Clock
-from pml.core.servers import ServerSpec
+from pml.core.errors import ArtefactChanged, Changed, IntegrityFailed, Invalid, NotFound, Unavailable
+from pml.core.packages.capability import McpDependency
+from pml.core.packages.lock import Ecosystem, Lock, check_lock
+from pml.core.ports.loader import Accepted, Installed, Plan, Progress, Told
+from pml.core.ports.world import Clock
+from pml.core.rules.ruleset import Source
+from pml.core.servers.manifest import launch_digest
+from pml.core.servers.spec import Artefact, ServerSpec
 from pml.core.text import quote
 from pml.host.locks import open_lock_file, try_lock
 from pml.host.private import private_directory
-from pml.install.closures import Closures
 from pml.install.deps import Deps, is_within
 from pml.install.disk_failures import unavailable
-from pml.install.ecosystems import EcosystemInstaller, Entry
-from pml.install.launching import Launches
-from pml.install.names import check_name, check_new
-from pml.install.proofs import check_given, check_named
-from pml.install.resolved import ResolvedLocks
-from pml.install.shelf import Shelf
-from pml.install.staging import Staging, to_the_end
-from pml.install.trees import Difference, hash_tree, keep_list, make_read_only
+from pml.install.ecosystems import EcosystemInstaller, Entry, Room
+from pml.install.folder_names import check_name, check_new
+from pml.install.proofs import check_artefact, check_given, check_named, named_artefact, with_one_artefact
+from pml.install.recent_closures import ResolvedLocks
+from pml.install.tree.hashes import Difference, hash_tree, keep_list, make_read_only
+from pml.install.tree.stage import Staging, to_the_end
+from pml.install.tree.tree_folders import Shelf
+
+# Neither Deno nor Python may take code from, or leave code in, places that are never proven.
+_RUNTIME: Final[Mapping[Ecosystem, Mapping[str, str]]] = {
+    Ecosystem.NPM: {"DENO_DIR": "${state}/deno", "DENO_NO_UPDATE_CHECK": "1"},
+    Ecosystem.PYPI: {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1"},
+}
+
+
+class Launches:
+    """The specs of installed servers; for the same server and workspace always the same object."""
+
+    def __init__(
+        self, home: Path, ecosystems: Mapping[Ecosystem, EcosystemInstaller], *, recorded_in: Path
+    ) -> None:
+        self._states = home / "state"
+        self._ecosystems = ecosystems
+        self._source = Source(file=str(recorded_in), line=1)
+        self._specs: dict[tuple[str, str], tuple[Installed, ServerSpec]] = {}
+
+    def spec(self, installed: Installed, workspace: str) -> ServerSpec:
+        """Return how `installed` is started in `workspace`; its own folder exists.
+
+        Raises: Unavailable without its runtime; Invalid if it cannot be held to this workspace.
+        """
+        name = installed.dependency.name
+        state = self._states / name
+        try:
+            private_directory(state)
+        except OSError as exc:
+            raise unavailable(f"start `{name}`", exc, at=str(state)) from exc
+        found = self._specs.get((name, workspace))
+        if found is None or found[0] != installed:
+            room = Room(tree=installed.path, state=str(state), workspace=workspace)
+            found = self._specs[name, workspace] = (installed, self._new(installed, room))
+        return found[1]
+
+    def digest(self, installed: Installed) -> str:
+        """Return the digest of how `installed` is started, also where it cannot be."""
+        spec = ServerSpec(
+            name=installed.dependency.name,
+            command=installed.entry,
+            source=self._source,
+            artefact=self._artefact(installed, needs=()),
+        )
+        return launch_digest(spec)
+
+    def _new(self, installed: Installed, room: Room) -> ServerSpec:
+        dependency = installed.dependency
+        ecosystem = dependency.package.ecosystem
+        entry = Entry(path=installed.entry, runtime=installed.runtime)
+        command = self._ecosystems[ecosystem].command(entry, dependency, room)
+        env = {**dependency.env, **_RUNTIME[ecosystem], "HOME": "${state}"}
+        return ServerSpec(
+            name=dependency.name,
+            command=command.command,
+            args=command.args,
+            env={name: room.fill(value) for name, value in env.items()},
+            permissions=dependency.permissions,
+            source=self._source,
+            artefact=self._artefact(installed, needs=command.needs),
+        )
+
+    def _artefact(self, installed: Installed, *, needs: tuple[str, ...]) -> Artefact:
+        dependency = installed.dependency
+        return Artefact(
+            version=dependency.version,
+            terms=installed.terms,
+            path=installed.path,
+            tree=installed.tree,
+            state=str(self._states / dependency.name),
+            needs=needs,
+            env_required=dependency.env_required,
+            containment=installed.containment,
+            is_accepted=installed.accepted,
+        )
+
+
+class Closures:
+    """Locks of packages: given whole, kept from an earlier look, or resolved by the ecosystem now."""
+
+    def __init__(
+        self,
+        ecosystems: Mapping[Ecosystem, EcosystemInstaller],
+        staging: Staging,
+        resolved: ResolvedLocks,
+    ) -> None:
+        self._ecosystems = ecosystems
+        self._staging = staging
+        self._resolved = resolved
+        # By lock digest and integrity: an artefact is fetched and hashed once, not for every judgement.
+        self._proven: dict[tuple[str, str], str] = {}
+
+    async def resolve(self, dependency: McpDependency, *, told: Told) -> Lock:
+        """Return the lock. Raises: IntegrityFailed, Invalid, NotFound, Unavailable, OSError."""
+        # A whole lock needs no registry. Its author may be anybody, so it must be about this very package.
+        if isinstance(dependency.lock, Lock):
+            lock = check_lock(dependency.lock)
+            check_named(dependency, lock)
+            await self.find_artefact(dependency, lock)
+            return lock
+        kept = self._resolved.find(dependency.package)
+        if kept is not None:
+            with suppress(IntegrityFailed):  # the registry may have more by now
+                return await self._fitted(dependency, dependency.lock, kept)
+        ecosystem = self._ecosystems[dependency.package.ecosystem]
+        async with self._staging.room() as room:
+            found = check_lock(await ecosystem.resolve(dependency.package, room, told=told))
+        check_named(dependency, found)
+        self._resolved.keep(dependency.package, found)
+        return await self._fitted(dependency, dependency.lock, found)
+
+    async def find_artefact(self, dependency: McpDependency, lock: Lock) -> str | None:
+        """Return which hash of the lock is the artefact that the metadata names; None: it names none.
+
+        Raises: IntegrityFailed if there is no such.
+        """
+        if (integrity := dependency.integrity) is None:
+            return None
+        found = named_artefact(dependency, lock) or self._proven.get((lock.digest, integrity))
+        if found is None:
+            async with self._staging.room() as room:
+                data = await self._ecosystems[lock.ecosystem].fetch(lock, room)
+            found = await to_the_end(lambda _: check_artefact(dependency, lock, data))
+            self._proven[lock.digest, integrity] = found
+        return found
+
+    async def _fitted(self, dependency: McpDependency, wanted: str | None, closure: Lock) -> Lock:
+        """Return the closure with the one artefact that is named, or whole if `wanted` is the digest of that.
+
+        Raises: IntegrityFailed.
+        """
+        artefact = await self.find_artefact(dependency, closure)
+        # A package may have several artefacts. Metadata that names one by its hash narrows the lock to it.
+        bound = closure if artefact is None else with_one_artefact(closure, artefact)
+        if artefact is not None and dependency.integrity is not None:
+            self._proven[bound.digest, dependency.integrity] = artefact
+        if wanted in (None, bound.digest):
+            return bound
+        # The digest may be of the whole closure; any other one means that the closure has changed.
+        if wanted != closure.digest:
+            raise IntegrityFailed(dependency.title, expected=wanted or "", got=closure.digest)
+        return closure
+
 
 _WAIT_S: Final = 1800.0  # longer than the slowest install that another process may be busy with
 _RETRY_S: Final = (0.01, 0.05)  # jittered, so that waiting processes do not march in step
 
 
 class _GivenUp(Exception):
-    """Whoever asked for the install no longer waits for it."""
+    """The caller no longer waits for the install."""
 
 
 class DiskInstaller:
@@ -110,11 +253,12 @@ class DiskInstaller:
         check_given(dependency, lock)
         with self._failures(f"install `{dependency.title}`"):
             async with self._alone(dependency.name, told):
+                # Looked at under the lock: another process may have installed it while this one waited.
                 found = await to_the_end(lambda _: self._proven_already(plan))
                 if found is not None and (found.terms, found.containment) == (plan.terms, plan.containment):
                     return found
                 await self._closures.find_artefact(dependency, lock)
-                if found is not None:
+                if found is not None:  # the same bytes under new terms: nothing is fetched again
                     return await to_the_end(lambda _: self._move_terms(found, plan))
                 await to_the_end(lambda _: self._staging.sweep())
                 return await self._build(plan, lock, told)
@@ -138,6 +282,7 @@ class DiskInstaller:
         if (artefact := spec.artefact) is None:
             return
         found = self.installed(spec.name)
+        # What was approved must still be the version in use: an update in between has terms of its own.
         launched = (artefact.terms, artefact.tree, artefact.path)
         if found is None or (found.terms, found.tree, found.path) != launched:
             raise Changed(
@@ -179,7 +324,7 @@ class DiskInstaller:
         return freed
 
     async def sweep(self) -> None:
-        """Remove what installs that were killed left, and closures that no longer count."""
+        """Remove what installs that were killed left, and closures that are too old to use."""
         await to_the_end(lambda _: self._staging.sweep())
         await to_the_end(lambda _: self._resolved.remove_old())
 
@@ -223,6 +368,7 @@ class DiskInstaller:
         title = plan.dependency.title
         if not is_within(entry.path) or not (tree / entry.path).is_file():
             raise Invalid(f"`{title}` has no file {quote(entry.path)} to start")
+        # Read-only before it is hashed: what is hashed here is what every later start is compared with.
         make_read_only(tree)
         hashed = hash_tree(tree)
         place = self._shelf.place(plan.dependency.name, plan.dependency.version, tree, hashed)
@@ -238,6 +384,7 @@ class DiskInstaller:
             installed_at=self._clock.now(),
         )
 
+        # Asked within the edit of `deps.json`: later, a caller that gave up would find it installed.
         def check_wanted() -> None:
             if given_up.is_set():
                 raise _GivenUp

@@ -1,11 +1,11 @@
-"""Whether a lock is what the metadata says: its closure by digest, its artefact by hash, in any spelling."""
+"""Proofs that a lock is what the metadata says: its closure by digest, its artefact by hash."""
 
 import msgspec
 
-from pml.core.capability import McpDependency
 from pml.core.errors import Changed, IntegrityFailed
-from pml.core.integrity import Integrity, integrity_of, parse_integrity
-from pml.core.locks import Lock, check_lock, check_lock_of
+from pml.core.packages.capability import McpDependency
+from pml.core.packages.integrity import Integrity, integrity_of, parse_integrity
+from pml.core.packages.lock import Lock, check_lock, check_lock_of
 
 
 def check_named(dependency: McpDependency, lock: Lock) -> None:

@@ -1,1 +1,1 @@
-"""Where capabilities come from: the bundled catalog, a registry client and its cache, a registry server."""
+"""Sources of capabilities: the bundled catalog, a registry client and its cache, a registry server."""

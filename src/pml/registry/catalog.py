@@ -11,10 +11,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pml.core.capability import parse_metadata
 from pml.core.errors import Invalid
-from pml.core.loading import Found
-from pml.core.locks import Lock, parse_lock
+from pml.core.packages.capability import parse_metadata
+from pml.core.packages.lock import Lock, parse_lock
+from pml.core.ports.loader import Found
 from pml.core.values import loads
 
 SOURCE: Final = "catalog"

@@ -14,8 +14,8 @@ from typing import Final
 
 from pml.core.errors import Conflict, Invalid, Unavailable
 from pml.core.text import quote
-from pml.registry.entries import MAX_BYTES, SUFFIX, EntryName, Form, entry_name
-from pml.registry.files import read_plain
+from pml.registry.entry_forms import MAX_BYTES, SUFFIX, EntryName, Form, entry_name
+from pml.registry.plain_files import read_plain
 
 _GONE: Final = {  # removed or not mounted; the rest is what disks and shares say that were lost while mounted
     errno.ENOENT,
@@ -47,7 +47,7 @@ class RegistryFolder:
     def read(self, name: EntryName, form: Form) -> bytes | None:
         """Return the entry in `form`, None if there is none.
 
-        Raises: Conflict if several entries have the namespace; Invalid for what is no plain file of a fair
+        Raises: Conflict if several entries have the namespace; Invalid for what is not a plain file of a fair
         size; FolderGone; Unavailable if the folder is there and cannot be read.
         """
         try:

@@ -1,1 +1,1 @@
-"""Where code runs that calls tools: TypeScript in Deno, Python in Monty."""
+"""Sandboxes for code that calls tools: TypeScript in Deno, Python in Monty."""

@@ -14,13 +14,13 @@ from textual.color import Color
 from textual.filter import LineFilter
 from textual.worker import WorkerFailed
 
-from pml.core.approvals import Decider
+from pml.core.approvals.record import Decider
 from pml.core.text import pieces
 from pml.screen.inbox import INTERRUPTED, Inbox
-from pml.screen.keys import know_alt_enter
+from pml.screen.keystrokes import know_alt_enter
 from pml.screen.live import Work
 from pml.screen.order import INTERRUPT, InOrder
-from pml.service.desk import Desk
+from pml.service.context import Context
 
 if sys.platform == "win32":
     from textual.drivers.windows_driver import WindowsDriver as TerminalDriver
@@ -96,7 +96,7 @@ class InboxApp(InOrder):
 
 
 async def run_inbox(
-    desk: Desk,
+    context: Context,
     *,
     by: Decider,
     who: str,
@@ -108,7 +108,7 @@ async def run_inbox(
     Raises: whatever no part of it knew how to tell.
     """
     know_alt_enter()
-    app = InboxApp(Work(desk=desk, by=by, who=who, workspace=workspace, store_key=store_key))
+    app = InboxApp(Work(context=context, by=by, who=who, workspace=workspace, store_key=store_key))
     try:
         code = await app.run_async(mouse=False)
     finally:

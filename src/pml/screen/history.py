@@ -10,17 +10,18 @@ from textual.containers import Container, Vertical
 from textual.events import Key, Resize
 from textual.widgets import Static
 
-from pml.core.approvals import SessionId, State
-from pml.core.ports import ApprovalQuery, Session
-from pml.screen.chrome import TALL, card_title, list_rows, spread
-from pml.screen.dialogs import Escapable, Typing
-from pml.screen.lines import Row, as_text, shown
+from pml.core.approvals.record import SessionId, State
+from pml.core.ports.queries import ApprovalQuery
+from pml.core.ports.records import Session
+from pml.screen.answers.dialogs import Escapable, Typing
+from pml.screen.draw.chrome import TALL, card_title, list_rows, spread
+from pml.screen.draw.panes import CardPane, Pane
+from pml.screen.draw.styled_lines import Row, as_text, shown
+from pml.screen.draw.styles import DIM, HEADING, YELLOW
+from pml.screen.draw.words import TOLD, problem
 from pml.screen.live import WIDE, Work, program
-from pml.screen.panes import CardPane, Pane
-from pml.screen.stream import Entry, make_entry
-from pml.screen.styles import DIM, HEADING, YELLOW
-from pml.screen.words import TOLD, problem
-from pml.service.cards import card as make_card
+from pml.screen.queue import Entry, make_entry
+from pml.service.approvals.cards import card as make_card
 
 _PAGE: Final = 100
 _KEYS: Final = "j/k move · space page · o open folds · / search · Esc or h back · q quit"
@@ -57,7 +58,7 @@ class History(Escapable[None]):
         self.run_worker(partial(self._fetch, anew=anew), group="history", exclusive=True)
 
     async def _fetch(self, *, anew: bool) -> None:
-        desk = self._work.desk
+        context = self._work.context
         last = None if anew or not self._entries else self._entries[-1].record
         query = ApprovalQuery(
             newest=True,
@@ -66,9 +67,9 @@ class History(Escapable[None]):
             limit=_PAGE,
         )
         try:
-            found = await desk.store.approvals.page(query)
+            found = await context.store.approvals.page(query)
             for session_id in {record.session_id for record in found} - set(self._sessions):
-                self._sessions[session_id] = await desk.store.sessions.get(session_id)
+                self._sessions[session_id] = await context.store.sessions.get(session_id)
         except TOLD as exc:
             self._status = problem(exc)
             self._draw()
@@ -89,7 +90,7 @@ class History(Escapable[None]):
     async def _load(self) -> None:
         entry = self._focused
         try:
-            card = None if entry is None else await make_card(self._work.desk, entry.record, whole=True)
+            card = None if entry is None else await make_card(self._work.context, entry.record, whole=True)
             if program(self).is_running:
                 self.query_one(CardPane).show_card(card)
         except Exception as exc:  # whatever is wrong with one, the others can be looked at
@@ -104,7 +105,7 @@ class History(Escapable[None]):
     def _draw(self) -> None:
         if not program(self).is_running:
             return
-        width, now = max(1, self.size.width), self._work.desk.clock.now()
+        width, now = max(1, self.size.width), self._work.context.clock.now()
         is_wide = width >= WIDE
         self.set_class(is_wide, "-wide")
         pane = self.query_one("#list", Pane)

@@ -9,17 +9,17 @@ from typing import Final
 
 from textual.events import Key, ScreenResume
 
-from pml.core.approvals import Scope
-from pml.core.cards import Card
+from pml.core.approvals.record import Scope
+from pml.core.cards.card import Card
 from pml.core.text import visible
-from pml.screen.answering import Answering
-from pml.screen.dialogs import Reading, Typing
+from pml.screen.answers.answer import Answering
+from pml.screen.answers.dialogs import Reading, Typing
+from pml.screen.answers.questions import help_lines
 from pml.screen.history import History
-from pml.screen.keys import ALLOW, GRACE_S, Dropped, Held, Strokes
+from pml.screen.keystrokes import ALLOW, GRACE_S, Dropped, Held, Strokes
 from pml.screen.live import Work, program
 from pml.screen.order import INTERRUPT
-from pml.screen.questions import help_lines
-from pml.service.approvals import Decision
+from pml.service.approvals.lifecycle import Decision
 
 INTERRUPTED: Final = 130
 CODES: Final = {"q": 0, INTERRUPT: INTERRUPTED}

@@ -1,6 +1,6 @@
 """The inbox as it stands: the stream at the left, the focused card at the right, both kept up to date.
 
-Subscribes, reads, then waits, so no question is lost or shown twice; whoever else works on the same store may
+Subscribes, reads, then waits, so no question is lost or shown twice; other processes on the same store may
 be first. Knows how things are drawn and followed, not what a key does.
 """
 
@@ -15,20 +15,20 @@ from textual.events import Resize
 from textual.screen import Screen
 from textual.widgets import Static
 
-from pml.core.approvals import ApprovalId, Decider
-from pml.core.cards import Card
-from pml.screen.chrome import TALL, buttons, card_title, head, keys_line, list_rows
-from pml.screen.denials import Denials
-from pml.screen.keys import Ticks
-from pml.screen.lines import BLANK, Row, Styled, as_text
-from pml.screen.panes import CardPane, LinesPane, Pane, count_pages
-from pml.screen.stream import Entry, Stream
-from pml.screen.styles import BOLD, DIM, YELLOW
-from pml.screen.words import TOLD, problem
-from pml.service.cards import card as make_card
-from pml.service.desk import Desk
-from pml.service.notices import Notice, notices
-from pml.service.policy import current_policy, kept_notice
+from pml.core.approvals.record import ApprovalId, Decider
+from pml.core.cards.card import Card
+from pml.screen.answers.denials import Denials
+from pml.screen.draw.chrome import TALL, buttons, card_title, head, keys_line, list_rows
+from pml.screen.draw.panes import CardPane, LinesPane, Pane, count_pages
+from pml.screen.draw.styled_lines import BLANK, Row, Styled, as_text
+from pml.screen.draw.styles import BOLD, DIM, YELLOW
+from pml.screen.draw.words import TOLD, problem
+from pml.screen.keystrokes import Ticks
+from pml.screen.queue import Entry, Stream
+from pml.service.approvals.cards import card as make_card
+from pml.service.approvals.notices import Notice, notices
+from pml.service.context import Context
+from pml.service.policy.policy import current_policy, kept_notice
 from pml.service.upkeep import sweep
 
 WIDE: Final = 100  # columns from which list and card stand side by side
@@ -49,7 +49,7 @@ _NOTHING: Final = (
 class Work:
     """What the inbox works with. `store_key` keeps a value that a server needs, and says where."""
 
-    desk: Desk
+    context: Context
     by: Decider
     who: str
     workspace: str
@@ -110,7 +110,7 @@ class Live(Screen[None]):
         return card if card is not None and card.id == self.stream.focus else None
 
     async def _follow(self) -> None:
-        with self.work.desk.store.changes.watch(None) as changes:
+        with self.work.context.store.changes.watch(None) as changes:
             while True:
                 try:
                     await self.reread()
@@ -120,10 +120,10 @@ class Live(Screen[None]):
 
     async def _keep_up(self) -> None:
         """Do the hub's upkeep too: where none runs, expiry and ended agents are noticed all the same."""
-        with self.work.desk.store.changes.watch(None) as changes:
+        with self.work.context.store.changes.watch(None) as changes:
             while True:
                 try:
-                    await sweep(self.work.desk)
+                    await sweep(self.work.context)
                 except TOLD as exc:
                     self.tell(f"the store cannot be kept up: {problem(exc)}; trying again")
                 until = self.work.ticks.now() + SWEEP_S
@@ -132,10 +132,10 @@ class Live(Screen[None]):
 
     async def reread(self) -> None:
         """Show what the store says now."""
-        if await self.stream.read(self.work.desk, at=self.work.ticks.now()):
+        if await self.stream.read(self.work.context, at=self.work.ticks.now()):
             self.came_by_itself = True
-        self.notices = await notices(self.work.desk)
-        self.kept = kept_notice(await current_policy(self.work.desk, self.work.workspace))
+        self.notices = await notices(self.work.context)
+        self.kept = kept_notice(await current_policy(self.work.context, self.work.workspace))
         self.redraw()
 
     def tell(self, words: str) -> None:
@@ -168,7 +168,7 @@ class Live(Screen[None]):
     async def _load(self) -> None:
         entry = self.stream.focused
         try:
-            card = None if entry is None else await make_card(self.work.desk, entry.record, whole=True)
+            card = None if entry is None else await make_card(self.work.context, entry.record, whole=True)
             if not program(self).is_running:
                 return
             card = None if card is None else self.denials.leave_out(card)
@@ -185,7 +185,7 @@ class Live(Screen[None]):
 
     def _fail(self, entry: Entry | None, error: Exception) -> None:
         self._loaded = ()  # the next look tries again
-        self.came_by_itself = True  # if that shows it, nobody asked for it just then
+        self.came_by_itself = True  # if that shows it, the person did not ask for it just then
         if entry is not None and program(self).is_running:
             self.pane.show_failure(entry.record.id, error)
 
@@ -206,7 +206,7 @@ class Live(Screen[None]):
         """Draw what changes by the second."""
         if not program(self).is_running:
             return
-        now, width = self.work.desk.clock.now(), max(1, self.size.width)
+        now, width = self.work.context.clock.now(), max(1, self.size.width)
         self._put(
             "#head",
             head(
@@ -240,7 +240,7 @@ class Live(Screen[None]):
         rows = list_rows(
             entries,
             focus=self.stream.focus,
-            now=self.work.desk.clock.now(),
+            now=self.work.context.clock.now(),
             width=pane.room,
             is_tall=is_tall,
             held=self._held_seconds,

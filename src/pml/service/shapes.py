@@ -1,9 +1,9 @@
 """The JSON of what use cases return, made of the shapes in `core.wire`: the same on every edge."""
 
-from pml.core.audit import Verification
+from pml.core.audit.chain import Verification
 from pml.core.values import Json
 from pml.core.wire import listed_json
-from pml.service.approvals import Decided
+from pml.service.approvals.lifecycle import Decided
 
 
 def decided_json(decided: Decided) -> dict[str, Json]:

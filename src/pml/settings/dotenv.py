@@ -1,7 +1,7 @@
 """`.env` files: `NAME=value` lines, read and never executed: a `$` is a `$`, and nothing is substituted.
 
 A line that cannot be read is skipped and told by its number, never by its text, which may hold a secret.
-Names that change which code runs do not count, wherever they stand. Whose file it is is not known here.
+Names that change which code runs are ignored, wherever they stand. Whose file it is is not known here.
 """
 
 import codecs
@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pml.core.servers import variable_problem
+from pml.core.servers.spec import variable_problem
 
 MAX_DOTENV_BYTES: Final = 256 * 1024
-MAX_PROBLEMS: Final = 20  # told of one file: whoever has more has another kind of file
+MAX_PROBLEMS: Final = 20  # reported for one file: with more, it is another kind of file
 MAX_NAME: Final = 128
 
 _LINE: Final = re.compile(r"(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)[ \t]*=(?P<rest>.*)", re.DOTALL)
@@ -26,19 +26,19 @@ _BLANKS: Final = " \t"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DotEnv:
-    """What a `.env` file sets, and what in it does not count, by line."""
+    """What a `.env` file sets, and what in it is ignored, by line."""
 
     values: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     problems: tuple[str, ...] = ()
 
 
 def name_problem(name: str) -> str | None:
-    """Return why `name` names no variable that counts, or None."""
+    """Return why the variable `name` is ignored, or None."""
     return "is too long" if len(name) > MAX_NAME else variable_problem(name)
 
 
 def parse_dotenv(content: bytes) -> DotEnv:
-    """Return what the file sets; of a name that is set twice, the last counts."""
+    """Return what the file sets; of a name that is set twice, the last applies."""
     if len(content) > MAX_DOTENV_BYTES:
         return DotEnv(problems=(f"larger than {MAX_DOTENV_BYTES // 1024} KiB: it is ignored",))
     values: dict[str, str] = {}
@@ -54,7 +54,7 @@ def parse_dotenv(content: bytes) -> DotEnv:
 
 
 class _BadLine(Exception):
-    """A line that does not count; says why in words of ours."""
+    """A line that is ignored; says why in words of ours."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)

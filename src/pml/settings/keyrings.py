@@ -23,7 +23,7 @@ from pml.host.folders import absolute_only
 from pml.host.processes import SystemProcesses
 from pml.host.watched import watched
 
-KEYRING_WAIT_S: Final = 20.0  # a locked keyring asks a person for its password: longer means nobody is there
+KEYRING_WAIT_S: Final = 20.0  # a locked keyring asks a person for its password: longer: no one is there
 
 # What keyrings are found by, and what this very process was found by. Nothing else of the user's gets there.
 _PASSED: Final = re.compile(
@@ -173,7 +173,7 @@ def _usable() -> _Backend | None:
 
 def _main() -> None:
     answers = os.dup(1)
-    os.dup2(2, 1)  # what a backend prints is no answer
+    os.dup2(2, 1)  # what a backend prints is not an answer
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=_Request)
     try:
         reply = _serve(request)

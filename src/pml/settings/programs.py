@@ -2,14 +2,76 @@
 
 import hashlib
 import os
+import posixpath
+import re
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
-from pml.core.programs import expanded_parts, program_names
-from pml.core.readings import is_under
-from pml.core.servers import ServerSpec
+from pml.core.digest import digest
+from pml.core.rules.readings import is_under
+from pml.core.servers.spec import ServerSpec, steering
+from pml.core.text import visible_json
+
+_CODE: Final = frozenset(
+    ".bash .bat .cjs .cmd .cts .exs .fish .jar .js .jsx .ksh .lua .mjs .mts .phar .php .pl .ps1 .py .pyc "
+    ".pyz .r .rb .sh .ts .tsx .wasm .zsh".split()
+)
+_RUNS_A_FILE: Final = re.compile(
+    r"(?:python|pypy)[0-9.]*|node|nodejs|ruby|perl|php|lua|Rscript|tsx|ts-node|(?:ba|da|z|k|fi)?sh|pwsh"
+)
+
+
+class ProgramNames(NamedTuple):
+    """Paths of what a server may be made of, absolute. Of `perhaps` nothing but the shape says so."""
+
+    certain: tuple[str, ...]
+    perhaps: tuple[str, ...]
+
+
+def program_names(spec: ServerSpec, *, cwd: str) -> ProgramNames:
+    """Return the paths that the command line names; not all of them need to exist."""
+    certain = [spec.command] if "/" in spec.command else []
+    given = [name for text in spec.args for name in (text, text.partition("=")[2]) if name[:1] != "-"]
+    certain += [name for name in given if posixpath.splitext(name)[1].lower() in _CODE]
+    certain += _modules(spec)
+    if _RUNS_A_FILE.fullmatch(posixpath.basename(spec.command).removesuffix(".exe")):
+        certain += [text for text in spec.args if not text.startswith("-")][:1]
+    perhaps = [name for name in given if "/" in name and not posixpath.splitext(name)[1]]
+    return ProgramNames(_joined(cwd, certain), _joined(cwd, perhaps))
+
+
+def expanded_parts(spec: ServerSpec) -> Mapping[str, str]:
+    """Return digests of the parts of the entry that decide what is started, where they have variables.
+
+    Another value is another program, though the file is the same. The rest of the server's environment is its
+    own affair: a token may change.
+    """
+    entry = spec.written
+    if entry is None:
+        return {}
+    parts = {
+        "command": (entry.command, spec.command),
+        "args": (entry.args, spec.args),
+        "cwd": (entry.cwd, spec.cwd),
+        **{f"env.{name}": (entry.env[name], spec.env[name]) for name in steering(entry.env)},
+    }
+    texts = {key: (visible_json(written, indent=None), now) for key, (written, now) in parts.items()}
+    return {f"{key} {text}": digest(now) for key, (text, now) in texts.items() if "${" in text}
+
+
+def _joined(cwd: str, names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(posixpath.join(cwd, name) for name in names))
+
+
+def _modules(spec: ServerSpec) -> Iterator[str]:
+    """Yield the files that `python -m name` looks for where it is started, before it looks elsewhere."""
+    for option, name in zip(spec.args, spec.args[1:], strict=False):
+        if option == "-m":
+            path = name.replace(".", "/")
+            yield from (f"{path}.py", f"{path}/__init__.py", f"{path}/__main__.py")
+
 
 _PIECE: Final = 1024 * 1024
 _UNREADABLE: Final = "unreadable"

@@ -1,10 +1,11 @@
 """Secrets of the user: in the keyring of the system where it serves, else in `PML_HOME/secrets.json` (0600).
 
-The file is also the index: a name that is not in it was never stored, and nobody is asked for it. It is
+The file is also the index: a name that is not in it was never stored, and no keyring is asked for it. It is
 replaced whole under a lock, and never written when it cannot be understood. No value is ever in a message.
 """
 
 import os
+import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,15 +15,15 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from pml.core.errors import Changed, Invalid, NotFound, Unavailable
+from pml.core.errors import Changed, Invalid, NotFound, PmlError, Unavailable
 from pml.core.text import quote
 from pml.host.disk import unavailable
 from pml.host.locks import LOCK_TIMEOUT_S, locked
 from pml.host.private import private_directory, too_open
-from pml.host.replacing import replace_file
+from pml.host.replace import replace_file
 from pml.settings.dotenv import name_problem
 from pml.settings.keyrings import KEYRING_WAIT_S
-from pml.settings.reading import MAX_BYTES, read_bytes
+from pml.settings.watched_file import MAX_BYTES, Signature, read_bytes, signature_of
 
 SECRETS_FILE: Final = "secrets.json"
 MAX_VALUE_BYTES: Final = 32 * 1024  # the systems bound one variable: Windows at 32 K characters
@@ -210,3 +211,42 @@ def _parse(content: bytes) -> _File | None:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return None if any(map(name_problem, file.secrets)) else file
+
+
+_AGAIN_S: Final = 60.0  # a keyring that was locked may have been opened meanwhile
+
+
+class OneSecret:
+    """The secret `name`; call it for the value, None while it is not stored."""
+
+    def __init__(self, secrets: Secrets, name: str) -> None:
+        self._secrets = secrets
+        self._name = name
+        self._seen: Signature | None = None
+        self._value: str | None = None
+        self._problem: PmlError | None = None
+        self._again_at = 0.0
+
+    def __call__(self) -> str | None:
+        """May wait for the keyring: not for an event loop. Raises: Invalid, Unavailable."""
+        now = self._signature()
+        is_again = self._problem is not None and time.monotonic() >= self._again_at
+        if now != self._seen or is_again:
+            self._look()
+            self._seen = now
+        if self._problem is not None:
+            raise self._problem
+        return self._value
+
+    def _look(self) -> None:
+        self._value = self._problem = None
+        try:
+            self._value = self._secrets.values([self._name]).get(self._name)
+        except PmlError as exc:
+            self._problem, self._again_at = exc, time.monotonic() + _AGAIN_S
+
+    def _signature(self) -> Signature | None:
+        try:
+            return signature_of(os.stat(self._secrets.path))
+        except OSError:
+            return None

@@ -1,7 +1,7 @@
-"""The values of declared variables, from four places in order, read anew each time: what is set now counts.
+"""The values of declared variables, from four places in order, read anew each time: what is set now applies.
 
 The process's own environment, the workspace's `.env`, stored secrets, `PML_HOME/.env`. Each is looked at only
-for what is still missing. Whether a workspace is trusted is not known here: whoever names it says so.
+for what is still missing. Whether a workspace is trusted is not known here: the caller says so.
 """
 
 import os
@@ -36,7 +36,7 @@ class DiskVariables:
         self.secrets: Final = Secrets(home, keyring or SystemKeyring(home, environ))
 
     def values(self, names: Sequence[str], *, workspace: str | None) -> Mapping[str, str]:
-        """Return those of `names` that are set; with `workspace`, its `.env` counts: it must be trusted.
+        """Return those of `names` that are set; with `workspace`, its `.env` applies: it must be trusted.
 
         An empty value is none. May wait for the keyring, if a name is stored there: not for an event loop.
         """
@@ -48,7 +48,7 @@ class DiskVariables:
         return None if found is None else found.where
 
     def problems(self, *, workspace: str | None) -> list[str]:
-        """Return what of the files does not count, and why; never a value."""
+        """Return what in the files is ignored, and why; never a value."""
         files = [self._home / DOTENV_FILE]
         if workspace is not None:
             files.insert(0, Path(workspace) / DOTENV_FILE)

@@ -1,7 +1,7 @@
-"""Which processes on a store are alive: each holds a lock file that ends with it, however it ends.
+"""Owners: the live processes on a store. Each holds a lock file that is released however the process ends.
 
-What a dead owner left in `PML_HOME/run` is removed by whoever notices. A lock file is removed only under
-its own lock, and a lock counts only while its file still bears its name.
+The first process to notice removes what a dead owner left in `PML_HOME/run`. A lock file is removed only
+under its own lock, and a lock applies only while its file still has its name.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from pml.core.approvals import OwnerId
+from pml.core.approvals.record import OwnerId
 from pml.host.locks import is_same_file, open_lock_file, try_lock
 from pml.host.private import private_directory
 

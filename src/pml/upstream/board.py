@@ -1,4 +1,4 @@
-"""What runs, on disk: one small file per server in `PML_HOME/run/servers`, for `pml servers`.
+"""Board of what runs: one small file per server in `PML_HOME/run/servers`, for `pml servers`.
 
 A file ends with its server; what a killed gateway left is removed by whoever reads next. A person's wish to
 stop a server is a mark beside its file, so that the gateway that owns it does not take it for a crash.
@@ -15,36 +15,17 @@ from typing import Final
 
 import msgspec
 
-from pml.core.approvals import OwnerId
-from pml.core.ports import Process, Processes
+from pml.core.approvals.record import OwnerId
+from pml.core.ports.world import Processes
+from pml.core.servers.run import ContainedBy, ServerRun
+from pml.core.sessions.process import Process
 from pml.host.private import private_directory
 from pml.host.processes import SystemProcesses
 from pml.host.watchdog import KILL, end_tree
-from pml.upstream.containment import Held
-from pml.upstream.process import identify
+from pml.upstream.transport.process import identify
 
 _STOP_S: Final = 2.0  # for a server to end by itself, before it is killed
 _LOOK_S: Final = 0.05
-
-
-class Posted(msgspec.Struct, frozen=True, kw_only=True):
-    """One server of one gateway as it is now. `process` is None between a crash and the next start.
-
-    `above` are the processes that the gateway runs beneath, nearest first: one of them holds its session.
-    """
-
-    name: str
-    workspace: str
-    launch: str
-    state: str
-    since: datetime
-    restarts: int = 0
-    process: Process | None = None
-    last_error: str | None = None
-    owner: OwnerId
-    owner_process: Process
-    above: tuple[Process, ...] = ()
-    containment: Held | None = None
 
 
 class Board:
@@ -65,9 +46,9 @@ class Board:
         process: Process | None,
         restarts: int,
         last_error: str | None,
-        containment: Held | None = None,
+        containment: ContainedBy | None = None,
     ) -> None:
-        posted = Posted(
+        posted = ServerRun(
             name=name,
             workspace=self._workspace,
             launch=launch,
@@ -98,13 +79,13 @@ class Board:
         return _folder(self._home) / f"{self._owner}-{name}.json"
 
 
-def list_servers(home: Path, processes: Processes | None = None) -> list[Posted]:
+def list_servers(home: Path, processes: Processes | None = None) -> list[ServerRun]:
     """Return the servers of all living gateways, by name; remove what killed gateways left."""
     seen = processes or SystemProcesses()
-    found: list[Posted] = []
+    found: list[ServerRun] = []
     for path in sorted(_folder(home).glob("*.json")):
         try:
-            posted = msgspec.json.decode(path.read_bytes(), type=Posted)
+            posted = msgspec.json.decode(path.read_bytes(), type=ServerRun)
         except FileNotFoundError:
             continue
         except (OSError, msgspec.MsgspecError):
@@ -122,7 +103,7 @@ def end_orphans(home: Path, processes: Processes | None = None) -> int:
     ended = 0
     for path in _folder(home).glob("*.json"):
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            posted = msgspec.json.decode(path.read_bytes(), type=Posted)
+            posted = msgspec.json.decode(path.read_bytes(), type=ServerRun)
             if seen.running(posted.owner_process):
                 continue
             if posted.process is not None and seen.running(posted.process):
@@ -132,7 +113,7 @@ def end_orphans(home: Path, processes: Processes | None = None) -> int:
     return ended
 
 
-def ask_stop(home: Path, posted: Posted, processes: Processes | None = None) -> bool:
+def ask_stop(home: Path, posted: ServerRun, processes: Processes | None = None) -> bool:
     """Stop the server, whoever owns it; False if it does not run any more. Waits until it has ended."""
     seen = processes or SystemProcesses()
     process = posted.process
@@ -165,7 +146,7 @@ def _folder(home: Path) -> Path:
     return home / "run" / "servers"
 
 
-def _file(folder: Path, posted: Posted) -> Path:
+def _file(folder: Path, posted: ServerRun) -> Path:
     return folder / f"{posted.owner}-{posted.name}.json"
 
 

@@ -4,20 +4,20 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
-from pml.core.approvals import OwnerId
+from pml.core.approvals.record import OwnerId
 from pml.core.errors import Changed, ServerFailed
-from pml.core.loading import Variables
-from pml.core.manifests import Manifest, launch_digest
-from pml.core.permissions import Containment, Permissions
-from pml.core.ports import Manifests
-from pml.core.servers import ServerSpec
-from pml.core.serving import Client
+from pml.core.packages.permissions import Containment, Permissions
+from pml.core.ports.loader import Variables
+from pml.core.ports.servers import Client
+from pml.core.ports.store import Manifests
+from pml.core.servers.manifest import Manifest, launch_digest
+from pml.core.servers.spec import ServerSpec
 from pml.core.values import JsonObject
 from pml.upstream.board import Board, end_orphans
-from pml.upstream.containment import available, containment_of
+from pml.upstream.containment.box import available, containment_of
 from pml.upstream.limits import Limits
+from pml.upstream.preflight import Surroundings
 from pml.upstream.server import Server
-from pml.upstream.starting import Surroundings
 
 
 class Fleet:

@@ -1,4 +1,4 @@
-"""What a server says on stderr, and what PML notes about it: a private, capped file and the last lines.
+"""Log of a server: its stderr and what PML notes about it, in a private, capped file.
 
 The values of the server's declared variables are masked, here and in all that PML tells of the server in its
 own name: they may be secrets. Those that it requires are secrets, however short. What a server writes in

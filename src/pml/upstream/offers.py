@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from pml import __version__
 from pml.core.errors import Invalid, ServerFailed, ServerRefused
-from pml.core.manifests import Manifest
 from pml.core.names import ToolName
-from pml.core.serving import Client
+from pml.core.ports.servers import Client
+from pml.core.servers.manifest import Manifest
 from pml.core.text import quote
 from pml.core.values import JsonObject, loads, loads_object
 from pml.upstream.limits import Limits

@@ -10,13 +10,13 @@ from collections.abc import Callable, Coroutine
 from enum import StrEnum
 
 from pml.core.errors import Changed, PmlError, ServerFailed
-from pml.core.manifests import Manifest
-from pml.core.servers import ServerSpec
+from pml.core.servers.manifest import Manifest
+from pml.core.servers.run import ContainedBy
+from pml.core.servers.spec import ServerSpec
 from pml.core.values import JsonObject
-from pml.upstream.containment import Held
 from pml.upstream.log import ServerLog, log_path
-from pml.upstream.run import CALM_S, Ending, Run
-from pml.upstream.starting import Surroundings, launch_of, prepare, what_holds
+from pml.upstream.preflight import Surroundings, launch_of, prepare, what_holds
+from pml.upstream.server_run import CALM_S, Ending, Run
 
 
 class State(StrEnum):
@@ -46,7 +46,7 @@ class Server:
         self._looking: asyncio.TimerHandle | None = None
         self._offered: Manifest | None = None
         self._known: Manifest | None = None
-        self._held: Held | None = None
+        self._held: ContainedBy | None = None
         self._state = State.STOPPED
         self._starts = 0
         self._crashes = 0

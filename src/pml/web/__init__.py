@@ -1,1 +1,1 @@
-"""What every HTTP server and client of PML needs: listening, impatience, one shape of errors."""
+"""HTTP for every server and client of PML: listening, impatience, one shape of errors."""

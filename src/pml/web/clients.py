@@ -18,7 +18,7 @@ _IDLE_S: Final = 2.0  # servers close what is idle, many after 5 s: what may be 
 
 
 def open_client(url: str, *, connect_s: float, read_s: float) -> "httpx2.AsyncClient":
-    """Return a client for the host of `url`; whoever opens it closes it."""
+    """Return a client for the host of `url`; the caller closes it."""
     from http.cookiejar import CookieJar, DefaultCookiePolicy
 
     import httpx2

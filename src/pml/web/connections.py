@@ -29,7 +29,7 @@ class Limits:
 class _Impatient(H11Protocol):
     """Ends what takes longer than its limits, and what one peer opens beyond the most.
 
-    Whoever sends a byte now and then, or never reads, would else hold a connection for as long as it likes.
+    A client that sends a byte now and then, or never reads, would else hold a connection for ever.
     """
 
     limits: ClassVar[Limits]

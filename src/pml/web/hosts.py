@@ -28,7 +28,7 @@ def parse_address(text: str) -> Address:
 
 
 def named_host(header: str) -> str:
-    """Return the host that a `Host` header names, without its port; nothing for what is no plain host."""
+    """Return the host that a `Host` header names, without its port; nothing for what is not a plain host."""
     found = _HOST.fullmatch(header)
     return "" if found is None else found[1].strip("[]")
 

@@ -1,4 +1,4 @@
-"""URLs that PML is told to reach: what is no plain http or https URL is refused. Resolves nothing."""
+"""URLs that PML is told to reach: what is not a plain http or https URL is refused. Resolves nothing."""
 
 from urllib.parse import SplitResult, urlsplit
 
@@ -11,7 +11,7 @@ def split_url(text: str, *, whose: str) -> SplitResult:
     try:
         parts = urlsplit(text)
         is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, half of an IPv6 address
+    except ValueError:  # a port that is not a number, half of an IPv6 address
         raise Invalid(f"{quote(text)} is not an http or https URL") from None
     if not is_usable or has_hidden(text) or " " in text or "\\" in text:
         raise Invalid(f"{quote(text)} is not an http or https URL")

@@ -1,10 +1,10 @@
-"""Who makes a request: the guard tells, applications read. Kept in the request's scope, and nowhere else."""
+"""The maker of a request: the guard tells, applications read. Kept in the request's scope alone."""
 
 from typing import Final
 
 from starlette.types import Scope
 
-from pml.core.identity import Identity
+from pml.core.sessions.token import Identity
 
 _KEY: Final = "pml.identity"
 

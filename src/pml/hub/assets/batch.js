@@ -49,9 +49,14 @@ export async function decideAll(views, allow, search) {
  */
 async function sendAll(covered, allow, isLeaving) {
   for (const view of covered) view.setSending(true);
+  const starts = Array.from({ length: Math.ceil(covered.length / AT_ONCE) }, (_, at) => at * AT_ONCE);
+  /** @param {number} from */
+  const send = (from) => sendSome(covered.slice(from, from + AT_ONCE), allow, isLeaving);
   let done = 0;
-  for (let from = 0; from < covered.length; from += AT_ONCE) {
-    done += await sendSome(covered.slice(from, from + AT_ONCE), allow, isLeaving);
+  if (isLeaving) { // a page that goes does nothing after its first wait: all of it is sent before
+    for (const count of await Promise.all(starts.map(send))) done += count;
+  } else {
+    for (const from of starts) done += await send(from);
   }
   const word = allow ? "allowed" : "denied";
   const rest = covered.length - done;
@@ -67,8 +72,10 @@ async function sendAll(covered, allow, isLeaving) {
  */
 async function sendSome(views, allow, isLeaving) {
   const decisions = views.map((view) => ({ id: view.card.id, allow, digest: view.card.digest }));
+  const isBrief = isLeaving && !allow; // a browser sends little for a page that is gone: ids are enough to deny
+  const body = isBrief ? { deny: views.map((view) => view.card.id) } : { decisions };
   const once = newKey();
-  const send = () => post("/api/approvals/decisions", { decisions }, { once, keepalive: isLeaving });
+  const send = () => post("/api/approvals/decisions", body, { once, keepalive: isLeaving });
   /** @type {any[]} */
   let results;
   try {

@@ -10,14 +10,6 @@ import { wholeArguments } from "./editor.js";
 
 /** @typedef {import("./shapes.js").Card} Card */
 
-/** @type {Record<string, string>} */
-const KINDS = { // what is no call like any other
-  workspace_trust: "trust",
-  dependency_install: "install",
-  tool_changed: "changed tool",
-  integrity_changed: "changed files",
-  api_key_required: "wants a key",
-};
 const LISTED_CHARS = 1000; // of an input that counts as seen by being listed
 const GIST_LINES = 4;
 const GIST_CHARS = 320;
@@ -90,10 +82,9 @@ export function leftItem(card, onclick) {
  * @param {boolean} isKnown
  */
 function what(card, isKnown) {
-  const kind = KINDS[card.subject];
   const command = card.blocks.find((block) => block.kind === "command");
   const marks = [
-    ...kind ? [h("span", { class: "chip" }, kind)] : [],
+    ...card.chip ? [h("span", { class: "chip" }, card.chip)] : [],
     ...card.warnings.length ? [h("span", { class: "chip bad" }, "warning")] : [],
   ];
   return [

@@ -53,6 +53,7 @@ export const page = {
     const session = query.get("session");
     let shown = PAGE;
     let typing = 0;
+    let below = ""; // what the foot was last drawn from
 
     const wanted = () => ({
       state: states.current(),
@@ -74,10 +75,11 @@ export const page = {
       });
       list.hidden = told.approvals.length === 0;
       redraw(list, told.approvals.map(row));
-      replace(
-        more,
-        foot(told.approvals.length, told.next !== null, Boolean(found || words || where || session)),
-      );
+      const isFiltered = Boolean(found || words || where || session);
+      const now = JSON.stringify([told.approvals.length, told.next !== null, isFiltered, shown]);
+      if (now === below) return; // a button that is being pressed stays: news comes at any moment
+      below = now;
+      replace(more, foot(told.approvals.length, told.next !== null, isFiltered));
     };
     /**
      * @param {number} count

@@ -33,9 +33,11 @@
  * @property {string} title
  * @property {string} sentence
  * @property {string} verb what allowing it does
+ * @property {string | null} chip what marks it in a list, where it is no call
  * @property {string | null} kind what it is, where it is read by itself and never answered with others
  * @property {string | null} server
  * @property {boolean} quoted
+ * @property {string | null} touches what a call that is told in a server's words names
  * @property {string[]} warnings
  * @property {Block[]} blocks
  * @property {string} why

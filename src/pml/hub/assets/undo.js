@@ -14,6 +14,7 @@ import { toast } from "./dialog.js";
 /** @typedef {{views: CardView[], send: Send, timer: number}} Group denials that were made as one */
 
 export const HOLD_MS = 4000;
+const MAX_HELD = 1500; // ids that a browser still sends for a page that is gone, 64 KiB in all
 const MARGIN_MS = 1000; // a request that runs out is denied before, not after
 
 /** @type {Group[]} */
@@ -22,11 +23,16 @@ const held = [];
 const remembered = [];
 
 /**
- * Hold these denials, then send those that nobody took back or was faster with.
+ * Hold these denials, then send those that nobody took back or was faster with. More than leaving the page could still
+ * send are sent at once.
  * @param {CardView[]} views
  * @param {Send} send
  */
 export function holdDenials(views, send) {
+  if (views.length + held.reduce((sum, group) => sum + group.views.length, 0) > MAX_HELD) {
+    send(views, false);
+    return;
+  }
   const ends = Math.min(...views.map((view) => Date.parse(view.card.expires_at))) - MARGIN_MS;
   const ms = Math.max(0, Math.min(HOLD_MS, ends - hubNow()));
   const until = performance.now() + ms;

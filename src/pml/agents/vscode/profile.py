@@ -1,0 +1,9 @@
+"""VS Code as the rules know it."""
+
+from typing import Final
+
+from pml.core.sessions.agent_profiles import AgentProfile
+
+VS_CODE: Final = AgentProfile(
+    settings_files=(".vscode/mcp.json", ".vscode/settings.json"),
+)

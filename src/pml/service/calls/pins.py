@@ -1,0 +1,75 @@
+"""Tool pins: a tool is called as it was first used, or as a person accepted it since."""
+
+import contextlib
+
+from pml.core.approvals.record import Approval, Subject
+from pml.core.errors import AlreadySettled
+from pml.core.ports.records import Pin
+from pml.core.servers.manifest import Manifest, definition_diff, definition_of
+from pml.service.approvals.inquiry import ask_and_wait, carry_out
+from pml.service.approvals.lifecycle import Question
+from pml.service.call import PendingCall, ServerTarget, Target, deciders, matter_of
+
+
+async def pin_or_ask(call: PendingCall, target: Target, manifest: Manifest) -> bool:
+    """Pin the tool at its first use, and ask about a change; tell whether somebody was asked.
+
+    Whoever asked looks again: the pin, or the tool, may be another by now. What is no server has no pin.
+    Raises: NotApproved, Paused, and what `claim` raises.
+    """
+    if not isinstance(target, ServerTarget):
+        return False
+    pins, action = call.gate.context.store.pins, call.attempt.tool.action
+    key = (target.spec.name, target.digest, action)
+    now = manifest.definitions[action]
+    pin = await pins.get(*key)
+    if pin is None:
+        await pins.put(_pin(call, target, manifest), by=None)
+    elif pin.digest != now:
+
+        async def is_accepted() -> bool:
+            known = await pins.get(*key)
+            return known is not None and known.digest == now
+
+        async def accept(claimed: Approval) -> None:
+            await pins.put(_pin(call, target, manifest), by=claimed.decided_by)
+
+        question = await _question(call, target, manifest, pin)
+        with contextlib.suppress(AlreadySettled):
+            record = await ask_and_wait(call, question, None, is_moot=is_accepted)
+            await carry_out(call.gate.context, record, accept, definition=now, artefact=target.digest)
+        return True
+    call.gate.pinned[key] = now
+    return False
+
+
+async def _question(call: PendingCall, target: ServerTarget, manifest: Manifest, pin: Pin) -> Question:
+    await call.look_up_policy()
+    tool = str(call.attempt.tool)
+    new = manifest.tool(pin.action) or {}
+    matter = matter_of(Subject.TOOL_CHANGED, call.judgement, tool, call.attempt.arguments)
+    return Question(
+        session=call.gate.session,
+        tool=tool,
+        arguments={
+            "diff": definition_diff(pin.definition, definition_of(new)),
+            "was": pin.digest,
+            "now": manifest.definitions[pin.action],
+        },
+        subject=Subject.TOOL_CHANGED,
+        definition=manifest.definitions[pin.action],
+        artefact=target.digest,
+        deciders=deciders(call, matter, tool),
+    )
+
+
+def _pin(call: PendingCall, target: ServerTarget, manifest: Manifest) -> Pin:
+    action = call.attempt.tool.action
+    return Pin(
+        server=target.spec.name,
+        launch=target.digest,
+        action=action,
+        definition=definition_of(manifest.tool(action) or {}),
+        digest=manifest.definitions[action],
+        pinned_at=call.gate.context.clock.now(),
+    )

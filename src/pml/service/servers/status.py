@@ -1,0 +1,272 @@
+"""Status of servers: which file defines each or what is installed, whether it may start, and its runs.
+
+A server that cannot be understood is shown as refused, and hides no other.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from pml.core.approvals.record import instant
+from pml.core.config.file import ConfigFile
+from pml.core.config.merged import unset_text
+from pml.core.errors import PmlError
+from pml.core.packages.permissions import permissions_json
+from pml.core.ports.loader import Installed
+from pml.core.ports.records import Session
+from pml.core.ports.servers import ServerHost
+from pml.core.rules.ruleset import Source
+from pml.core.servers.manifest import launch_digest
+from pml.core.servers.run import ContainedBy, ServerRun
+from pml.core.servers.spec import ServerSpec, Unusable
+from pml.core.sessions.process import Process
+from pml.core.values import JsonObject
+from pml.service.context import Context
+from pml.service.policy.policy import Policy, current_policy
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayRun:
+    """A server of one gateway, and the sessions that the gateway serves."""
+
+    run: ServerRun
+    sessions: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerStatus:
+    """A server under one launch digest, which is None if how it would start is not known.
+
+    `spec` is None then too, or if it runs, but no file defines it so any more; `source` is where a file does.
+    `installed`: PML installed it.
+    """
+
+    name: str
+    launch: str | None
+    spec: ServerSpec | None
+    source: Source | None = None
+    trusted: bool
+    problem: str | None
+    tools: tuple[str, ...] | None
+    runs: tuple[GatewayRun, ...]
+    next_contained: ContainedBy | None = None
+    installed: Installed | None = None
+    is_switched_off: bool = False
+
+    @property
+    def containment(self) -> Sequence[ContainedBy]:
+        """What contains each that runs; of a server that does not run, what would."""
+        now = [served.run.containment for served in self.runs] or [self.next_contained]
+        return list(dict.fromkeys(by for by in now if by is not None))
+
+    @property
+    def state(self) -> str:
+        if self.runs:
+            return ", ".join(dict.fromkeys(served.run.state for served in self.runs))
+        if self.is_switched_off:
+            return "disabled"
+        if self.problem is not None:
+            return "refused"
+        return "stopped" if self.trusted else "not trusted"
+
+
+async def server_statuses(context: Context, host: ServerHost, policy: Policy) -> list[ServerStatus]:
+    """Return every server that files define, that is installed, or that runs in the workspace, by name."""
+    runs = _runs(host.runs(policy.workspace), await context.store.sessions.live())
+    specs = [spec for config in _files(policy) for spec in config.servers.values()]
+    found = [await _configured(context, host, policy, spec, runs) for spec in specs]
+    found += [_unusable(policy, each) for config in _files(policy) for each in config.unusable.values()]
+    installs = _all_installed(host)
+    if not isinstance(installs, PmlError):
+        found += [await _installed(context, host, policy, each, runs) for each in installs.values()]
+    known = {(status.name, status.launch) for status in found}
+    found += [
+        ServerStatus(
+            name=name, launch=launch, spec=None, trusted=False, problem=None, tools=None, runs=tuple(own)
+        )
+        for (name, launch), own in runs.items()
+        if (name, launch) not in known
+    ]
+    return sorted(found, key=lambda status: status.name)
+
+
+async def servers_json(context: Context, host: ServerHost, workspace: str) -> JsonObject:
+    """Return the servers of the workspace as `pml servers list --json` and the API have them."""
+    policy = await current_policy(context, workspace)
+    found = await server_statuses(context, host, policy)
+    return {"servers": [status_json(status) for status in found]}
+
+
+def broken_installs(host: ServerHost) -> PmlError | None:
+    """Return why it is not known what is installed, if it is not."""
+    found = _all_installed(host)
+    return found if isinstance(found, PmlError) else None
+
+
+def _all_installed(host: ServerHost) -> Mapping[str, Installed] | PmlError:
+    try:
+        return host.installer.all_installed()
+    except PmlError as exc:
+        return exc
+
+
+def _runs(
+    server_runs: Sequence[ServerRun], sessions: Sequence[Session]
+) -> Mapping[tuple[str, str], list[GatewayRun]]:
+    names: dict[tuple[Process | None, str], list[str]] = {}
+    for session in sessions:
+        names.setdefault((session.process, session.workspace), []).append(session.name)
+    runs: dict[tuple[str, str], list[GatewayRun]] = {}
+    for run in server_runs:
+        nearby = (run.owner_process, *run.above)
+        of_each = (names.get((process, run.workspace), []) for process in nearby)
+        nearest = next(filter(None, of_each), list[str]())
+        served = GatewayRun(run=run, sessions=tuple(dict.fromkeys(nearest)))
+        runs.setdefault((run.name, run.launch), []).append(served)
+    return runs
+
+
+def _files(policy: Policy) -> list[ConfigFile]:
+    files = (policy.loaded.user.config, policy.loaded.workspace.config)
+    return [config for config in files if config is not None]
+
+
+def _unusable(policy: Policy, entry: Unusable) -> ServerStatus:
+    is_users = entry.source.file == policy.loaded.user.path
+    return ServerStatus(
+        name=entry.name,
+        launch=None,
+        spec=None,
+        source=entry.source,
+        trusted=is_users or policy.trusted,
+        problem=entry.problem,
+        tools=None,
+        runs=(),
+        is_switched_off=entry.is_switched_off,
+    )
+
+
+async def _configured(
+    context: Context,
+    host: ServerHost,
+    policy: Policy,
+    spec: ServerSpec,
+    runs: Mapping[tuple[str, str], list[GatewayRun]],
+) -> ServerStatus:
+    is_users = spec.source.file == policy.loaded.user.path
+    status = await _startable(context, host, policy.workspace, spec, runs)
+    unusable = policy.settings.unusable.get(spec.name)
+    problem = unset_text(spec) if spec.unset else None if unusable is None else unusable.problem
+    return replace(
+        status, trusted=is_users or policy.trusted, source=spec.source, problem=problem or status.problem
+    )
+
+
+async def _installed(
+    context: Context,
+    host: ServerHost,
+    policy: Policy,
+    installed: Installed,
+    runs: Mapping[tuple[str, str], list[GatewayRun]],
+) -> ServerStatus:
+    name = installed.dependency.name
+    try:
+        spec = host.installer.launch(installed, workspace=policy.workspace)
+    except PmlError as exc:
+        return ServerStatus(
+            name=name,
+            launch=None,
+            spec=None,
+            trusted=True,
+            problem=exc.message,
+            tools=None,
+            runs=(),
+            installed=installed,
+        )
+    status = await _startable(context, host, policy.workspace, spec, runs)
+    is_taken = name in policy.settings.servers or name in policy.settings.unusable
+    hidden = "a file configures another server of this name" if is_taken else None
+    return replace(status, problem=hidden or status.problem, installed=installed)
+
+
+async def _startable(
+    context: Context,
+    host: ServerHost,
+    workspace: str,
+    spec: ServerSpec,
+    runs: Mapping[tuple[str, str], list[GatewayRun]],
+) -> ServerStatus:
+    """Return what is known of the server that `spec` starts, as if it were trusted."""
+    launch = launch_digest(spec)
+    manifest = await context.store.manifests.get(spec.name, launch)
+    contained = _next_contained(host, spec, workspace)
+    return ServerStatus(
+        name=spec.name,
+        launch=launch,
+        spec=spec,
+        trusted=True,
+        problem=contained.message if isinstance(contained, PmlError) else None,
+        tools=None if manifest is None else tuple(manifest.definitions),
+        runs=tuple(runs.get((spec.name, launch), ())),
+        next_contained=None if isinstance(contained, PmlError) else contained,
+    )
+
+
+def _next_contained(host: ServerHost, spec: ServerSpec, workspace: str) -> ContainedBy | PmlError:
+    try:
+        return host.containment(spec, workspace=workspace)
+    except PmlError as exc:
+        return exc
+
+
+def status_json(status: ServerStatus) -> JsonObject:
+    spec = status.spec
+    return {
+        "name": status.name,
+        "state": status.state,
+        "source": None if status.source is None else msgspec.to_builtins(status.source),
+        "installed": None if status.installed is None else status.installed.dependency.title,
+        "trusted": status.trusted,
+        "problem": status.problem,
+        "launch": status.launch,
+        "start": None if spec is None else launch_json(spec),
+        "tools": status.tools,
+        "containment": [_contained_json(by) for by in status.containment],
+        "runs": [run_json(run) for run in status.runs],
+    }
+
+
+def launch_json(spec: ServerSpec) -> JsonObject:
+    """Return how a server is started; of its variables only the names, for the values may be secrets."""
+    shown = spec.shown
+    return {
+        "name": spec.name,
+        "command": shown.command,
+        "args": shown.args,
+        "cwd": shown.cwd,
+        "env_names": tuple(spec.env),
+        "path": shown.env.get("PATH"),
+        "permissions": permissions_json(spec.permissions),
+        "variables": () if spec.written is None else spec.written.names,
+        "unset": spec.unset,
+    }
+
+
+def _contained_json(by: ContainedBy) -> JsonObject:
+    return {"kind": by.kind, "told": by.words}
+
+
+def run_json(served: GatewayRun) -> JsonObject:
+    run = served.run
+    return {
+        "pid": None if run.process is None else run.process.pid,
+        "state": run.state,
+        "since": instant(run.since),
+        "restarts": run.restarts,
+        "last_error": run.last_error,
+        "gateway_pid": run.owner_process.pid,
+        "owner": run.owner,
+        "sessions": served.sessions,
+        "containment": None if run.containment is None else _contained_json(run.containment),
+    }

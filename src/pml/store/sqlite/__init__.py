@@ -1,0 +1,1 @@
+"""The store in SQLite, and its schema and queries in `sql/`."""

@@ -1,0 +1,1 @@
+"""Doubles for tests, shipped so that others can test against them: a store in memory."""

@@ -1,0 +1,131 @@
+"""One life of a server: from its spawn to its end, whatever ends it.
+
+When to start, and what follows from an end, is decided in `server`.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Set
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from pml.core.errors import ServerFailed
+from pml.core.ports.servers import Client
+from pml.core.servers.manifest import Manifest
+from pml.core.servers.spec import ServerSpec
+from pml.core.sessions.process import Process
+from pml.upstream.limits import Limits
+from pml.upstream.log import ServerLog
+from pml.upstream.offers import KINDS, Reader, greet
+from pml.upstream.transport.asked import ClientDesk
+from pml.upstream.transport.peer import Peer
+from pml.upstream.transport.process import Ears, Launch, ServerProcess, identify
+
+# A server that announces a change after every list, or all the time, could never be called if each of these
+# counted. After some in a row that changed nothing, a list that was just read holds for this long: so late,
+# at most, is a real change of such a server seen. Every other announcement counts at once.
+CALM_S: Final = 1.0
+_FALSE_ALARMS: Final = 2  # one may be a change that is announced before it is made
+_RAREST: Final = 12  # doublings of the time between unasked reads: beyond it, the server idles and is stopped
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ending:
+    """Why a run is over; `is_crash`: nobody wanted it."""
+
+    reason: str
+    is_crash: bool
+
+
+class Run:
+    """A server's process, the connection to it and its log."""
+
+    def __init__(self, spec: ServerSpec, launch: str, log: ServerLog, limits: Limits) -> None:
+        loop = asyncio.get_running_loop()
+        self.spec = spec
+        self.launch = launch
+        self.log = log
+        self.started_at = loop.time()
+        self.over: asyncio.Future[Ending] = loop.create_future()
+        self.stale: set[str] = set()  # kinds that the server said have changed since they were read
+        self.identity: Process
+        self.peer: Peer
+        self._limits = limits
+        self._read_again_at = -inf
+        self._false_alarms = 0  # announcements in a row that changed nothing
+        self._process: ServerProcess
+        self._offered: Manifest
+
+    async def open(self, launch: Launch, client: Client, on_changed: Callable[[str], None]) -> None:
+        """Spawn the process. Raises: ServerFailed."""
+        ears = Ears(output=self._hear, errors=self.log.feed, lost=self._lost)
+        self._process = ServerProcess(launch, ears, self._limits)
+        try:
+            desk = ClientDesk(self.spec.name, client, self.log, self._limits, on_changed)
+            self.peer = Peer(self.spec.name, self._process, desk, self.log, self._limits)
+            await self._process.connect()
+            self.identity = identify(self._process.group)
+        except BaseException:
+            await self._process.kill()
+            raise
+
+    async def greet(self, client: Client) -> Manifest:
+        """Open the session and return all that the server offers. Raises: ServerFailed."""
+        greeting = greet(self.spec.name, self.launch, self.peer, client, self.log)
+        self._offered = await self._masked(greeting)
+        return await self.read(KINDS)
+
+    async def read(self, kinds: Set[str]) -> Manifest:
+        """Return what the server offers now, where only `kinds` have changed. Raises: ServerFailed."""
+        reader = Reader(self.spec.name, self.peer, self.log, self._limits)
+        self._offered = await self._masked(reader.read(self._offered, kinds))
+        return self._offered
+
+    def note_read(self, *, was_needed: bool, now: float) -> None:
+        """Learn that an announced change was read, and whether there was one."""
+        self._read_again_at = now
+        self._false_alarms = 0 if was_needed else self._false_alarms + 1
+
+    def is_crying_wolf(self, now: float) -> bool:
+        """Tell whether an announcement may be left unread for now: see `CALM_S`."""
+        return self._false_alarms >= _FALSE_ALARMS and now < self._read_again_at + CALM_S
+
+    def rest_s(self, now: float) -> float:
+        """Return how long to wait before reading unasked: longer after each announcement of nothing."""
+        return self._read_again_at + CALM_S * 2 ** min(self._false_alarms, _RAREST) - now
+
+    def end(self, reason: str, *, is_crash: bool) -> None:
+        """Have the run end; the first reason counts."""
+        if not self.over.done():
+            self.over.set_result(Ending(reason=reason, is_crash=is_crash))
+
+    async def stop(self, reason: str) -> None:
+        """Fail what waits, at once, then end the process and all that belongs to it."""
+        self.log.note(reason)
+        self.peer.fail(reason)
+        await self._process.stop()
+        await self.peer.closed()
+        self.log.close()
+
+    def with_last_words(self, what: str) -> str:
+        """Return that the server did `what`, with the last it said on stderr."""
+        said = " | ".join(self.log.tail)
+        return f"server `{self.spec.name}` {what}" + (f"; its last words: {said}" if said else "")
+
+    async def _masked(self, reading: Coroutine[None, None, Manifest]) -> Manifest:
+        """Return what is read; where that fails, keep what the server said of its secrets to ourselves."""
+        try:
+            return await reading
+        except ServerFailed as exc:
+            raise ServerFailed(self.log.mask(exc.message), hint=exc.hint) from None
+
+    def _hear(self, data: bytes) -> None:
+        if self.over.done():
+            return
+        try:
+            self.peer.feed(data)
+        except ServerFailed as exc:
+            self.end(exc.message, is_crash=True)
+
+    def _lost(self) -> None:
+        self.end(self.with_last_words(self._process.how_it_ended()), is_crash=True)

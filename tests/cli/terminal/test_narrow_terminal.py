@@ -1,0 +1,91 @@
+"""Output at a terminal of 80 columns: broken between words, and whatever is longer stays whole."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from pml.cli.terminal.output import say_command, wrapped
+from tests.cli.terminals import Terminal, on_terminal
+from tests.promises import promise
+
+COLUMNS = 80  # what is taken where a terminal does not tell
+LOOSE = {
+    "permissions": {
+        "allow": [
+            {
+                "tool": "filesystem:write_file",
+                "args": {"path": {"under": "./some/folder/that/has/a/long/name"}},
+            },
+        ],
+    },
+    "mcpServers": {
+        "notes": {
+            "command": "npx",
+            "args": ["-y", "@example/notes-server@1.2.3", "--folder", "./notes", "--verbose"],
+        }
+    },
+}
+
+
+def too_long(screen: str) -> list[str]:
+    """Return the lines that a terminal would break, but for those that are one word."""
+    lines = [line.rstrip() for line in screen.split("\n")]
+    return [line for line in lines if len(line) > COLUMNS and len(line.split()) > 1]
+
+
+def end(terminal: Terminal) -> str:
+    terminal.end()
+    return terminal.screen
+
+
+@promise("show:words-whole")
+@pytest.mark.parametrize(
+    "argv", [("init",), ("init", "--claude-code"), ("init", "--claude-code", "--user", "--print")]
+)
+def test_init_breaks_no_word(workspace: Path, pml_home: Path, argv: tuple[str, ...]) -> None:
+    with on_terminal(*argv, typed="p\n", stdout_too=True) as terminal:
+        assert too_long(end(terminal)) == []
+    with on_terminal(*argv, stdout_too=True) as terminal:  # once more: nothing is to be done
+        assert too_long(end(terminal)) == []
+
+
+@promise("show:words-whole")
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_trust_breaks_no_word(workspace: Path, pml_home: Path, answer: str) -> None:
+    (workspace / ".pml.json").write_text(json.dumps(LOOSE))
+    with on_terminal("trust", stdout_too=True) as terminal:
+        terminal.until("[y/N]")
+        terminal.type(f"{answer}\n")
+        screen = end(terminal)
+    assert too_long(screen) == []
+    assert "@example/notes-server@1.2.3" in screen
+
+
+@promise("show:words-whole")
+def test_serve_breaks_no_word(workspace: Path, pml_home: Path) -> None:
+    with on_terminal("serve", "--port", "0", stdout_too=True) as terminal:
+        screen = terminal.until("what waits is kept\n")
+    long = [line for line in too_long(screen) if "http" not in line]
+    assert long == []
+
+
+def test_a_text_is_broken_between_words_and_continues_beneath_them() -> None:
+    assert wrapped("  one two three", 9) == ["  one two", "    three"]
+    assert wrapped("see /a/long-path/that/stays whole", 10) == ["see", "  /a/long-path/that/stays", "  whole"]
+    assert wrapped("a line stays a line where it is not read on a terminal", None) == [
+        "a line stays a line where it is not read on a terminal"
+    ]
+
+
+def test_a_command_that_is_broken_can_be_copied(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pml.cli.terminal.output.columns", lambda: 20)
+    words = ["claude", "mcp", "add", "--scope", "user", "a name", "--", "/a/long/path/of/python"]
+    say_command(words)
+
+    out = capsys.readouterr().out
+    assert max(len(line) for line in out.split("\n") if "python" not in line) <= 20
+    assert shlex.split(out.replace("\\\n", " ")) == words
