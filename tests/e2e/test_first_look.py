@@ -87,10 +87,9 @@ class Person:
 
     def _allow_first(self, tab: Tab) -> None:
         expect(tab.cards).not_to_have_count(0)
-        card = tab.cards.first
-        approval_id = card.get_attribute("data-card")
+        approval_id = tab.cards.first.get_attribute("data-card")  # another may be the first a moment later
         assert approval_id is not None
-        is_install = "Install" in card.inner_text()
+        is_install = "Install" in tab.card(approval_id).inner_text()
         tab.look_at_id(approval_id)
         tab.card(approval_id).locator("[data-action=allow]").click()
         for text in ("Installing: ", "Installed") if is_install else ("You allowed it",):

@@ -4,6 +4,7 @@ Nothing of the interpreter is imported with this module: that is left to the thr
 """
 
 import os
+import select
 import signal
 import sys
 import threading
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _SPAWN_S: Final = 10.0  # a process starts in some 10 ms; a machine under load takes longer
 _GRACE_S: Final = 1.0  # for the interpreter to notice its limit, before its process is killed
+_DEATH_S: Final = 5.0  # a killed process is gone in a millisecond
 _NET_S: Final = 5.0  # beyond both: a process that answers nothing at all
 _RECYCLED_AFTER: Final = 100  # runs; whatever they may have left in a process ends with it
 _SPARE: Final = 32  # processes that are still being given back while others are taken
@@ -245,14 +247,20 @@ class _Process:
             self._end()
 
     def forget(self) -> None:
+        """Let go of the process; one that was killed has died then.
+
+        Given back to the pool while it still dies, it would be handed to the next run.
+        """
         with self._lock:
             self._pid = None
+            descriptor, self._descriptor = self._descriptor, None
             if self._watched is not None:
                 watchdog().release(self._watched)
                 self._watched = None
-            if self._descriptor is not None:
-                os.close(self._descriptor)
-                self._descriptor = None
+        if descriptor is not None:
+            if self._is_killed:
+                select.select([descriptor], [], [], _DEATH_S)
+            os.close(descriptor)
 
     def _end(self) -> None:
         with suppress(OSError):
