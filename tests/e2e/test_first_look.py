@@ -90,8 +90,14 @@ class Person:
         approval_id = tab.cards.first.get_attribute("data-card")  # another may be the first a moment later
         assert approval_id is not None
         is_install = "Install" in tab.card(approval_id).inner_text()
-        tab.look_at_id(approval_id)
-        tab.card(approval_id).locator("[data-action=allow]").click()
+
+        def clicked() -> bool:
+            """Click, as somebody does who is told that another question has only just come above it."""
+            tab.look_at_id(approval_id)
+            tab.card(approval_id).locator("[data-action=allow]").click()
+            return tab.card(approval_id).get_attribute("data-state") != "waiting"
+
+        until(clicked, "the click is taken")
         for text in ("Installing: ", "Installed") if is_install else ("You allowed it",):
             tab.is_over(approval_id, text)
 
