@@ -91,6 +91,7 @@ def test_closing_the_tab_sends_a_denial_of_all_however_many_they_are(
     inbox: Inbox, tab: Tab, room: Room
 ) -> None:
     ids = inbox.fill(room, MANY)
+    expect(tab.page.locator("article.card[data-card]")).to_have_count(MANY, timeout=WITHIN_MS)
     expect(tab.card(ids[-1])).to_be_attached(timeout=WITHIN_MS)
     tab.stop_clock()
     tab.press("Alt+Escape")

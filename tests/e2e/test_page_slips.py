@@ -215,7 +215,7 @@ def test_a_card_whose_time_runs_out_says_so_by_itself_and_takes_no_key(
     tab.page.route("**/api/inbox?*", later)
     tab.page.clock.fast_forward(3_600_000)
     tab.press("Enter")
-    tab.is_over(asked, "It expired")
+    tab.is_over(asked, "Expired")
     assert status(inbox, asked) == "pending"
 
 

@@ -63,8 +63,17 @@ def line_of(worker: "subprocess.Popen[str]") -> str:
 
 
 def end_of(worker: "subprocess.Popen[str]") -> str:
-    """Return all that the worker still says once its stdin ends."""
-    return worker.communicate(timeout=BOUND_S)[0]
+    """Return all that the worker still says once its stdin ends.
+
+    Read as `line_of` reads: `communicate` would miss what that took into its buffer beyond a line.
+    """
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    worker.stdin.close()
+    with worker.stdout as stdout:
+        said = stdout.read()
+    worker.wait(BOUND_S)
+    return said
 
 
 def kill_rounds(home: Path, reports: Reports) -> None:

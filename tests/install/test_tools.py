@@ -36,9 +36,12 @@ from pml.install.package_managers import run_tool
 hold = '''
 import socket, sys, time
 held = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
-time.sleep(60)
+print("held", file=sys.stderr, flush=True)
+time.sleep(600)
 '''
-asyncio.run(run_tool([sys.executable, "-c", hold, sys.argv[1]], cwd=Path("."), env={}, timeout_s=60))
+tell = lambda line: print(line, flush=True)  # it is heard from, so it is watched
+argv = [sys.executable, "-c", hold, sys.argv[1]]
+asyncio.run(run_tool(argv, cwd=Path("."), env={}, timeout_s=600, told_line=tell))
 """
 
 
@@ -131,9 +134,16 @@ async def test_a_cancelled_run_leaves_no_process(tmp_path: Path) -> None:
 async def test_a_program_ends_with_a_pml_that_is_killed(tmp_path: Path) -> None:
     async with held() as it, asyncio.timeout(WAIT_S):
         pml = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", INSTALLING, str(it.port), cwd=tmp_path, start_new_session=True
+            sys.executable,
+            "-c",
+            INSTALLING,
+            str(it.port),
+            cwd=tmp_path,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
         )
-        await it.begun.wait()
+        assert pml.stdout is not None
+        assert await pml.stdout.readline() == b"held\n"
         pml.kill()
         await pml.wait()
         await it.ended.wait()

@@ -22,7 +22,7 @@ from pml.core.errors import Invalid, Unavailable
 from pml.core.text import quote
 from pml.host.folders import absolute_only
 from pml.host.processes import SystemProcesses
-from pml.host.watched import watched
+from pml.host.watched import watchdog, watched
 
 DISK_BYTES: Final = 2 * 1024**3  # the largest servers in use unpack to a few hundred megabytes
 DISK_ENTRIES: Final = 250_000  # files and folders; a folder of nothing but names fills a disk too
@@ -103,6 +103,7 @@ async def run_tool(
     """
     name = Path(argv[0]).name
     hearing = _Hearing(told_line)
+    watchdog().start()  # before what it shall watch
     transport = await _spawn(argv, hearing, cwd=cwd, env=env)
     try:
         _limit(transport.get_pid())

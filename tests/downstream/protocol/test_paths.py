@@ -34,11 +34,29 @@ class Door:
         self.data.mkdir()
         self._send = send
 
-    def configure(self, *, cwd: Path | None = None, command: str = "files", **rules: list[Json]) -> None:
-        files = {"command": command} | ({} if cwd is None else {"cwd": str(cwd)})
+    def configure(
+        self,
+        *,
+        cwd: Path | None = None,
+        command: str = "files",
+        args: tuple[str, ...] = (),
+        **rules: list[Json],
+    ) -> None:
+        files = {"command": command, "args": list(args)} | ({} if cwd is None else {"cwd": str(cwd)})
         approval = {"unlisted": "every_call", "model_may_approve": "never"}
         config = {"mcpServers": {"files": files}, "permissions": rules, "approval": approval}
         self.behind.office.write(FileKind.USER, config)
+
+    def prove_programs(self) -> None:
+        """Have the server's programs looked at before it is started, as the gateway does."""
+        context, servers = self.behind.office.context, self.behind.servers
+        start = servers.manifest
+
+        async def prove_first(spec: ServerSpec) -> Manifest:
+            await prove_programs(context, str(self.workspace), spec)
+            return await start(spec)
+
+        servers.manifest = prove_first
 
     async def read(self, path: Json, *, name: str = "read", argument: str = "path") -> str:
         """Call the tool with one argument and tell what came of it."""
@@ -173,14 +191,8 @@ async def test_no_allow_covers_a_link_that_an_agent_could_exchange(door: Door) -
 
 @promise("server:programs-pinned")
 async def test_a_program_in_the_workspace_that_changed_is_a_persons_to_start(door: Door) -> None:
-    script, context, servers = door.workspace / "files.sh", door.behind.office.context, door.behind.servers
-    start = servers.manifest
-
-    async def prove_first(spec: ServerSpec) -> Manifest:
-        await prove_programs(context, str(door.workspace), spec)
-        return await start(spec)
-
-    servers.manifest = prove_first
+    script, servers = door.workspace / "files.sh", door.behind.servers
+    door.prove_programs()
     script.write_text("one")
     door.configure(command="./files.sh", allow=["files:*"])
     servers.change("files")  # it ends, and is started when it is next needed
@@ -196,3 +208,19 @@ async def test_a_program_in_the_workspace_that_changed_is_a_persons_to_start(doo
     assert await door.read("notes.txt") == RAN
     assert await door.behind.pending() == []  # the other call has no question left that is settled
     assert await door.read("other.txt") == RAN
+
+
+@promise("server:programs-pinned")
+async def test_a_program_that_was_written_after_the_first_start_is_a_persons_to_start(door: Door) -> None:
+    script, servers = door.workspace / "tools" / "server", door.behind.servers
+    door.prove_programs()
+    door.configure(command="deno", args=("run", "tools/server"), allow=["files:*"])
+    servers.change("files")
+    assert await door.read("notes.txt") == RAN  # it had no program of the workspace: that is pinned
+    script.parent.mkdir()
+    script.write_text("what an agent wrote")
+    servers.change("files")
+    assert await door.read("notes.txt") == ASKED
+    (record,) = await door.behind.pending()
+    assert (record.subject, record.deciders) == (Subject.INTEGRITY_CHANGED, {Role.PERSON})
+    assert record.tool_input["files"] == [str(script)]

@@ -141,7 +141,7 @@ async def test_what_was_not_seen_whole_is_left_out_of_allow_all_and_named(office
         await seat.press("enter")
         await seat.until(lambda: len(seat.app.screen_stack) == 2)
         await seat.press("A")
-        await seat.shows("all of these are longer")
+        await seat.shows("each of these is too long")
         assert await office.status(long) is State.PENDING
         await seat.press("D")
         await seat.shows("deny this one?", "not seen whole", "… 192 more lines")

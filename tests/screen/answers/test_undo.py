@@ -29,6 +29,8 @@ async def test_a_denial_that_is_undone_in_time_was_never_sent(office: Office, wi
         assert await office.status(record) is State.PENDING
         await seat.press("u")
         await seat.shows("there is nothing to undo")
+        await seat.settled()
+        seat.ticks.at += 1.0  # its card is back, and was read
         await seat.press("enter")
         await seat.shows("allowed")
     assert await office.status(record) is State.ALLOWED

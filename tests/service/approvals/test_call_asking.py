@@ -373,3 +373,15 @@ async def test_neither_form_nor_model_of_a_child_or_of_a_launched_agent_decides(
     paused = await house.pause(asking=FakeAsking(has_form=has_form))
     alone = role is TokenRole.CHILD or is_held
     assert (paused.record.deciders == {Role.PERSON}) is alone
+
+
+@promise("consent:unlisted-asks")
+async def test_what_a_client_lets_run_unasked_is_asked_about_though_it_is_left_to_the_client(
+    house: Gatehouse,
+) -> None:
+    house.gate = dataclasses.replace(house.gate, asks_nothing=lambda: True)
+
+    with pytest.raises(Paused):
+        await house.call(offered=True)
+
+    assert house.servers.ran == []

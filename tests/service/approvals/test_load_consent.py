@@ -58,6 +58,35 @@ def allow_unverified(warehouse: Warehouse, which: FileKind = FileKind.USER) -> N
     warehouse.configure(which, install={"allow_unverified": True})
 
 
+# Covered, or not
+
+
+@promise("consent:allower-is-a-decider")
+@pytest.mark.parametrize(
+    ("named", "arguments"),
+    [
+        ([], {"text": "hello", "path": ".pml.json"}),
+        ([{"tool": TOOL, "args": {"text": {"is": "hello"}}}], {"text": "hello"}),
+    ],
+    ids=["reserved", "named by a rule"],
+)
+async def test_an_install_whose_question_said_that_the_call_is_asked_about_covers_no_call_of_the_tool(
+    warehouse: Warehouse, named: list[Json], arguments: JsonObject
+) -> None:
+    async def install(record: Approval) -> Approval:
+        is_install = record.subject is Subject.DEPENDENCY_INSTALL
+        return (await warehouse.office.allow(record)).record if is_install else record
+
+    warehouse.configure(ask=named)
+    with pytest.raises(Paused):  # the install was allowed; the call is another question
+        await warehouse.call(TOOL, arguments, asking=FakeAsking(install), offered=False)
+    assert warehouse.installs == ["memory@1.2.3"]
+
+    paused = await warehouse.pause(TOOL, {"text": "nobody was shown this"})
+
+    assert (paused.record.subject, warehouse.servers.ran) == (Subject.TOOL_CALL, [])
+
+
 # Refused
 
 

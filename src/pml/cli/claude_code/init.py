@@ -270,7 +270,7 @@ def _tell(place: "Place", own: ClientGateway | None, *, for_user: bool, changed:
     say_prose(f"    `{_HEADLESS}` also shuts out the project's own settings")
     _tell_of_prompts(place, own, leaves=leaves)
     say("Claude Code's own rules go deny → ask → allow, PML's deny → allow → ask")
-    say("`pml doctor` proves that PML is asked")
+    say("`pml doctor` checks that Claude Code asks PML")
 
 
 def _tell_of_doubles(place: "Place", own: ClientGateway | None) -> None:

@@ -34,7 +34,7 @@ def configure_switch(parser: argparse.ArgumentParser, *, enabled: bool) -> None:
     _configure(parser)
     verb = "enable" if enabled else "disable"
     parser.set_defaults(enabled=enabled)
-    parser.epilog = f"""A disabled rule stays in its file and does not count until it is enabled.
+    parser.epilog = f"""A disabled rule stays in its file and does not apply until it is enabled.
 
 examples:
   pml rules {verb} 'github:*'

@@ -157,7 +157,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def covers_call(self) -> bool:
         """Whether allowing an install also allows the call that needed it: one that no rule decides."""
-        return self.rule is None or isinstance(self.rule, DefaultRule)
+        return self.rule is None or (isinstance(self.rule, DefaultRule) and not self.rule.foreign)
 
     @property
     def run_input(self) -> JsonObject:

@@ -176,7 +176,8 @@ class ToolCalls:
                 f"`{attempt.tool}` is listed by its own name: call `{wire}`",
                 hint="so that the client's own rules hold for it",
             )
-        return msgspec.structs.replace(attempt, offered=False)  # whatever its client asks, it asks of `call`
+        # Whatever its client asks, it asks of `call`; what that asked about trust is not asked again.
+        return msgspec.structs.replace(attempt, offered=False, no_trust=call.no_trust)
 
     async def _given(self, asked: Asked) -> Mapping[str, JsonObject] | None:
         """Return the tools whose workflow may be continued, with their arguments; None where any may be.

@@ -83,7 +83,7 @@ export function outcomeText(card) {
  * @param {import("./shapes.js").Decider | null} by
  */
 export function sentenceOf(status, by) {
-  if (status === "expired") return "It expired";
+  if (status === "expired") return "Expired";
   if (status === "cancelled") return "Withdrawn: the agent left";
   const who = by ? whoText(by) : "somebody";
   const begin = who === by?.id ? who : who.charAt(0).toUpperCase() + who.slice(1);

@@ -53,7 +53,7 @@ export function drawKind(card) {
     { class: "kind", dataset: { part: "kind" } },
     icon(SHIELD),
     card.kind,
-    h("span", null, "decided by itself"),
+    h("span", null, "answered separately"),
   );
 }
 

@@ -71,7 +71,7 @@ export function buildEditor(text, draft, schema, id) {
         area.focus();
       },
     },
-    "As it was asked",
+    "Restore the original",
   );
   const fine = schema ? "Valid" : "Valid JSON";
   const check = () => {

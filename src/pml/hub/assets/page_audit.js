@@ -167,7 +167,7 @@ async function verify(place) {
         verdict(
           "good",
           TICK,
-          "The chain is whole",
+          "The log is intact",
           `${size}: none was changed, removed or added later.`,
           again,
         ),

@@ -122,7 +122,7 @@ function nothing() {
   return emptyState(
     KEY,
     "Nothing is remembered",
-    "“Remember for this session” on a card puts its tool here. Rules, which hold for always, have a page of their own.",
+    "“Remember for this session” on a card puts its tool here. Permanent rules are on the Rules page.",
     h("a", { class: "button", href: "#/rules" }, "Rules"),
   );
 }

@@ -337,7 +337,7 @@ function nothing(told) {
     [
       "This workspace has no ",
       h("span", { class: "mono" }, ".pml.json"),
-      ". Only your own rules count in it.",
+      ". Only your own rules apply here.",
     ],
     h("pre", null, "cd ", shownText(told.workspace), "\npml init"),
   );

@@ -333,7 +333,7 @@ class Waiting {
     const count = this.feed.waiting.length;
     const all = [...this.feed.views.values()].filter((view) => view.waits).length;
     this.count.textContent = !all ? "" : count === all ? String(all) : `${count} of ${all}`;
-    if (arrived) this.arrivals.textContent = `${arrived} new, ${count} wait`;
+    if (arrived) this.arrivals.textContent = `${arrived} new, ${count} waiting`;
     const shown = [...this.feed.views.values()].some((view) => !view.node.hidden);
     replace(
       this.empty,

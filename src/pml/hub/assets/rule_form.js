@@ -70,7 +70,7 @@ function form(places, close) {
       const raw = { entry: entryJson(entry.value) };
       if (body.effect === "allow" && isEverything(raw.entry) && !await isSure(raw.entry)) return;
       const told = await post("/api/rules", body, { raw });
-      const counts = told.counts ? "" : " Its file is not trusted, so it does not count yet.";
+      const counts = told.counts ? "" : " Its file is not trusted, so the rule does not apply yet.";
       const denied = told.denied.length ? ` ${told.denied.length} that waited denied by it.` : "";
       toast(
         (told.added ? "Added." : "It stands there already.") + counts + denied,

@@ -387,7 +387,7 @@ class Answering(Live):
         entries = [entry for entry in waiting if is_known(entry) or not allow]
         left_out = [entry for entry in self.stream.waiting if entry not in entries]
         if not entries:
-            self.tell("all of these are longer: open each to decide")
+            self.tell("each of these is too long to list: open each to decide")
             return
         lines = batch_lines(entries, left_out=left_out, is_known=is_known)
         self._ask_all(entries, lines, allow=allow)

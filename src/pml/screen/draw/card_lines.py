@@ -110,7 +110,7 @@ def _opening(card: Card) -> Iterator[Styled]:
         yield from _outcome(card)
         yield BLANK
     if card.kind is not None:
-        yield Styled(spans=((f"▎ {card.kind}", FRAME), (" · decided by itself", DIM)))
+        yield Styled(spans=((f"▎ {card.kind}", FRAME), (" · answered separately", DIM)))
     sentence = f"“{card.sentence}”" if card.quoted else card.sentence
     yield from _prose(sentence, BOLD)
     if card.quoted:

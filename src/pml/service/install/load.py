@@ -310,7 +310,7 @@ class _Step:
         )
 
     async def _install(self, plan: Plan, record: Approval | None) -> None:
-        """Install what was approved, or what a rule covers; an approval of it covers the call as well.
+        """Install what was approved, or what a rule covers; an approval that said so covers the call as well.
 
         Raises: what the installer raises.
         """
@@ -319,7 +319,8 @@ class _Step:
             await self._loader.installer.install(plan, told=self._call.tell_install)
         by = " (allowed by a rule)" if record is None else ""
         self._call.tell_install(Progress(done=1, total=1, message=f"installed {plan.dependency.title}{by}"))
-        if record is not None and plan.dependency.name == self._attempt.tool.namespace:
+        is_for_call = plan.dependency.name == self._attempt.tool.namespace
+        if record is not None and record.covers_call and is_for_call:
             # before anybody learns that it is done
             self._gate.covered[coverage(self._tool, self._attempt.arguments)] = record
 

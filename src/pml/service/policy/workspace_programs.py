@@ -20,24 +20,24 @@ from pml.service.context import Context
 _PROGRAMS: Final = "programs in "  # no tool's name has a blank: no pin of a tool is taken for one of these
 
 
-async def pin_programs(context: Context, workspace: str, spec: ServerSpec) -> Pin | None:
-    """Pin the programs as they are now, unless they are pinned; return the pin, None if there are none."""
-    programs = await _programs_now(context, workspace, spec)
+async def pin_programs(context: Context, workspace: str, spec: ServerSpec) -> Pin:
+    """Pin the programs as they are now, unless they are pinned; return the pin.
+
+    That there are none is pinned too: a program that an agent writes after trust is a changed one.
+    """
     key = (spec.name, launch_digest(spec), _PROGRAMS + workspace)
     pin = await context.store.pins.get(*key)
-    if pin is None and programs:
-        pin = _pin(context, workspace, spec, programs)
+    if pin is None:
+        pin = _pin(context, workspace, spec, await _programs_now(context, workspace, spec))
         with contextlib.suppress(Conflict):  # another process was first
             await context.store.pins.put(pin, by=None)
-        pin = await context.store.pins.get(*key)
+        pin = await context.store.pins.get(*key) or pin
     return pin
 
 
 async def prove_programs(context: Context, workspace: str, spec: ServerSpec) -> None:
     """Return if the programs of the server are those that were pinned. Raises: ProgramChanged."""
     pin = await pin_programs(context, workspace, spec)
-    if pin is None:
-        return
     now = await _programs_now(context, workspace, spec)
     changed = sorted(path for path in {*pin.definition, *now} if pin.definition.get(path) != now.get(path))
     if changed:
