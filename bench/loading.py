@@ -34,7 +34,7 @@ from pml.install.npm.installer import NpmInstaller
 from pml.install.package_managers import find_uv
 from pml.install.pypi.installer import PypiInstaller
 from pml.registry.catalog import Catalog
-from pml.registry.client.client import RegistryClient
+from pml.registry.client.sources import RegistryClient
 from pml.registry.cloud.registry_server import registry_app
 from pml.registry.folder import RegistryFolder
 from pml.upstream.containment.box import available

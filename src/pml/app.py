@@ -1,11 +1,10 @@
-"""Where concrete parts meet: the only reader of the environment, and the maker of every `Context`.
+"""Where concrete parts meet: reader of the environment, and maker of every `Context`.
 
 Parts are imported where they are put together: `pml stdio` answers a handshake before it needs any of them.
 """
 
 import contextlib
 import functools
-import gc
 import os
 import sys
 import uuid
@@ -20,22 +19,16 @@ from pml.core.values import check
 
 if TYPE_CHECKING:
     from pml.agents.claude_code.claude_run import ClaudeCode
-    from pml.core.approvals.record import Decider, OwnerId, SessionId
+    from pml.core.approvals.record import Decider, OwnerId
     from pml.core.code.sandbox import Sandbox
     from pml.core.ports.loader import Sources
-    from pml.core.ports.records import Session
     from pml.core.ports.servers import Client, ServerHost
     from pml.core.ports.world import Clock, ConfigFiles
     from pml.core.servers.spec import ServerSpec
-    from pml.core.sessions.launch import LaunchConsent
-    from pml.downstream.gateway import Gateway
-    from pml.downstream.protocol.connection import Connection
-    from pml.downstream.protocol.eras import Era
     from pml.install.installer import DiskInstaller
     from pml.service.call import Loader
     from pml.service.context import Context
     from pml.service.sandboxes import Workshop
-    from pml.service.sessions.launcher import Launcher, Wish
     from pml.service.sessions.persons import Surroundings
     from pml.settings.variables import DiskVariables
     from pml.upstream.cloud.client import CloudClient
@@ -148,97 +141,6 @@ async def open_context(place: Place) -> AsyncGenerator["Context"]:
             await store.close()
 
 
-async def open_gateway(
-    place: Place,
-    connection: "Connection",
-    era: "Era",
-    stack: contextlib.AsyncExitStack,
-    *,
-    shows_forms: bool = True,
-) -> "Gateway":
-    """Return the gateway for the client of `connection`; the stack closes it and all that it started."""
-    from pml.core.approvals.record import SessionId
-    from pml.core.sessions.token import TokenRole
-    from pml.downstream.forms.relay import Relay
-    from pml.downstream.gateway import Gateway
-    from pml.service.call import Gate
-    from pml.service.install.deeds import stop_installs
-    from pml.service.session_tree import agent_above, start_session
-    from pml.service.upkeep import end_session, sweep
-
-    async with contextlib.AsyncExitStack() as opening:  # one that fails leaves nothing behind
-        context = await opening.enter_async_context(open_context(place))
-        await sweep(context)
-        client = context.processes.client()
-        agent = await agent_above(context, client)
-        session = await start_session(
-            context,
-            session_id=SessionId(context.ids.new()),
-            name=era.client,
-            principal=principal(place),
-            workspace=str(place.workspace),
-            process=client,
-            is_agent=True,
-            parent_id=None if agent is None else agent.id,
-            role=TokenRole.SESSION if agent is None else TokenRole.CHILD,
-        )
-        opening.push_async_callback(end_session, context, session)
-        relay = Relay(connection, session.workspace)
-        fleet = open_fleet(context, place, relay)
-        opening.push_async_callback(fleet.close)
-        loader = open_loader(
-            context, place, fleet, warn=lambda line: relay.logged("pml", {"level": "warning", "data": line})
-        )
-        opening.push_async_callback(stop_installs, loader)
-        workshop, cloud = open_workshop(place), open_cloud_client()
-        opening.push_async_callback(workshop.close)
-        opening.push_async_callback(cloud.close)
-        gate = Gate(
-            context=context,
-            session=session,
-            servers=fleet,
-            loader=loader,
-            workshop=workshop,
-            cloud=cloud,
-            form_hook=_form_hook(place, era.client),
-            asks_nothing=functools.partial(_asks_nothing, place),
-            is_stdio=True,
-            shows_forms=shows_forms,
-        )
-        launching = BesideHub(context, place)
-        opening.push_async_callback(launching.close)
-        gateway = Gateway(gate, connection, relay, launching, launching.hub_url)
-        opening.push_async_callback(gateway.close)
-        stack.push_async_exit(opening.pop_all())
-    gc.freeze()  # all that was imported stays: the collector need not look through it during calls
-    return gateway
-
-
-def _form_hook(place: Place, client: str) -> Callable[[], str | None]:
-    """Return what tells why a program may answer the client's forms; Claude Code lets hooks do so."""
-    from pml.agents.claude_code.form_hooks import FormHooks, config_folder
-    from pml.service.call import no_form_hook
-
-    if not client.lower().startswith("claude") and "CLAUDECODE" not in os.environ:
-        return no_form_hook
-    project = os.environ.get("CLAUDE_PROJECT_DIR")
-    folders = [place.workspace, Path.cwd(), *([Path(project)] if project else [])]
-    hooks = FormHooks(config_folder(os.environ, place.user_home), folders)
-    hooks()  # those that the client started with stay, whatever becomes of the files
-    return hooks
-
-
-def _asks_nothing(place: Place) -> bool:
-    """Tell whether settings of Claude Code let this gateway's tools run: then it does not ask about them."""
-    from pml.agents.allowances import is_left_to_pml
-    from pml.agents.claude_code.form_hooks import config_folder, settings_files
-    from pml.agents.claude_code.gateway_name import gateway_names
-
-    folders = dict.fromkeys((place.workspace, Path.cwd()))
-    files = settings_files(config_folder(os.environ, place.user_home), [*folders])
-    return is_left_to_pml(files, gateway_names(place.home, str(place.workspace)))
-
-
 async def register_process(
     context: "Context", place: Place, stack: contextlib.AsyncExitStack, *, name: str
 ) -> None:
@@ -289,58 +191,6 @@ def open_fleet(
         variables=open_variables(place),
         env_workspace=lambda: workspace if context.policies[workspace].trusted else None,
     )
-
-
-class BesideHub:
-    """Launching for a gateway on stdio: there while a hub runs, which its agents then speak to."""
-
-    def __init__(self, context: "Context", place: Place) -> None:
-        self._context = context
-        self._place = place
-        self._launcher: Launcher | None = None
-
-    @property
-    def is_on(self) -> bool:
-        return self.hub_url() is not None
-
-    async def launch(
-        self, wish: "Wish", *, parent: "Session", workspace: str, consent: "LaunchConsent"
-    ) -> "Session":
-        """Raises: as `Launcher.launch`; Unavailable if no hub runs."""
-        self._need_hub()
-        return await self._opened().launch(wish, parent=parent, workspace=workspace, consent=consent)
-
-    async def check(self, wish: "Wish", *, parent: "Session", workspace: str) -> None:
-        """Raises: as `Launcher.check`."""
-        await self._opened().check(wish, parent=parent, workspace=workspace)
-
-    async def stop(self, session_id: "SessionId", *, reason: str) -> None:
-        """Raises: NotFound."""
-        await self._opened().stop(session_id, reason=reason)
-
-    async def close(self) -> None:
-        if self._launcher is not None:
-            await self._launcher.close()
-
-    def _opened(self) -> "Launcher":
-        if self._launcher is None:
-            from pml.service.sessions.launcher import Launcher
-
-            self._launcher = Launcher(self._context, open_agents(self._place, hub_url=self._need_hub))
-        return self._launcher
-
-    def hub_url(self) -> str | None:
-        """Return where the hub of this home is, while one runs."""
-        from pml.hub.presence import running_hub
-
-        hub = running_hub(self._place.home)
-        return None if hub is None else hub.url
-
-    def _need_hub(self) -> str:
-        url = self.hub_url()
-        if url is None:
-            raise Unavailable("no hub runs", hint="`pml serve` starts one")
-        return url
 
 
 def open_agents(place: Place, *, hub_url: Callable[[], str]) -> "ClaudeCode":

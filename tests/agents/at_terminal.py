@@ -8,8 +8,7 @@ from pathlib import Path
 
 from pml.agents.claude_code.claude_run import Parts
 from pml.agents.claude_code.command_line import read_typed
-from pml.agents.claude_code.standard_input import given_pieces
-from pml.agents.claude_code.terminal_run import ClaudeHere
+from pml.agents.claude_code.terminal_run import ClaudeHere, given_pieces
 from pml.core.sessions.agent import Order
 from pml.upstream.containment.agents import AgentBox
 from tests.agents.launching import SESSION, TOKEN, Heard, claude_binary

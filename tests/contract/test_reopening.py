@@ -12,8 +12,7 @@ from pml.core.servers.manifest import Manifest
 from pml.core.sessions.agent import RunState
 from pml.core.sessions.process import Process
 from pml.core.sessions.token import TokenRole
-from pml.store.rows.conversions import micros
-from pml.store.rows.mapper import Mapper
+from pml.store.rows.mapper import Mapper, micros
 from pml.store.rows.tables import APPROVALS, TOKENS, WORKFLOWS
 from pml.store.sqlite.connection import open_database
 from pml.store.sqlite.database import Database

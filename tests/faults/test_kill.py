@@ -13,7 +13,8 @@ from pml.app import open_context, person
 from pml.core.approvals.record import Approval, ApprovalId, OwnerId, State
 from pml.core.audit.chain import Link
 from pml.core.ports.queries import ApprovalQuery, AuditQuery
-from pml.service.approvals.lifecycle import Decision, Question, ask, claim, decide, get
+from pml.service.approvals.claims import claim
+from pml.service.approvals.lifecycle import Decision, Question, ask, decide, get
 from pml.service.context import Context
 from pml.service.upkeep import sweep
 from pml.store.owners import OwnerLocks

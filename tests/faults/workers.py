@@ -16,7 +16,8 @@ from pml.core.approvals.record import ApprovalId, SessionId, State
 from pml.core.errors import Conflict, Forbidden, NotFound, PmlError
 from pml.core.ports.queries import ApprovalQuery
 from pml.core.ports.records import Session
-from pml.service.approvals.lifecycle import Decision, Question, ask, claim, decide, finish, pending, wait
+from pml.service.approvals.claims import claim, finish
+from pml.service.approvals.lifecycle import Decision, Question, ask, decide, pending, wait
 from pml.service.context import Context
 from pml.service.session_tree import start_session
 from pml.service.upkeep import sweep

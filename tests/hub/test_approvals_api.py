@@ -13,7 +13,7 @@ from pml.core.errors import Unavailable
 from pml.core.ports.session_store import Receipt
 from pml.core.sessions.token import TokenRole
 from pml.core.values import Json
-from pml.hub.receipts import Answer, ReceiptBook
+from pml.hub.api.routes import Answer, ReceiptBook
 from pml.service.approvals.lifecycle import ask
 from tests.builders import NOW, uuid
 from tests.hub.hubs import KID, STRANGER, TOP, HubRig, open_rig

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pml.core.names import ToolName, parse_tool
 from pml.core.packages.integrity import Algorithm, integrity_of
-from pml.registry.client.client import RegistryClient
+from pml.registry.client.sources import RegistryClient
 from pml.registry.client.web import Patience
 from tests.fakes import FakeClock
 

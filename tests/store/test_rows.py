@@ -11,8 +11,7 @@ from pml.core.audit.chain import Link
 from pml.core.audit.entries import Entry
 from pml.core.sessions.process import Process
 from pml.core.values import Json
-from pml.store.rows.conversions import micros
-from pml.store.rows.mapper import Mapper
+from pml.store.rows.mapper import Mapper, micros
 from pml.store.rows.tables import APPROVALS, BY_NAME, LINKS, SESSIONS, link_of
 from pml.store.sqlite.connection import open_database
 from tests.builders import later, make_approval, make_session

@@ -34,8 +34,7 @@ from pml.install.folder_names import check_name, check_new
 from pml.install.proofs import check_artefact, check_given, check_named, named_artefact, with_one_artefact
 from pml.install.recent_closures import ResolvedLocks
 from pml.install.tree.hashes import Difference, hash_tree, keep_list, make_read_only
-from pml.install.tree.stage import Staging, to_the_end
-from pml.install.tree.tree_folders import Shelf
+from pml.install.tree.tree_folders import Shelf, Staging, to_the_end
 
 # Neither Deno nor Python may take code from, or leave code in, places that are never proven.
 _RUNTIME: Final[Mapping[Ecosystem, Mapping[str, str]]] = {

@@ -11,7 +11,7 @@ from typing import Final
 
 from pml.core.approvals.record import Approval
 from pml.core.ports.records import Session
-from pml.store.rows.conversions import spell
+from pml.store.rows.mapper import spell
 
 _TEXTS: Final = ("tool_name", "session_id", "response_message", "reason", "decided_by ->> '$.id'")
 _INPUTS: Final = ("tool_input", "updated_input")

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from pml.agents.claude_code.command_line import read_typed
-from pml.agents.claude_code.standard_input import given_pieces
-from pml.agents.claude_code.terminal_run import ClaudeHere
+from pml.agents.claude_code.terminal_run import ClaudeHere, given_pieces
 from pml.core.sessions.agent import MessageKind, Outcome, RunState
 from tests.agents.conftest import MakeBench
 from tests.agents.launching import SESSION, TOKEN, Bench

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from pml.app import Place, open_gateway
+from pml.app import Place
+from pml.app_gateway import open_gateway
 from pml.core.errors import Unavailable
 from pml.core.values import JsonObject
 from pml.downstream.protocol.door import Answering, Door

@@ -433,7 +433,7 @@ async def test_a_registry_that_is_not_safe_to_ask_is_not_asked(reader: Reader, r
 def test_a_look_into_the_cache_imports_no_http_client() -> None:
     script = """
 import sys
-import pml.registry.client.client
+import pml.registry.client.sources
 heavy = {"httpx2", "httpcore2", "starlette", "uvicorn", "http.client"} & set(sys.modules)
 assert not heavy, heavy
 """

@@ -11,8 +11,7 @@ from pml.core.errors import ErrorCode, Invalid, NotFound, ServerRefused, Unavail
 from pml.core.sessions.token import TokenRole
 from pml.jsonrpc.messages import RpcError
 from pml.registry.cloud import served_calls
-from pml.registry.cloud.rpc import RPC_CODE
-from pml.registry.cloud.served_calls import PATH, CallLimits
+from pml.registry.cloud.served_calls import PATH, RPC_CODE, CallLimits
 from tests.promises import promise
 from tests.registry.executors import RESULT, Cloud, executing, request
 from tests.registry.places import CODE, GREET, fill

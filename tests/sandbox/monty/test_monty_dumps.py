@@ -13,7 +13,7 @@ import pytest
 
 from pml.core.code.sandbox import CodeCall, Ended, Ending, Execution, Fault, Language, Program, Sleep, Turn
 from pml.core.values import Json
-from pml.sandbox.monty import dumps as monty_dumps
+from pml.sandbox.monty import state as monty_state
 from pml.sandbox.monty.limits import MontyLimits
 from pml.sandbox.monty.sandbox import MontySandbox
 from pml.sandbox.monty.state import new_state
@@ -247,7 +247,7 @@ async def test_a_dump_of_another_interpreter_or_form_is_not_loaded(
 ) -> None:
     dump = await dumped(sandbox)
     with monkeypatch.context() as patched:
-        patched.setattr(monty_dumps, "_FORMAT", 2)
+        patched.setattr(monty_state, "_FORMAT", 2)
         assert await sandbox.load(PAUSED, dump) is None
     with monkeypatch.context() as patched:
         patched.setattr("pydantic_monty.__version__", "1.4.1")
@@ -261,7 +261,7 @@ async def test_a_dump_from_another_home_is_not_loaded(sandbox: MontySandbox, tmp
 
 
 async def test_a_sealed_snapshot_that_the_interpreter_refuses_is_not_loaded(tmp_path: Path) -> None:
-    seal = monty_dumps.DumpSeal(tmp_path)
+    seal = monty_state.DumpSeal(tmp_path)
     dump = seal.seal(PAUSED, new_state(CONDITIONS, MontyLimits()), b"no snapshot")
     async with sandbox_in(tmp_path) as sandbox:
         assert await sandbox.load(PAUSED, dump) is None

@@ -15,15 +15,14 @@ from pml.core.config.file import FileKind
 from pml.core.errors import Invalid, NotFound, TooManyPending
 from pml.core.ports.store import Subscription
 from pml.service.approvals.answers import answer_in_run
+from pml.service.approvals.claims import claim, finish
 from pml.service.approvals.lifecycle import (
     MAX_PENDING,
     RECHECK_S,
     all_pending,
     ask,
     cancel,
-    claim,
     find,
-    finish,
     pending,
     wait,
 )

@@ -7,7 +7,8 @@ import pytest
 
 from pml.core.approvals.record import Approval, OwnerId, State, Subject, call_facts
 from pml.core.errors import AlreadyClaimed, ApprovalExpired, Changed, IllegalEvent, ToolDenied
-from pml.service.approvals.lifecycle import cancel, claim, finish
+from pml.service.approvals.claims import claim, finish
+from pml.service.approvals.lifecycle import cancel
 from tests.promises import promise
 from tests.service.offices import TOOL, Office
 

@@ -9,8 +9,9 @@ from pml.core.approvals.events import Abandoned
 from pml.core.approvals.record import RECONNECT_S, OwnerId, Scope, State
 from pml.core.errors import AlreadyClaimed, ToolDenied
 from pml.core.ports.queries import AuditQuery
+from pml.service.approvals.claims import claim
 from pml.service.approvals.consent import Consent, seek_consent
-from pml.service.approvals.lifecycle import Question, ask, claim, pending, wait
+from pml.service.approvals.lifecycle import Question, ask, pending, wait
 from pml.service.context import Context
 from pml.service.upkeep import Swept, sweep
 from pml.store.sqlite.store import SqliteStore

@@ -8,8 +8,7 @@ import pytest
 from pml.core.approvals.record import Approval, ApprovalId, OwnerId, State, Subject
 from pml.core.errors import ServerFailed, Unavailable
 from pml.core.values import JsonObject
-from pml.service.approvals import inquiry
-from pml.service.approvals import lifecycle as approvals
+from pml.service.approvals import claims, inquiry
 from pml.service.approvals.inquiry import SETTLED
 from pml.service.call import Paused
 from pml.service.context import Context
@@ -238,7 +237,7 @@ async def test_an_install_whose_process_died_is_asked_for_anew(warehouse: Wareho
 async def test_who_gives_up_while_the_answer_is_being_taken_leaves_no_install_that_never_ends(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken, go_on, claim = asyncio.Event(), asyncio.Event(), approvals.claim
+    taken, go_on, claim = asyncio.Event(), asyncio.Event(), claims.claim
 
     async def claim_slowly(
         context: Context, approval_id: ApprovalId, *, definition: str | None, artefact: str | None

@@ -17,7 +17,8 @@ from pml.core.approvals.record import (
 from pml.core.config.file import FileKind
 from pml.core.errors import Changed
 from pml.core.ports.records import Grant, Intent
-from pml.service.approvals.lifecycle import all_pending, deliver, refuse_denied_waiting, release
+from pml.service.approvals.claims import deliver
+from pml.service.approvals.lifecycle import all_pending, refuse_denied_waiting, release
 from pml.service.policy.memory import covered_by, memory_of
 from pml.service.rules.rulebook import covered_by_rules
 from tests.builders import ANYONE, MODEL, PERSON

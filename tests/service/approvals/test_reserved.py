@@ -12,7 +12,7 @@ from pml.core.rules.ruleset import Call, Source
 from pml.core.servers.spec import Artefact, ServerSpec, starts_of
 from pml.core.values import JsonObject
 from pml.service.approvals.cards import card
-from pml.service.approvals.lifecycle import claim
+from pml.service.approvals.claims import claim
 from pml.service.approvals.previews import preview
 from pml.service.call import Gate
 from pml.service.calls.workflows import can_last

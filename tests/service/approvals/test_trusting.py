@@ -22,8 +22,9 @@ from pml.core.config.file import FileKind
 from pml.core.errors import Changed, ConfigInvalid, MayNotDecide, NotFound
 from pml.core.ports.records import Session
 from pml.core.rules.ruleset import VerdictKind
+from pml.service.approvals.claims import claim, finish
 from pml.service.approvals.consent import Consent, seek_consent
-from pml.service.approvals.lifecycle import Question, claim, finish, wait
+from pml.service.approvals.lifecycle import Question, wait
 from pml.service.approvals.trust import TRUST_TOOL, apply_trust, trust_workspace, untrust_workspace
 from pml.service.context import Context
 from pml.service.policy.policy import Policy, current_policy

@@ -10,7 +10,7 @@ from pml.core.config.file import FileKind
 from pml.core.errors import ApprovalExpired, IllegalEvent
 from pml.core.ports.records import Session, Workflow
 from pml.core.sessions.process import Process
-from pml.service.approvals.lifecycle import claim, finish
+from pml.service.approvals.claims import claim, finish
 from pml.service.sessions.logins import LINK_S, make_login
 from pml.service.upkeep import Swept, clean_up, end_session, sweep
 from tests.builders import NOW, PERSON, later

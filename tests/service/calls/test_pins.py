@@ -9,7 +9,7 @@ from pml.core.errors import NotApproved
 from pml.core.ports.records import Pin
 from pml.core.servers.manifest import definition_digest, definition_of, launch_digest
 from pml.core.servers.spec import ServerSpec
-from pml.service.approvals.lifecycle import claim
+from pml.service.approvals.claims import claim
 from pml.service.call import Paused
 from pml.service.policy.policy import current_policy
 from tests.builders import NOW, PERSON

@@ -11,7 +11,7 @@ from pml.core.ports.queries import AuditQuery
 from pml.core.ports.records import Grant
 from pml.core.rules.ruleset import Call, Effect, VerdictKind
 from pml.core.values import JsonObject
-from pml.service.approvals.lifecycle import claim
+from pml.service.approvals.claims import claim
 from pml.service.approvals.trust import untrust_workspace
 from pml.service.call import Paused, PendingCall
 from pml.service.calls.pipeline import call_tool

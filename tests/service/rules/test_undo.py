@@ -5,7 +5,8 @@ import pytest
 from pml.core.approvals.record import Scope, State
 from pml.core.errors import Invalid, NotFound
 from pml.core.rules.ruleset import VerdictKind
-from pml.service.approvals.lifecycle import claim, expire, finish
+from pml.service.approvals.claims import claim, finish
+from pml.service.approvals.lifecycle import expire
 from pml.service.rules.undo import take_back
 from tests.builders import PERSON
 from tests.promises import promise

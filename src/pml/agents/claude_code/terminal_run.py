@@ -2,9 +2,12 @@
 
 Without a screen it is run and recorded as any other, and what it prints is given in the form they asked for.
 On its screen it has the terminal to itself; there it knows no permission tool, so a hook asks in its place.
+Input by a pipe or a file is the agent's; a terminal is the person's to type at, not an agent's to wait for.
 """
 
 import asyncio
+import os
+import stat
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Final
@@ -29,6 +32,7 @@ from pml.core.sessions.agent import Order, Outcome, RunState, Told
 from pml.core.values import JsonObject
 
 _SILENT_S: Final = 3.0  # as long as the client itself would wait
+_PIECE: Final = 64 * 1024
 
 
 class ClaudeHere(ClaudeCode):
@@ -133,3 +137,26 @@ def hub_hook(hub_url: str, token: str) -> JsonObject:
         "statusMessage": "Waiting for approval (pml approvals list)",
     }
     return {"hooks": {"PreToolUse": [{"matcher": "*", "hooks": [hook]}]}}
+
+
+async def given_pieces(descriptor: int = 0) -> AsyncIterator[bytes]:
+    """Yield what comes by a pipe, a socket or a file, piece by piece, to its end."""
+    try:
+        mode = os.fstat(descriptor).st_mode
+    except OSError:  # it is closed
+        return
+    if stat.S_ISREG(mode):
+        while piece := os.read(descriptor, _PIECE):
+            yield piece
+    elif stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+        with os.fdopen(os.dup(descriptor), "rb", buffering=0) as pipe:
+            reader = asyncio.StreamReader()
+            transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+                lambda: asyncio.StreamReaderProtocol(reader), pipe
+            )
+            try:
+                while piece := await reader.read(_PIECE):
+                    yield piece
+            finally:
+                transport.close()
+                os.set_blocking(descriptor, True)  # others read there too

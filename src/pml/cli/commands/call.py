@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pml.core.ports.servers import Servers
     from pml.core.servers.manifest import Manifest
     from pml.core.servers.spec import ServerSpec
-    from pml.service.call import Asking, Gate, Paused
+    from pml.service.call import Asking, Gate, Paused, PendingCall
 
 EXAMPLES = """Runs a tool of a server if rules and people let it, and prints the result. A server that is not
 installed yet is found in the catalog or the registry, and installed after you agreed to exactly that. On a
@@ -71,7 +71,7 @@ async def run(args: argparse.Namespace) -> int:
     from pml.core.own_tools import CONTINUE
     from pml.service.call import Gate, Paused
     from pml.service.calls.absent_client import Nobody
-    from pml.service.calls.execute import is_server
+    from pml.service.calls.execute import is_server, run_or_call
     from pml.service.install.deeds import stop_installs
 
     _refuse_two_words(args.tool, args.arguments)
@@ -94,7 +94,9 @@ async def run(args: argparse.Namespace) -> int:
         try:
             with bar:
                 asking = TerminalAsking(context, session, args, before=bar.clear)
-                server, result = await _result(gate, args.tool, arguments, asking, bar)
+                call = await _pending(gate, args.tool, arguments, asking, on_install=bar)
+                server = call.attempt.tool.namespace or ""
+                result = await run_or_call(call)
             is_code = not is_server(gate, server)
             return print_result(result, server=server, as_json=args.json, is_code=is_code)
         except Paused as paused:
@@ -106,23 +108,21 @@ async def run(args: argparse.Namespace) -> int:
             await fleet.close()
 
 
-async def _result(
-    gate: "Gate", name: str, arguments: JsonObject, asking: "Asking", told: "Told"
-) -> tuple[str, bytes]:
-    """Return the server and the result; code that the same call left waiting continues."""
+async def _pending(
+    gate: "Gate", name: str, arguments: JsonObject, asking: "Asking", *, on_install: "Told"
+) -> "PendingCall":
+    """Return the call that is meant, by the name of its tool or of PML's own."""
     from msgspec.structs import replace
 
     from pml.core.own_tools import EXECUTE
     from pml.service.call import Attempt, PendingCall
-    from pml.service.calls.execute import run_or_call
     from pml.service.calls.tool_names import resolve_tool
 
     if name in (EXECUTE, "execute"):
         attempt = Attempt(tool=parse_tool(EXECUTE), arguments=arguments, offered=False)
     else:
         attempt = replace(await resolve_tool(gate, name, arguments), offered=False)  # PML alone asks
-    result = await run_or_call(PendingCall(gate, attempt, asking, on_install=told))
-    return attempt.tool.namespace or "", result
+    return PendingCall(gate, attempt, asking, on_install=on_install)
 
 
 def _code(file: str | None) -> JsonObject:

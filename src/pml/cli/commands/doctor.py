@@ -110,8 +110,7 @@ async def _examine(place: "Place", token_file: str | None) -> list[Check]:
 
 
 def _examine_claude(place: "Place", *, quick: bool) -> list[Check]:
-    from pml.cli.checks.claude_code import check_client, check_proof, check_set_up
-    from pml.cli.checks.claude_prompts import check_left, check_name
+    from pml.cli.checks.claude_code import check_client, check_left, check_name, check_proof, check_set_up
     from pml.cli.terminal.progress import InstallBar
     from pml.core.ports.loader import Progress
 

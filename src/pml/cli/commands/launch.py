@@ -153,8 +153,7 @@ def _refuse_command(words: Sequence[str]) -> None:
 
 
 def _agents(place: "Place", url: str, claude: str, typed: "Typed") -> "ClaudeHere":
-    from pml.agents.claude_code.standard_input import given_pieces
-    from pml.agents.claude_code.terminal_run import ClaudeHere
+    from pml.agents.claude_code.terminal_run import ClaudeHere, given_pieces
     from pml.app import open_agents
 
     parts = replace(open_agents(place, hub_url=lambda: url).parts, find_claude=lambda: claude)

@@ -63,9 +63,9 @@ async def _serve(workspace: str | None, *, shows_forms: bool) -> int:
     place = find_place(workspace)
 
     async def open_gateway(connection: "Connection", era: "Era", stack: AsyncExitStack) -> "Answering":
-        from pml import app
+        from pml import app_gateway
 
-        return await app.open_gateway(place, connection, era, stack, shows_forms=shows_forms)
+        return await app_gateway.open_gateway(place, connection, era, stack, shows_forms=shows_forms)
 
     await serve_stdio(open_gateway, debug=is_debugging())
     return 0

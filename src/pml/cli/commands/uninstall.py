@@ -174,7 +174,7 @@ def _agreed(args: argparse.Namespace, plan: Plan) -> Exit:
 def _remove(place: "Place", plan: Plan) -> None:
     """Raises: Unavailable, with what is left."""
     from pml.app import open_variables
-    from pml.install.tree.stage import remove_tree
+    from pml.install.tree.tree_folders import remove_tree
 
     for change in plan.changes:
         write_change(change)

@@ -1,11 +1,14 @@
 """The API of the inbox and of scripts: one table of routes, each with the roles that may use it.
 
-What each row does stands in the modules beside this one.
+What each row does stands in the modules beside this one. A request with an idempotency key is answered once,
+however often it comes. As a rule one hub serves a store, so a receipt without an answer that is not being
+answered here was begun by a hub that died, and is answered again.
 """
 
 import asyncio
 import re
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -15,7 +18,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from pml.core.digest import digest
-from pml.core.errors import Forbidden, Invalid, PmlError
+from pml.core.errors import Conflict, Forbidden, Invalid, PmlError
+from pml.core.ports.session_store import Receipt
 from pml.core.text import quote
 from pml.core.wire import error_json
 from pml.hub.api import approvals as api_approvals
@@ -30,7 +34,7 @@ from pml.hub.api import sessions as api_sessions
 from pml.hub.api import trust as api_trust
 from pml.hub.api.api_request import Hub, Route, Visit
 from pml.hub.guard import ROUTE
-from pml.hub.receipts import Answer, ReceiptBook
+from pml.service.context import Context
 from pml.web.error_responses import HTTP_STATUS, refusal
 from pml.web.visitors import identity_of
 
@@ -48,6 +52,57 @@ ROUTES: Final[tuple[Route, ...]] = (
 )
 _MAX_PARAMETERS: Final = 20
 _TOKEN: Final = re.compile(rb"(pml_[0-9a-f]{12})_[A-Za-z0-9_-]{43}")  # an error may repeat what was given
+_KEY: Final = re.compile(r"[!-~]{1,200}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    status: int
+    body: bytes
+
+
+class ReceiptBook:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._open: dict[tuple[str, str], asyncio.Event] = {}
+
+    async def answer_once(
+        self, principal: str, key: str, request: str, produce: Callable[[], Awaitable[Answer]]
+    ) -> Answer:
+        """Return the answer that this request was given before, or else the one that `produce` gives.
+
+        `request` is the digest of what is asked. What failed for a reason of ours is not kept.
+        Raises: Invalid for a key that is none; Conflict if it belongs to another request.
+        """
+        if _KEY.fullmatch(key) is None:
+            raise Invalid("an idempotency key has 1 to 200 printable ASCII characters")
+        place = (principal, key)
+        while (other := self._open.get(place)) is not None:
+            await other.wait()
+        done = self._open[place] = asyncio.Event()
+        try:
+            return await self._answer(
+                Receipt(principal=principal, key=key, request=request, made_at=self._context.clock.now()),
+                produce,
+            )
+        finally:
+            del self._open[place]
+            done.set()
+
+    async def _answer(self, receipt: Receipt, produce: Callable[[], Awaitable[Answer]]) -> Answer:
+        before = await self._context.store.receipts.begin(receipt)
+        if before is not None and before.request != receipt.request:
+            raise Conflict(
+                "this idempotency key was used for another request", hint="take a new key for each request"
+            )
+        if before is not None and before.body is not None:
+            return Answer(status=before.status, body=before.body)
+        answer = await produce()
+        if answer.status < 500:
+            await self._context.store.receipts.close(
+                msgspec.structs.replace(before or receipt, body=answer.body, status=answer.status)
+            )
+        return answer
 
 
 class Api:

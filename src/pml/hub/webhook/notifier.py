@@ -2,14 +2,17 @@
 
 Each question is delivered at least once for as long as it waits: a file keeps which were, so that the next
 hub sends only the others. A message tells who wants what, never the arguments, and no answer to it decides
-anything. How it is sent, and what an answer means, is known elsewhere.
+anything. A file that cannot be read tells of none, so a question is told twice rather than never; which of
+several hubs tells is settled by a lock. How a message is sent, and what an answer means, is known elsewhere.
 """
 
 import asyncio
+import os
 import random
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -21,7 +24,10 @@ from pml.core.ports.queries import AuditQuery
 from pml.core.ports.store import Subscription
 from pml.core.text import visible
 from pml.core.wire import requested_json
-from pml.hub.webhook.deliveries import Sent, alone, run_folder
+from pml.host.disk import unavailable
+from pml.host.locks import is_same_file, open_lock_file, try_lock
+from pml.host.private import private_directory
+from pml.host.replace import replace_file
 from pml.hub.webhook.post import NO_SECRET, SET_SECRET, Answered, Target, check_webhook, post, shown_url
 from pml.service.approvals.lifecycle import all_pending
 from pml.service.context import Context
@@ -34,6 +40,52 @@ AT_ONCE: Final = 4
 _PAGE: Final = 100
 _STILL_WAITING: Final = frozenset({"approval.requested", "approval.attached", "approval.abandoned"})
 _MAX_TOLD: Final = 100  # different complaints about one receiver
+
+
+class _File(msgspec.Struct, frozen=True):
+    sent: list[str]
+
+
+class Sent:
+    """The questions that wait and were delivered, kept in a file that is replaced whole."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._ids: dict[ApprovalId, None] = {}
+        self._is_saved = True
+
+    def __contains__(self, approval_id: ApprovalId) -> bool:
+        return approval_id in self._ids
+
+    def add(self, approval_id: ApprovalId) -> None:
+        self._ids[approval_id] = None
+        self._is_saved = False
+
+    def forget(self, approval_id: ApprovalId) -> None:
+        if approval_id in self._ids:
+            del self._ids[approval_id]
+            self._is_saved = False
+
+    async def load(self, waiting: Sequence[ApprovalId]) -> None:
+        """Learn which of those that wait were delivered; a file that cannot be read tells of none."""
+        kept: set[str] = set()
+        with suppress(OSError, msgspec.MsgspecError):
+            content = await asyncio.to_thread(self._path.read_bytes)
+            kept = set(msgspec.json.decode(content, type=_File).sent)
+        self._ids = {each: None for each in waiting if each in kept}
+        self._is_saved = len(self._ids) == len(kept)
+
+    async def save(self) -> None:
+        """Raises: Unavailable."""
+        if self._is_saved:
+            return
+        self._is_saved = True
+        content = msgspec.json.encode(_File(sent=list(self._ids)))
+        try:
+            await asyncio.to_thread(replace_file, self._path, content, mode=0o600)
+        except OSError as exc:
+            self._is_saved = False
+            raise unavailable(str(self._path), exc) from exc
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,3 +338,25 @@ class _Round:
                 changed.result()
         finally:
             changed.cancel()
+
+
+def run_folder(home: str) -> Path:
+    """Raises: Unavailable."""
+    folder = Path(home) / "run"
+    try:
+        return private_directory(folder)
+    except OSError as exc:
+        raise unavailable(str(folder), exc) from exc
+
+
+@contextmanager
+def alone(path: Path) -> Generator[bool]:
+    """Hold the lock for the block, if no other process does. Raises: Unavailable."""
+    try:
+        descriptor = open_lock_file(str(path), create=True)
+    except OSError as exc:
+        raise unavailable(str(path), exc) from exc
+    try:
+        yield try_lock(descriptor) and is_same_file(descriptor, str(path))
+    finally:
+        os.close(descriptor)

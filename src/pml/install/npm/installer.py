@@ -41,7 +41,7 @@ from pml.install.npm.start import (
 )
 from pml.install.package_managers import DISK_BYTES, DISK_ENTRIES, Disk, Output, find_deno, run_tool
 from pml.install.tree.soundness import make_sound
-from pml.install.tree.stage import to_the_end
+from pml.install.tree.tree_folders import to_the_end
 
 NOT_THERE: Final = "Could not find npm package tarball at"
 _TRY_AGAIN: Final = "check the network, the proxy and the registry in your `.npmrc`, then try again"

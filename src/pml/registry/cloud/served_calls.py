@@ -1,8 +1,8 @@
 """Calls that a cloud runs for others: `POST /mcp/tools/call`, one JSON-RPC request with a token.
 
 Who sends too much, too slowly, or what two parsers could read differently is refused before anything runs; so
-is what there is no room for. A call ends when its client has gone. What a tool is, and who
-may call it, is the executor's to know.
+is what there is no room for. Every kind of error has its code. A call ends when its client has gone. What a
+tool is, and who may call it, is the executor's to know.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive
 
-from pml.core.errors import PmlError, ServerRefused
+from pml.core.errors import ErrorCode, Invalid, PmlError, ServerRefused
 from pml.core.sessions.token import AGENT_ROLES, Identity, TokenId
-from pml.core.text import visible
-from pml.core.values import JsonObject
+from pml.core.text import quote, visible
+from pml.core.values import JsonObject, kind_of, loads
 from pml.jsonrpc.codes import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -30,14 +30,21 @@ from pml.jsonrpc.codes import (
     SERVER_ERROR,
 )
 from pml.jsonrpc.lines import error_line, result_line
-from pml.jsonrpc.messages import Malformed, RpcError
+from pml.jsonrpc.messages import Malformed, RpcError, as_id
 from pml.jsonrpc.messages import Request as Call
-from pml.registry.cloud.rpc import RPC_CODE, read_call
 from pml.web.error_responses import refusal
 
 KEPT_S: Final = 600.0  # a client that sends a call again does so within seconds
 MAX_KEYS: Final = 256  # of one token
 MAX_ANSWER: Final = 64 * 1024
+RPC_CODE: Final[Mapping[ErrorCode, int]] = {
+    ErrorCode.INVALID: INVALID_PARAMS,
+    ErrorCode.FORBIDDEN: SERVER_ERROR,
+    ErrorCode.NOT_FOUND: SERVER_ERROR,
+    ErrorCode.CONFLICT: SERVER_ERROR,
+    ErrorCode.UNAVAILABLE: SERVER_ERROR,
+    ErrorCode.INTERNAL: INTERNAL_ERROR,
+}
 
 
 class Run:
@@ -99,17 +106,30 @@ class Replays:
 
 
 PATH: Final = "/mcp/tools/call"
+
+
 RETRY_S: Final = 1  # a call takes about that long; a client that is turned away comes again then
+
+
 CLOSE_S: Final = 2.0  # cancelled calls tell their servers
+
+
 _STATUS: Final[Mapping[int, int]] = {  # of requests that are none; what came of a call is told with 200
     PARSE_ERROR: 400,
     INVALID_REQUEST: 400,
     INVALID_PARAMS: 400,
     METHOD_NOT_FOUND: 404,
 }
+
+
 _BROKEN_OFF: Final = RpcError(SERVER_ERROR, "the call was broken off: nobody knows whether it ran")
+
+
 _NOT_KEPT: Final = RpcError(SERVER_ERROR, "the call was answered before; that answer was too long to keep")
+
+
 _KEY: Final = re.compile(r"[!-~]{1,128}")
+
 
 Say = Callable[[str], None]
 
@@ -338,3 +358,26 @@ def _refuse(
     raise _Refused(
         refusal(status, message, hint=hint, headers={"cache-control": "no-store", **(headers or {})})
     )
+
+
+def read_call(body: bytes) -> Call | Malformed:
+    """Return the `tools/call`: it has a `name`, and `arguments` that are an object if they are there."""
+    try:
+        request = loads(body, what="the request")
+    except Invalid as exc:
+        return Malformed(None, PARSE_ERROR, exc.message)
+    if not isinstance(request, Mapping):
+        return Malformed(None, INVALID_REQUEST, f"a request is one object, not {kind_of(request)}")
+    id, method, params = as_id(request.get("id")), request.get("method"), request.get("params")
+    if id is None:
+        return Malformed(None, INVALID_REQUEST, "`id` must be a whole number or a string")
+    if request.get("jsonrpc") != "2.0" or not isinstance(method, str):
+        return Malformed(id, INVALID_REQUEST, 'a request has `"jsonrpc": "2.0"` and a `method`')
+    if method != "tools/call":
+        return Malformed(id, METHOD_NOT_FOUND, f"there is only `tools/call` here, not {quote(method)}")
+    if not isinstance(params, Mapping):
+        return Malformed(id, INVALID_PARAMS, "`params` must be an object")
+    name, arguments = params.get("name"), params.get("arguments", {})
+    if not isinstance(name, str) or not name or not isinstance(arguments, Mapping):
+        return Malformed(id, INVALID_PARAMS, "`tools/call` needs `name`, and `arguments` must be an object")
+    return Call(id, method, params)

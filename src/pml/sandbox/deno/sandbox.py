@@ -3,10 +3,15 @@
 The process gets the program and the replies; it says which calls the program makes, what it prints and how
 it ended. All that it says is checked here, and it is known by its pipe, never by its words. Who may call
 what is not known here.
+
+TypeScript is made JavaScript once, by a process that may do nothing, and kept by the hash of the source. A
+kept file names the hash of what it holds: one that was damaged is made again. Imports are refused by their
+place in the text, so that an author hears of them at once; nothing could be loaded anyway.
 """
 
 import asyncio
 import contextlib
+import hashlib
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -29,12 +34,48 @@ from pml.core.code.sandbox import (
 )
 from pml.core.errors import Invalid, Unavailable
 from pml.core.values import JsonObject, check
+from pml.host.private import private_directory
+from pml.host.replace import replace_file
 from pml.sandbox.deno.command import script
+from pml.sandbox.deno.imports import find_import
 from pml.sandbox.deno.limits import Limits
 from pml.sandbox.deno.process import DenoProcess, Recipe, Stopped, start
-from pml.sandbox.deno.transpiler import KeptCode, translate
 
 _REPLACE_S: Final = 0.02  # a short program is over by then
+_FORMAT: Final = b"1"  # of what is kept: another one is not found, and made anew
+_NO_IMPORTS: Final = "code cannot import modules: call tools with `mcp.namespace.action()`"
+
+
+class _Made(msgspec.Struct, frozen=True):
+    """What the stripper answers: the code, or why there is none."""
+
+    code: str | None = None
+    message: str = ""
+    line: int | None = None
+    column: int | None = None
+
+
+class KeptCode:
+    """A folder of JavaScript by the hash of its source."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find(self, source: str) -> str | None:
+        try:
+            named, _, code = self._path(source).read_bytes().partition(b"\n")
+        except OSError:
+            return None
+        return code.decode() if named == _hash(code) else None
+
+    def keep(self, source: str, code: str) -> None:
+        content = code.encode()
+        with contextlib.suppress(OSError):  # a full disk: it is made again next time
+            private_directory(self._folder)
+            replace_file(self._path(source), _hash(content) + b"\n" + content, mode=0o600)
+
+    def _path(self, source: str) -> Path:
+        return self._folder / f"{_hash(_FORMAT + source.encode()).decode()}.js"
 
 
 class Pool:
@@ -103,10 +144,16 @@ class Pool:
 
 
 BOX_TRIES: Final = 3  # a busy machine may fail to make one; one that fails this often cannot be made
+
+
 READY: Final = 2  # processes kept for programs; one more is kept for making JavaScript
+
+
 # One line in front of the program, as the runner assumes where it tells positions. The name that the module
 # was loaded by is random, and would differ in another process.
 _TAMED: Final = 'import.meta.url = "file:///code.ts"; delete import.meta.resolve; delete import.meta.main;'
+
+
 _NONSENSE: Final = "the sandbox said what makes no sense"
 
 
@@ -322,3 +369,46 @@ class DenoExecution:
             column=said.column,
             code=said.code,
         )
+
+
+async def translate(
+    source: str, take: Callable[[], Awaitable[DenoProcess]], kept: KeptCode | None
+) -> str | Ended:
+    """Return the JavaScript of `source`, or how it ended before it began. Raises: Unavailable."""
+    try:
+        source.encode()
+    except UnicodeEncodeError:
+        return Ended(how=Ending.SYNTAX, message="SyntaxError: the code has half of a surrogate pair")
+    if kept is not None and (found := await asyncio.to_thread(kept.find, source)) is not None:
+        return found
+    made = await _strip(source, take)
+    if isinstance(made, str) and kept is not None:
+        await asyncio.to_thread(kept.keep, source, made)
+    return made
+
+
+async def _strip(source: str, take: Callable[[], Awaitable[DenoProcess]]) -> str | Ended:
+    text = "//" + source[2:] if source.startswith("#!") else source
+    content = text.encode()
+    process = await take()
+    try:
+        answer = await process.exchange(b"%d\n" % len(content), content)
+        made = msgspec.json.decode(answer, type=_Made)
+    except Stopped as exc:
+        return Ended(how=exc.how, message=exc.message)
+    except (msgspec.DecodeError, ValueError):
+        return Ended(how=Ending.BROKEN, message="the sandbox made no sense")
+    finally:
+        process.kill()
+    if made.code is None:
+        return Ended(
+            how=Ending.SYNTAX, message=f"SyntaxError: {made.message}", line=made.line, column=made.column
+        )
+    if (place := await asyncio.to_thread(find_import, made.code)) is not None:
+        line, column = place
+        return Ended(how=Ending.SYNTAX, message=f"SyntaxError: {_NO_IMPORTS}", line=line, column=column)
+    return made.code
+
+
+def _hash(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()

@@ -18,9 +18,8 @@ from pml.core.sessions.process import Process
 from pml.host.processes import SystemProcesses
 from pml.host.watched import watchdog
 from pml.sandbox.monty.box import interpreter, launchers
-from pml.sandbox.monty.dumps import DumpSeal
 from pml.sandbox.monty.limits import LimitReached, MontyLimits
-from pml.sandbox.monty.state import new_state
+from pml.sandbox.monty.state import DumpSeal, new_state
 
 if TYPE_CHECKING:
     from pydantic_monty import Monty, MontySession

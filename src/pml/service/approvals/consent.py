@@ -19,7 +19,8 @@ from pml.core.ports.records import Workflow
 from pml.core.rules.ruleset import Call, VerdictKind
 from pml.core.values import JsonObject
 from pml.service.approvals.answers import ask_within, earlier, untold_denial, was_declined, withdraw
-from pml.service.approvals.lifecycle import Question, deliver, take_digest, wait
+from pml.service.approvals.claims import deliver
+from pml.service.approvals.lifecycle import Question, take_digest, wait
 from pml.service.approvals.trust import apply_trust, trust_question
 from pml.service.context import Context
 from pml.service.policy.policy import (

@@ -25,7 +25,8 @@ from pml.service.approvals.answers import (
     was_declined,
     withdraw,
 )
-from pml.service.approvals.lifecycle import Question, cancel, claim, finish, wait
+from pml.service.approvals.claims import claim, finish
+from pml.service.approvals.lifecycle import Question, cancel, wait
 from pml.service.approvals.trust import answer_trust_questions, apply_trust, trust_question
 from pml.service.call import Attempt, CodeOrigin, Paused, PendingCall, deciders
 from pml.service.context import Context

@@ -1,4 +1,4 @@
-"""Asking, waiting, deciding, claiming, finishing: the life of an approval as use cases.
+"""Asking, waiting, deciding: the life of an approval as use cases, up to its answer. `claims` takes it on.
 
 Nothing here knows who shows the question or runs the call. The store serialises; `core.approvals`
 says what is legal; this module judges again wherever time has passed.
@@ -16,13 +16,9 @@ from pml.core.approvals.events import (
     Allowed,
     Attached,
     Cancelled,
-    Claimed,
-    Completed,
-    Delivered,
     Denied,
     Event,
     Expired,
-    Failed,
     Lost,
 )
 from pml.core.approvals.reasons import Reason
@@ -38,7 +34,6 @@ from pml.core.approvals.record import (
     State,
     Subject,
 )
-from pml.core.approvals.states import role_of
 from pml.core.approvals.subjects import row_of
 from pml.core.audit.entries import approval_refused
 from pml.core.digest import digest_call
@@ -50,7 +45,6 @@ from pml.core.errors import (
     MayNotDecide,
     NotFound,
     TooLargeToAsk,
-    ToolDenied,
     TooManyPending,
 )
 from pml.core.names import parse_tool
@@ -64,7 +58,6 @@ from pml.core.values import JsonObject, check
 from pml.service.context import Context
 from pml.service.policy.memory import Remembered, apply_memory, memory_of
 from pml.service.policy.policy import (
-    WHY_LAUNCH,
     Judgement,
     call_of,
     current_policy,
@@ -257,7 +250,7 @@ async def decide(context: Context, approval_id: ApprovalId, decision: Decision) 
         event = Denied(at=now, by=decision.by, digest=decision.digest, message=decision.message)
         return Decided(record=await context.store.approvals.advance(approval_id, event))
     try:
-        await _judge_again(context, session, record, decision.updated_input)
+        await judge_again(context, session, record, decision.updated_input)
     except Changed as exc:
         if record.status is State.PENDING:
             await cancel(context, approval_id, reason=exc.message)
@@ -321,77 +314,6 @@ async def refuse_denied_waiting(context: Context, workspace: str) -> tuple[Appro
             with contextlib.suppress(*_NOT_OURS):
                 refused.append((await decide(context, record.id, decision)).record)
     return tuple(refused)
-
-
-async def deliver(context: Context, approval_id: ApprovalId, question: Question) -> Approval:
-    """Give the answer, once, to whoever runs the call itself; judged again where that one works.
-
-    Raises: as `claim`.
-    """
-    record = await get(context, approval_id)
-    if record.status is State.ALLOWED and context.clock.now() >= record.expires_at:
-        record = await expire(context, record)
-    digest = digest_call(
-        record.tool_name,
-        record.run_input,
-        definition=question.definition,
-        artefact=question.artefact,
-        cwd=question.cwd,
-    )
-    try:
-        call = call_of(record, question.session, record.updated_input)
-        judged = await judge_in_session(context, question.session, call)
-        refuse_denied(judged, record.tool_name)
-        _refuse_others(judged, record)
-        await _refuse_overreach(context, question.session, judged, record)
-        event = Delivered(at=context.clock.now(), owner=context.owners.me, digest=digest)
-        return await context.store.approvals.advance(approval_id, event)
-    except (ToolDenied, Changed) as exc:
-        if record.status is State.ALLOWED:
-            with contextlib.suppress(Conflict, NotFound):
-                await cancel(context, approval_id, reason=exc.message)
-        raise
-
-
-async def claim(
-    context: Context,
-    approval_id: ApprovalId,
-    *,
-    definition: str | None = None,
-    artefact: str | None = None,
-    starts: Starts | None = None,
-) -> Approval:
-    """Take the approved call, once, just before it runs; judged again, and exactly as approved.
-
-    `definition` and `artefact` are the digests of what would run now, `starts` is where it would work.
-    Raises: NotFound, ApprovalExpired, AlreadyClaimed, IllegalEvent, ToolDenied, Changed.
-    """
-    record = await get(context, approval_id)
-    session = await session_of(context, record.session_id)
-    if record.status is State.ALLOWED and context.clock.now() >= record.expires_at:
-        record = await expire(context, record)
-    digest = digest_call(
-        record.tool_name, record.run_input, definition=definition, artefact=artefact, cwd=record.cwd
-    )
-    try:
-        judged = await _judge_again(context, session, record, record.updated_input, starts)
-        if judged is not None and judged.reserved and record.subject is Subject.TOOL_CALL:
-            _refuse_others(judged, record)
-        if judged is not None and record.subject is Subject.TOOL_CALL:
-            await _refuse_overreach(context, session, judged, record)
-        event = Claimed(at=context.clock.now(), owner=context.owners.me, digest=digest)
-        return await context.store.approvals.advance(approval_id, event)
-    except (ToolDenied, Changed) as exc:
-        if record.status is State.ALLOWED:
-            await cancel(context, approval_id, reason=exc.message)
-        raise
-
-
-async def finish(context: Context, approval_id: ApprovalId, *, error: str | None = None) -> Approval:
-    """Tell that the claimed call has run: well, or with `error`."""
-    now = context.clock.now()
-    event = Completed(at=now) if error is None else Failed(at=now, message=error)
-    return await context.store.approvals.advance(approval_id, event)
 
 
 async def cancel(
@@ -460,7 +382,7 @@ async def all_pending(context: Context, *, session_id: SessionId | None = None) 
         await asyncio.sleep(0)  # thousands may wait, and others are served meanwhile
 
 
-async def _judge_again(
+async def judge_again(
     context: Context,
     session: Session,
     record: Approval,
@@ -482,28 +404,6 @@ async def _judge_again(
     judged = await judge_in_session(context, session, call)
     refuse_denied(judged, record.tool_name)
     return judged
-
-
-async def _refuse_overreach(context: Context, session: Session, judged: Judgement, record: Approval) -> None:
-    """Raise Changed if a rule asks about the call by now, and who allowed it may not decide such calls.
-
-    What a path leads to can be exchanged after the question was asked, and with it what rules say of it.
-    """
-    role = None if record.decided_by is None else role_of(record.decided_by)
-    if not judged.is_named or role not in (Role.MODEL, Role.PARENT):
-        return
-    settings = (await current_policy(context, session.workspace)).settings
-    is_parents = parent_may_decide(session, settings, (record.tool_name,), named=True)
-    if role is Role.MODEL or not is_parents:
-        raise Changed(f"approval `{record.id}` was not given by a person, and now {why(judged)} asks for one")
-
-
-def _refuse_others(judged: Judgement, record: Approval) -> None:
-    """Raise Changed if only a person may allow the call, as it would run now, and none of them did."""
-    by = None if record.decided_by is None else record.decided_by.kind
-    because = judged.why_reserved or (WHY_LAUNCH if judged.is_launch else None)
-    if because is not None and by is not DeciderKind.PERSON:
-        raise Changed(f"approval `{record.id}` was not a person's to give: {because}")
 
 
 async def _check_arguments(arguments: JsonObject, *, what: str) -> None:

@@ -9,7 +9,8 @@ from pml.core.config.merged import Loosening
 from pml.core.errors import Changed, Conflict, Forbidden, Invalid, NotFound
 from pml.core.ports.records import Session, Trust
 from pml.core.values import JsonObject
-from pml.service.approvals.lifecycle import Decision, Question, all_pending, ask, claim, decide, finish
+from pml.service.approvals.claims import claim, finish
+from pml.service.approvals.lifecycle import Decision, Question, all_pending, ask, decide
 from pml.service.context import Context
 from pml.service.policy.kept_rules import looser_contents
 from pml.service.policy.policy import Policy, current_policy

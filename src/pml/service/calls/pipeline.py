@@ -24,8 +24,9 @@ from pml.core.servers.manifest import Manifest, arguments_text
 from pml.core.text import quote
 from pml.core.values import JsonObject
 from pml.service.approvals.answers import answer_in_run
+from pml.service.approvals.claims import claim
 from pml.service.approvals.inquiry import answers, ask_and_wait, of_run, settle_trust, trust_first
-from pml.service.approvals.lifecycle import Question, cancel, claim
+from pml.service.approvals.lifecycle import Question, cancel
 from pml.service.call import (
     TOOLS_CALL,
     ApprovedCall,

@@ -12,7 +12,7 @@ from pml.core.approvals.record import Approval
 from pml.core.code.tool_values import value_of
 from pml.core.errors import Changed, PmlError
 from pml.core.servers.manifest import Manifest
-from pml.service.approvals.lifecycle import finish
+from pml.service.approvals.claims import finish
 from pml.service.call import (
     TOOLS_CALL,
     ApprovedCall,

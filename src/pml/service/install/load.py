@@ -35,8 +35,9 @@ from pml.core.ports.loader import Age, Found, Installed, Plan, Progress, Told
 from pml.core.rules.ruleset import VerdictKind, runs_code
 from pml.core.servers.manifest import launch_digest
 from pml.core.values import JsonObject
+from pml.service.approvals.claims import claim, finish
 from pml.service.approvals.inquiry import ask_and_wait, carry_out, settle_trust
-from pml.service.approvals.lifecycle import Question, claim, finish
+from pml.service.approvals.lifecycle import Question
 from pml.service.call import Attempt, Gate, Loaded, Loader, PendingCall, ServerTarget, deciders, matter_of
 from pml.service.install.deeds import INSTALL_S, in_background, was_under_way, withdraw_same
 from pml.service.policy.policy import (

@@ -15,8 +15,7 @@ from pml.core.ports.session_store import Receipt
 from pml.core.sessions.agent import Message, Run
 from pml.core.sessions.process import Process
 from pml.core.sessions.token import Token
-from pml.store.rows.conversions import EPOCH
-from pml.store.rows.mapper import Mapper
+from pml.store.rows.mapper import EPOCH, Mapper
 from pml.store.sqlite.database import Row, Value
 
 APPROVALS: Final = Mapper(Approval)

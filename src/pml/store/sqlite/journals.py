@@ -20,7 +20,7 @@ from pml.store.journals import (
     refused_finish,
     taken_by,
 )
-from pml.store.rows.conversions import micros, spell
+from pml.store.rows.mapper import micros, spell
 from pml.store.rows.tables import CODE_RUNS, CODE_STEPS
 from pml.store.sqlite.parts import Part, Reader
 from pml.store.sqlite.writer import Transaction, Writer

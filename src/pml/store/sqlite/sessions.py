@@ -15,7 +15,7 @@ from pml.core.ports.session_store import Receipt
 from pml.core.sessions.agent import Message, Run, RunState
 from pml.core.sessions.process import Process
 from pml.core.sessions.token import Token, TokenId
-from pml.store.rows.conversions import micros, spell
+from pml.store.rows.mapper import micros, spell
 from pml.store.rows.tables import MESSAGES, RECEIPTS, RUNS, SESSIONS, TOKENS
 from pml.store.sessions import check_message, check_run, check_session, check_token, moved
 from pml.store.sqlite.parts import Part

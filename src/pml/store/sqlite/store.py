@@ -21,7 +21,7 @@ from pml.core.ports.queries import ApprovalQuery, AuditQuery
 from pml.core.ports.records import Content, Grant, Held, Intent, Pin, Standing, Trust, Workflow
 from pml.core.servers.manifest import Manifest
 from pml.core.values import Json, canonical
-from pml.store.rows.conversions import micros, spell
+from pml.store.rows.mapper import micros, spell
 from pml.store.rows.tables import (
     APPROVALS,
     CONTENTS,
