@@ -63,3 +63,10 @@ def test_an_entry_with_variables_has_its_stored_digest_whatever_their_values(val
 
     expected = "sha256:7417f1804d767196e5c455843cf5214c6be81ffa41cb184c93ed6bab91ab74b1"
     assert launch.digest() == expected
+
+
+def test_the_line_of_an_entry_names_its_variables_and_not_their_values() -> None:
+    launch = ProcessLaunch(command="npx", args=("hunter2",), written=WRITTEN)
+
+    assert launch.line == "${T} ${A}"
+    assert ProcessLaunch(command="npx", args=("-y", "x@1")).line == "npx -y x@1"

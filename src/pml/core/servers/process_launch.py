@@ -133,8 +133,8 @@ class ProcessLaunch:
 
     @property
     def line(self) -> str:
-        """What is started, in a line."""
-        return " ".join((self.command, *self.args))
+        """What is started, in a line that may be shown."""
+        return " ".join((self.shown.command, *self.shown.args))
 
     def digest(self) -> str:
         """Return the digest of how it is started: any other command or value is another server.
