@@ -1,4 +1,4 @@
-"""The digest of a launch is stored with pins, manifests, grants and approvals: it must never change by itself."""
+"""The digest of a launch is stored with pins, manifests, grants and approvals: it must never change."""
 
 import pytest
 
