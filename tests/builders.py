@@ -1,7 +1,8 @@
 """Values with sensible defaults: a test names only what it is about."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from pml.core.approvals.events import Allowed, Claimed, Denied
@@ -21,6 +22,7 @@ from pml.core.digest import digest_call
 from pml.core.ports.records import Grant, Intent, Session, Trust, Workflow
 from pml.core.ports.session_store import Receipt
 from pml.core.rules.ruleset import Effect
+from pml.core.servers.spec import ServerSpec
 from pml.core.sessions.agent import Message, MessageKind, Order, Run
 from pml.core.sessions.process import Process
 from pml.core.sessions.token import AGENT_ROLES, ParentMay, Token, TokenId, TokenRole, secret_hash
@@ -259,3 +261,8 @@ def make_receipt(
 ) -> Receipt:
     """Return a receipt that is still without its answer."""
     return Receipt(principal=principal, key=key, request=request, made_at=made_at)
+
+
+def relaunched(spec: ServerSpec, **changes: Any) -> ServerSpec:
+    """Return the server with another launch of its process."""
+    return replace(spec, target=replace(spec.target, **changes))

@@ -9,7 +9,7 @@ import msgspec
 
 from pml.core.approvals.record import Approval, OwnerId, SessionId
 from pml.core.errors import Changed, PmlError
-from pml.core.servers.manifest import Manifest, launch_digest
+from pml.core.servers.manifest import Manifest
 from pml.core.servers.spec import ServerSpec
 from pml.core.sessions.agent import Order, Outcome, RunState, Told
 from pml.core.sessions.process import Process
@@ -111,7 +111,7 @@ class FakeServers:
         self._live = {key: manifest for key, manifest in self._live.items() if key[0] != server}
 
     def live(self, spec: ServerSpec) -> Manifest | None:
-        return self._live.get((spec.name, launch_digest(spec)))
+        return self._live.get((spec.name, spec.target_digest))
 
     async def manifest(self, spec: ServerSpec) -> Manifest:
         live = self.live(spec)
@@ -120,9 +120,9 @@ class FakeServers:
         self.started.append(spec.name)
         if self.start_error is not None:
             raise self.start_error
-        launch = launch_digest(spec)
+        launch = spec.target_digest
         tools = self._offers.get(spec.name, ())
-        manifest = Manifest(server=spec.name, launch=launch, capabilities={}, tools=tools)
+        manifest = Manifest(server=spec.name, target_digest=launch, capabilities={}, tools=tools)
         self._live[spec.name, launch] = manifest
         return manifest
 

@@ -16,7 +16,8 @@ from pml.core.packages.permissions import NO_REACH, Permissions
 from pml.core.ports.loader import Accepted, Found, Installed, Plan, Progress, Told
 from pml.core.rules.ruleset import Source
 from pml.core.servers.manifest import Manifest
-from pml.core.servers.spec import Artefact, ServerSpec
+from pml.core.servers.process_launch import Artefact, ProcessLaunch
+from pml.core.servers.spec import ServerSpec
 from pml.core.values import JsonObject
 from tests.builders import NOW
 from tests.fakes import FakeServers
@@ -244,22 +245,24 @@ class FakeInstaller:
         dependency = installed.dependency
         return ServerSpec(
             name=dependency.name,
-            command="runtime",
-            args=(installed.entry, *dependency.argv),
-            cwd=workspace,
-            permissions=dependency.permissions,
-            source=Source(file="/home/deps.json", line=1),
-            artefact=Artefact(
-                version=dependency.version,
-                terms=installed.terms,
-                path=installed.path,
-                tree=installed.tree,
-                state=f"/home/state/{dependency.name}",
-                needs=(),
-                env_required=dependency.env_required,
-                containment=installed.containment,
-                is_accepted=installed.accepted,
+            target=ProcessLaunch(
+                command="runtime",
+                args=(installed.entry, *dependency.argv),
+                cwd=workspace,
+                permissions=dependency.permissions,
+                artefact=Artefact(
+                    version=dependency.version,
+                    terms=installed.terms,
+                    path=installed.path,
+                    tree=installed.tree,
+                    state=f"/home/state/{dependency.name}",
+                    needs=(),
+                    env_required=dependency.env_required,
+                    containment=installed.containment,
+                    is_accepted=installed.accepted,
+                ),
             ),
+            source=Source(file="/home/deps.json", line=1),
         )
 
     async def prove(self, spec: ServerSpec) -> None:

@@ -35,7 +35,7 @@ class FakeServerHost:
         run = ServerRun(
             name="shop",
             workspace=workspace,
-            launch=workspace,
+            target_digest=workspace,
             state="running",
             since=NOW,
             owner=OwnerId("other"),
@@ -46,5 +46,5 @@ class FakeServerHost:
     def containment(self, spec: ServerSpec, *, workspace: str) -> ContainedBy:
         return ContainedBy(kind=Containment.NONE, words="not contained")
 
-    def log(self, server: str, launch: str) -> FakeLog:
-        return FakeLog(launch)
+    def log(self, server: str, target_digest: str) -> FakeLog:
+        return FakeLog(target_digest)

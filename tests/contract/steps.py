@@ -44,7 +44,7 @@ def make_pin(
     definition = {"name": action, "description": description, "inputSchema": {"maximum": 1.0}}
     return Pin(
         server=server,
-        launch=launch,
+        target_digest=launch,
         action=action,
         definition=definition,
         digest=definition_digest(definition),

@@ -17,7 +17,7 @@ from tests.promises import promise
 
 WHOLE = Manifest(
     server="github",
-    launch=LAUNCH,
+    target_digest=LAUNCH,
     capabilities={"tools": {"listChanged": True}, "experimental": {"n": [1, 1.0, 2**70, None]}},
     instructions="Be kind.\n\0\u202e😀",
     tools=({"name": "create_issue", "inputSchema": {"type": "object"}}, {"name": "close"}),
@@ -28,7 +28,7 @@ WHOLE = Manifest(
 
 
 def make_manifest(server: str = "github", launch: str = LAUNCH) -> Manifest:
-    return Manifest(server=server, launch=launch, capabilities={})
+    return Manifest(server=server, target_digest=launch, capabilities={})
 
 
 # --- manifests
@@ -39,7 +39,7 @@ async def test_a_manifest_is_kept_as_the_server_said_it(store: Store) -> None:
     for manifest in (WHOLE, make_manifest("bare")):
         await store.manifests.put(manifest)
 
-        assert await store.manifests.get(manifest.server, manifest.launch) == manifest
+        assert await store.manifests.get(manifest.server, manifest.target_digest) == manifest
 
 
 async def test_a_manifest_serves_only_its_server_started_the_same_way(store: Store) -> None:
@@ -142,7 +142,7 @@ async def test_pins_are_apart_for_each_server_launch_and_action(store: Store) ->
     changed = make_pin("five", launch="sha256:other")
     await store.pins.put(changed, by=PERSON)
 
-    found = [await store.pins.get(pin.server, pin.launch, pin.action) for pin in pins]
+    found = [await store.pins.get(pin.server, pin.target_digest, pin.action) for pin in pins]
 
     assert found == [pins[0], changed, *pins[2:]]
     assert await store.pins.get("github", "sha256:", "create_issue") is None

@@ -36,7 +36,7 @@ from tests.contract.steps import CALL, LAUNCH, make_pin
 from tests.promises import promise
 
 T = TypeVar("T", bound=msgspec.Struct)
-MANIFEST = Manifest(server="github", launch=LAUNCH, capabilities={}, tools=({"name": "create_issue"},))
+MANIFEST = Manifest(server="github", target_digest=LAUNCH, capabilities={}, tools=({"name": "create_issue"},))
 
 
 def damage(home: Path, statement: str) -> None:

@@ -17,7 +17,7 @@ from pml.core.approvals.record import Approval, Decider, Scope, State
 from pml.core.config.file import FileKind
 from pml.core.errors import Changed
 from pml.core.ports.queries import ApprovalQuery
-from pml.core.servers.manifest import Manifest, launch_digest
+from pml.core.servers.manifest import Manifest
 from pml.core.servers.spec import ServerSpec
 from pml.core.values import Json, JsonObject
 from pml.downstream.forms.relay import Relay
@@ -97,7 +97,7 @@ class FakeServers:
             await server.ready.wait()
         manifest = Manifest(
             server=spec.name,
-            launch=launch_digest(spec),
+            target_digest=spec.target_digest,
             capabilities={},
             tools=server.tools,
             prompts=server.prompts,

@@ -17,8 +17,7 @@ from pml.core.errors import (
 from pml.core.packages.integrity import Algorithm, integrity_of
 from pml.core.packages.permissions import Containment, Permissions
 from pml.core.ports.loader import Accepted, Installed
-from pml.core.servers.manifest import launch_digest
-from pml.core.servers.spec import Artefact
+from pml.core.servers.process_launch import Artefact
 from pml.install.installer import DiskInstaller
 from pml.install.tree.hashes import MISSING
 from tests.install.makers import (
@@ -52,15 +51,19 @@ async def test_the_same_server_in_the_same_workspace_is_the_same_spec(
     installed = await installer.install(make_plan(make_dependency(env=env)), told=ignore)
     spec = installer.launch(installed, workspace="/repo ${state}")
     state = str(pml_home / "state" / "memory")
-    assert (spec.name, spec.command, spec.args) == ("memory", "/opt/runtime", (f"{installed.path}/index.js",))
-    assert spec.env == {
+    assert (spec.name, spec.target.command, spec.target.args) == (
+        "memory",
+        "/opt/runtime",
+        (f"{installed.path}/index.js",),
+    )
+    assert spec.target.env == {
         "WHERE": "/repo ${state}/x",
         "STATE": state,
         "HOME": state,
         "DENO_DIR": f"{state}/deno",
         "DENO_NO_UPDATE_CHECK": "1",
     }
-    assert (spec.cwd, spec.source.file) == (None, str(pml_home / "deps.json"))
+    assert (spec.target.cwd, spec.source.file) == (None, str(pml_home / "deps.json"))
     assert spec.artefact == Artefact(
         version="1.2.3",
         terms=installed.terms,
@@ -141,11 +144,11 @@ async def test_one_server_that_cannot_be_started_is_told_and_removed_like_any_ot
     with pytest.raises(Invalid, match="a comma"):
         installer.launch(installed, workspace="/a,b")
     spec = installer.launch(installed, workspace="/repo")
-    assert installer.launch_digest(installed) == launch_digest(spec)
+    assert installer.target_digest(installed) == spec.target_digest
     _, change = await changed(installer)
     accepted = await installer.accept("memory", tree=change.tree)
-    now = launch_digest(installer.launch(accepted, workspace="/repo"))
-    assert installer.launch_digest(accepted) == now != launch_digest(spec)
+    now = installer.launch(accepted, workspace="/repo").target_digest
+    assert installer.target_digest(accepted) == now != spec.target_digest
     await installer.remove("memory")
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pml.core.rules.ruleset import Source
-from pml.core.servers.spec import ServerSpec
+from pml.core.servers.process_launch import ProcessLaunch
 from pml.settings.programs import programs_in
 
 
@@ -17,10 +16,8 @@ def names(workspace: Path, command: str, *args: str, cwd: Path | None = None) ->
 
 
 def hashes(workspace: Path, command: str, *args: str, cwd: Path | None = None) -> dict[str, str]:
-    spec = ServerSpec(
-        name="s", command=command, args=args, cwd=cwd and str(cwd), source=Source(file="f", line=1)
-    )
-    return dict(programs_in(str(workspace), spec))
+    launch = ProcessLaunch(command=command, args=args, cwd=cwd and str(cwd))
+    return dict(programs_in(str(workspace), launch))
 
 
 @pytest.fixture

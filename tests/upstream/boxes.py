@@ -10,7 +10,8 @@ import pytest
 
 from pml.core.packages.permissions import Containment, Permissions
 from pml.core.rules.ruleset import Source
-from pml.core.servers.spec import Artefact, ServerSpec
+from pml.core.servers.process_launch import Artefact, ProcessLaunch
+from pml.core.servers.spec import ServerSpec
 from pml.upstream.containment import landlock
 from pml.upstream.containment.box import available
 from pml.upstream.fleet import Fleet
@@ -43,22 +44,24 @@ def installed(
     shutil.copy(ODD, path / "odd.py")
     return ServerSpec(
         name="odd",
-        command=sys.executable,
-        args=(str(path / "odd.py"), *options),
-        env={},
-        permissions=permissions or Permissions(),
-        source=Source(file="catalog", line=1),
-        artefact=Artefact(
-            version="1.0.0",
-            terms=f"sha256:{'-'.join(options)}",
-            path=str(path),
-            tree="sha256:tree",
-            state=str(state),
-            needs=RUNTIME,
-            env_required=tuple(env_required),
-            containment=containment,
-            is_accepted=False,
+        target=ProcessLaunch(
+            command=sys.executable,
+            args=(str(path / "odd.py"), *options),
+            env={},
+            permissions=permissions or Permissions(),
+            artefact=Artefact(
+                version="1.0.0",
+                terms=f"sha256:{'-'.join(options)}",
+                path=str(path),
+                tree="sha256:tree",
+                state=str(state),
+                needs=RUNTIME,
+                env_required=tuple(env_required),
+                containment=containment,
+                is_accepted=False,
+            ),
         ),
+        source=Source(file="catalog", line=1),
     )
 
 

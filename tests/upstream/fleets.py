@@ -14,6 +14,7 @@ from pml.core.errors import ArtefactChanged, Unavailable
 from pml.core.packages.permissions import Containment
 from pml.core.rules.ruleset import Source
 from pml.core.servers.manifest import Manifest
+from pml.core.servers.process_launch import ProcessLaunch
 from pml.core.servers.spec import ServerSpec
 from pml.core.values import JsonObject
 from pml.upstream.board import list_servers
@@ -31,14 +32,14 @@ class FakeManifests:
         self.puts = 0
         self.is_broken = False
 
-    async def get(self, server: str, launch: str) -> Manifest | None:
+    async def get(self, server: str, target_digest: str) -> Manifest | None:
         if self.is_broken:
             raise Unavailable("the store is gone")
-        return self.kept.get((server, launch))
+        return self.kept.get((server, target_digest))
 
     async def put(self, manifest: Manifest) -> None:
         self.puts += 1
-        self.kept[manifest.server, manifest.launch] = manifest
+        self.kept[manifest.server, manifest.target_digest] = manifest
 
 
 class FakeVariables:
@@ -157,10 +158,7 @@ def odd(
 ) -> ServerSpec:
     return ServerSpec(
         name=name,
-        command=command,
-        args=(str(ODD), *options),
-        env=env or {},
-        cwd=cwd,
+        target=ProcessLaunch(command=command, args=(str(ODD), *options), env=env or {}, cwd=cwd),
         source=Source(file="/repo/.pml.json", line=line),
     )
 

@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 
 from pml.core.approvals.record import OwnerId
-from pml.core.servers.manifest import launch_digest
 from pml.core.sessions.process import Process
-from pml.host.processes import SystemProcesses
+from pml.host.processes import SystemProcesses, identify
 from pml.upstream import board
 from pml.upstream.board import Board, ask_stop, end_orphans, list_servers
-from pml.upstream.transport.process import identify
 from tests.fakes import FakeProcesses
 from tests.upstream.fleets import SOON_S, Harbour, odd, runs, until, use
 
@@ -25,7 +23,7 @@ ME = SystemProcesses().ancestors()[0]
 
 def post(home: Path, process: Process | None, *, name: str = "odd") -> None:
     Board(home, workspace="/repo", owner=OwnerId("other")).post(
-        name, launch="sha256:1", state="running", process=process, restarts=0, last_error=None
+        name, target_digest="sha256:1", state="running", process=process, restarts=0, last_error=None
     )
 
 
@@ -38,7 +36,7 @@ async def test_a_running_server_is_listed_until_it_ends(harbour: Harbour) -> Non
     await fleet.manifest(spec)
     [posted] = list_servers(harbour.home)
     assert (posted.name, posted.state, posted.restarts) == ("odd", "running", 0)
-    assert (posted.workspace, posted.launch) == (str(harbour.workspace), launch_digest(spec))
+    assert (posted.workspace, posted.target_digest) == (str(harbour.workspace), spec.target_digest)
     assert posted.owner_process == ME
     assert posted.process is not None
     assert SystemProcesses().running(posted.process)

@@ -47,16 +47,16 @@ async def test_a_server_gets_the_allow_list_and_what_is_declared_and_nothing_els
 
 
 def test_what_is_declared_wins_over_what_is_inherited() -> None:
-    assert environment_of(odd(env={"TZ": "Asia/Tokyo"}), PASSED)["TZ"] == "Asia/Tokyo"
+    assert environment_of(odd(env={"TZ": "Asia/Tokyo"}).target, PASSED)["TZ"] == "Asia/Tokyo"
 
 
 @promise("agent:marked")
 def test_nothing_that_is_declared_takes_the_mark_off_a_server() -> None:
-    assert environment_of(odd(env={MARK: ""}), PASSED)[MARK] == "1"
+    assert environment_of(odd(env={MARK: ""}).target, PASSED)[MARK] == "1"
 
 
 def test_a_relative_entry_of_the_path_is_dropped() -> None:
-    found = environment_of(odd(), {"PATH": ".:/usr/bin::bin:/bin"})
+    found = environment_of(odd().target, {"PATH": ".:/usr/bin::bin:/bin"})
     assert found == {"PATH": "/usr/bin:/bin", MARK: "1"}
 
 
@@ -91,7 +91,7 @@ async def test_what_a_server_says_on_stderr_is_in_a_private_file(harbour: Harbou
     fleet, spec = harbour.fleet(), odd()
     await use(fleet, spec, "bark")
     [path] = (harbour.home / "logs").iterdir()
-    assert path == log_path(harbour.home, "odd", (await fleet.manifest(spec)).launch)
+    assert path == log_path(harbour.home, "odd", (await fleet.manifest(spec)).target_digest)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert "\x1b[31mbark\x07\n" in path.read_text("utf-8")
 

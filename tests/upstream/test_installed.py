@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,11 @@ import pytest
 from pml.core.errors import ArtefactChanged, EnvMissing, ServerFailed
 from pml.core.packages.permissions import Access, Containment, Permissions
 from pml.core.servers.run import ServerRun
-from pml.core.servers.spec import starts_of
 from pml.core.sessions.agent_marks import MARK
 from pml.upstream.board import ask_stop, list_servers
 from pml.upstream.limits import Limits
 from pml.upstream.preflight import environment_of
+from tests.builders import relaunched
 from tests.promises import promise
 from tests.upstream.boxes import RUNTIME, Prisoner, installed, need
 from tests.upstream.fleets import ODD, Harbour, all_beneath, odd, runs, until, use
@@ -83,7 +82,7 @@ async def test_a_server_gets_the_values_that_it_declares_and_nothing_of_its_user
 def test_a_value_that_is_not_declared_never_reaches_a_server(harbour: Harbour) -> None:
     spec = installed(harbour, env_required=["A_KEY"])
     values = {"A_KEY": SECRET, "OTHER": "y", "HOME": "/root", "LD_PRELOAD": "/tmp/evil.so"}
-    found = environment_of(spec, {}, values=values)
+    found = environment_of(spec.target, {}, values=values)
     assert found == {
         "A_KEY": SECRET,
         "HOME": str(harbour.home / "state" / "odd"),
@@ -233,7 +232,7 @@ async def test_rules_know_the_folder_that_a_server_really_works_in(
     permissions = Permissions(workspace=access, read=tuple(map(str, (ODD.parent, *RUNTIME))))
     spec = installed(harbour, permissions=permissions)
     if not is_installed:
-        spec = replace(odd(), permissions=permissions)
+        spec = relaunched(odd(), permissions=permissions)
     works_in = (await Prisoner(harbour.fleet(containment=kind), spec).run("/bin/pwd", "-P"))[1].strip()
-    starts = starts_of(spec, workspace=str(harbour.workspace), home=str(home))
+    starts = spec.target.starts(workspace=str(harbour.workspace), home=str(home))
     assert works_in in map(os.path.realpath, starts.folders)

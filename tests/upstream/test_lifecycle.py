@@ -6,7 +6,6 @@ import contextlib
 import pytest
 
 from pml.core.errors import Changed, ServerFailed
-from pml.core.servers.manifest import launch_digest
 from pml.upstream.board import ask_stop, list_servers
 from pml.upstream.limits import Limits
 from tests.upstream.fleets import SOON_S, Harbour, odd, runs, until, use
@@ -51,7 +50,7 @@ async def test_a_changed_configuration_is_another_server(harbour: Harbour) -> No
     assert not runs(pid)
     with pytest.raises(ServerFailed, match="its configuration changed"):
         await waiting
-    assert [posted.launch for posted in list_servers(harbour.home)] == [launch_digest(after)]
+    assert [posted.target_digest for posted in list_servers(harbour.home)] == [after.target_digest]
 
 
 async def test_a_configuration_that_only_moved_in_its_file_is_the_same_server(harbour: Harbour) -> None:

@@ -5,7 +5,7 @@ from math import inf
 import pytest
 
 from pml.core.errors import Changed, ServerFailed
-from pml.core.servers.manifest import Manifest, launch_digest
+from pml.core.servers.manifest import Manifest
 from pml.core.servers.spec import ServerSpec
 from pml.upstream.fleet import Fleet
 from pml.upstream.limits import Limits
@@ -32,7 +32,7 @@ async def test_the_manifest_holds_all_that_is_offered_in_a_fixed_order(harbour: 
     assert manifest.resources == ({"uri": "memo://1", "name": "memo"},)
     assert manifest.templates == ()  # the server refuses that list, which costs nothing else
     assert manifest.instructions == "be careful"
-    assert (manifest.server, manifest.launch) == ("odd", launch_digest(spec))
+    assert (manifest.server, manifest.target_digest) == ("odd", spec.target_digest)
 
 
 async def test_pages_are_put_together(harbour: Harbour) -> None:
@@ -91,7 +91,7 @@ async def test_a_change_is_announced_once_and_read_when_it_is_needed(harbour: Ha
     assert after is fleet.live(spec)
     assert after.tool("newcomer") is not None
     assert harbour.client.changes == [("odd", "tools")]
-    assert harbour.manifests.kept["odd", launch_digest(spec)] == after
+    assert harbour.manifests.kept["odd", spec.target_digest] == after
 
 
 async def test_a_change_is_read_unasked_and_kept_before_the_client_is_told(harbour: Harbour) -> None:
@@ -99,7 +99,7 @@ async def test_a_change_is_read_unasked_and_kept_before_the_client_is_told(harbo
     await fleet.manifest(spec)
 
     def look(server: str, kind: str) -> None:
-        found.append(harbour.manifests.kept[server, launch_digest(spec)].tool("newcomer") is not None)
+        found.append(harbour.manifests.kept[server, spec.target_digest].tool("newcomer") is not None)
 
     harbour.client.changed = look  # type: ignore[method-assign]
     await use(fleet, spec, "change", name="newcomer", times=3)
@@ -147,7 +147,7 @@ async def test_only_after_announcements_of_nothing_is_the_next_left_unread_and_n
 ) -> None:
     spec = odd()
     log = ServerLog(harbour.home / "run.log", secrets={}, limits=Limits())
-    run = Run(spec, launch_digest(spec), log, Limits())
+    run = Run(spec, spec.target_digest, log, Limits())
     rests = [run.rest_s(10.0)]
     for is_crying_wolf in (False, True, True):
         run.note_read(was_needed=False, now=10.0)

@@ -86,6 +86,11 @@ class SystemProcesses:
         return False
 
 
+def identify(pid: int) -> Process:
+    """Return the process of this number, told apart from a later one by when it started."""
+    return SystemProcesses().find(pid) or Process(pid=pid, started=0.0)
+
+
 def _has_terminal() -> bool:
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))

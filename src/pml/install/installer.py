@@ -22,8 +22,8 @@ from pml.core.packages.lock import Ecosystem, Lock, check_lock
 from pml.core.ports.loader import Accepted, Installed, Plan, Progress, Told
 from pml.core.ports.world import Clock
 from pml.core.rules.ruleset import Source
-from pml.core.servers.manifest import launch_digest
-from pml.core.servers.spec import Artefact, ServerSpec
+from pml.core.servers.process_launch import Artefact, ProcessLaunch
+from pml.core.servers.spec import ServerSpec
 from pml.core.text import quote
 from pml.host.locks import open_lock_file, try_lock
 from pml.host.private import private_directory
@@ -73,13 +73,7 @@ class Launches:
 
     def digest(self, installed: Installed) -> str:
         """Return the digest of how `installed` is started, also where it cannot be."""
-        spec = ServerSpec(
-            name=installed.dependency.name,
-            command=installed.entry,
-            source=self._source,
-            artefact=self._artefact(installed, needs=()),
-        )
-        return launch_digest(spec)
+        return ProcessLaunch(command=installed.entry, artefact=self._artefact(installed, needs=())).digest()
 
     def _new(self, installed: Installed, room: Room) -> ServerSpec:
         dependency = installed.dependency
@@ -87,15 +81,14 @@ class Launches:
         entry = Entry(path=installed.entry, runtime=installed.runtime)
         command = self._ecosystems[ecosystem].command(entry, dependency, room)
         env = {**dependency.env, **_RUNTIME[ecosystem], "HOME": "${state}"}
-        return ServerSpec(
-            name=dependency.name,
+        launch = ProcessLaunch(
             command=command.command,
             args=command.args,
             env={name: room.fill(value) for name, value in env.items()},
             permissions=dependency.permissions,
-            source=self._source,
             artefact=self._artefact(installed, needs=command.needs),
         )
+        return ServerSpec(name=dependency.name, target=launch, source=self._source)
 
     def _artefact(self, installed: Installed, *, needs: tuple[str, ...]) -> Artefact:
         dependency = installed.dependency
@@ -269,7 +262,7 @@ class DiskInstaller:
         """
         return self._launches.spec(installed, workspace)
 
-    def launch_digest(self, installed: Installed) -> str:
+    def target_digest(self, installed: Installed) -> str:
         """Return the digest of how the server is started, also of one that cannot be."""
         return self._launches.digest(installed)
 

@@ -25,8 +25,8 @@ from pml.core.ports.records import PausedCall, Session, Workflow
 from pml.core.ports.servers import Servers
 from pml.core.rules.places import Starts
 from pml.core.rules.ruleset import Call, VerdictKind, runs_code
-from pml.core.servers.manifest import Manifest, launch_digest
-from pml.core.servers.spec import ServerSpec, starts_of
+from pml.core.servers.manifest import Manifest
+from pml.core.servers.spec import ServerSpec
 from pml.core.sessions.token import TokenRole
 from pml.core.values import JsonObject
 from pml.service.context import Context
@@ -295,7 +295,7 @@ class PendingCall:
             return None
         workspace = self.gate.session.workspace
         home = self.gate.context.configs.of(workspace).paths.home
-        return starts_of(target.spec, workspace=workspace, home=home)
+        return target.spec.target.starts(workspace=workspace, home=home)
 
     def entry(self, word: str, because: str) -> Entry:
         """Return what the audit log says of the call."""
@@ -360,7 +360,7 @@ def find_server(gate: Gate, policy: Policy, namespace: str | None) -> ServerTarg
         return None
     known = gate.launches.get(spec.name)
     if known is None or known.spec is not spec:
-        known = ServerTarget(spec=spec, digest=launch_digest(spec))
+        known = ServerTarget(spec=spec, digest=spec.target_digest)
         gate.launches[spec.name] = known
     return known
 

@@ -155,7 +155,7 @@ class WorkspaceFiles:
 
     def programs(self, spec: ServerSpec) -> Mapping[str, str]:
         """Return the hash of each program of the server in the workspace, and what else is pinned."""
-        return programs_in(str(self._workspace), spec)
+        return programs_in(str(self._workspace), spec.target)
 
     def path_of(self, which: FileKind) -> Path:
         """Return where the file is, or would be."""

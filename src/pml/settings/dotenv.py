@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pml.core.servers.spec import variable_problem
+from pml.core.servers.process_launch import variable_problem
 
 MAX_DOTENV_BYTES: Final = 256 * 1024
 MAX_PROBLEMS: Final = 20  # reported for one file: with more, it is another kind of file

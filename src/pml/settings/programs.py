@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from pml.core.digest import digest
 from pml.core.rules.readings import is_under
-from pml.core.servers.spec import ServerSpec, steering
+from pml.core.servers.process_launch import ProcessLaunch, steering
 from pml.core.text import visible_json
 
 _CODE: Final = frozenset(
@@ -30,32 +30,32 @@ class ProgramNames(NamedTuple):
     perhaps: tuple[str, ...]
 
 
-def program_names(spec: ServerSpec, *, cwd: str) -> ProgramNames:
+def program_names(launch: ProcessLaunch, *, cwd: str) -> ProgramNames:
     """Return the paths that the command line names; not all of them need to exist."""
-    certain = [spec.command] if "/" in spec.command else []
-    given = [name for text in spec.args for name in (text, text.partition("=")[2]) if name[:1] != "-"]
+    certain = [launch.command] if "/" in launch.command else []
+    given = [name for text in launch.args for name in (text, text.partition("=")[2]) if name[:1] != "-"]
     certain += [name for name in given if posixpath.splitext(name)[1].lower() in _CODE]
-    certain += _modules(spec)
-    if _RUNS_A_FILE.fullmatch(posixpath.basename(spec.command).removesuffix(".exe")):
-        certain += [text for text in spec.args if not text.startswith("-")][:1]
+    certain += _modules(launch)
+    if _RUNS_A_FILE.fullmatch(posixpath.basename(launch.command).removesuffix(".exe")):
+        certain += [text for text in launch.args if not text.startswith("-")][:1]
     perhaps = [name for name in given if "/" in name and not posixpath.splitext(name)[1]]
     return ProgramNames(_joined(cwd, certain), _joined(cwd, perhaps))
 
 
-def expanded_parts(spec: ServerSpec) -> Mapping[str, str]:
+def expanded_parts(launch: ProcessLaunch) -> Mapping[str, str]:
     """Return digests of the parts of the entry that decide what is started, where they have variables.
 
     Another value is another program, though the file is the same. The rest of the server's environment is its
     own affair: a token may change.
     """
-    entry = spec.written
+    entry = launch.written
     if entry is None:
         return {}
     parts = {
-        "command": (entry.command, spec.command),
-        "args": (entry.args, spec.args),
-        "cwd": (entry.cwd, spec.cwd),
-        **{f"env.{name}": (entry.env[name], spec.env[name]) for name in steering(entry.env)},
+        "command": (entry.command, launch.command),
+        "args": (entry.args, launch.args),
+        "cwd": (entry.cwd, launch.cwd),
+        **{f"env.{name}": (entry.env[name], launch.env[name]) for name in steering(entry.env)},
     }
     texts = {key: (visible_json(written, indent=None), now) for key, (written, now) in parts.items()}
     return {f"{key} {text}": digest(now) for key, (text, now) in texts.items() if "${" in text}
@@ -65,9 +65,9 @@ def _joined(cwd: str, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(posixpath.join(cwd, name) for name in names))
 
 
-def _modules(spec: ServerSpec) -> Iterator[str]:
+def _modules(launch: ProcessLaunch) -> Iterator[str]:
     """Yield the files that `python -m name` looks for where it is started, before it looks elsewhere."""
-    for option, name in zip(spec.args, spec.args[1:], strict=False):
+    for option, name in zip(launch.args, launch.args[1:], strict=False):
         if option == "-m":
             path = name.replace(".", "/")
             yield from (f"{path}.py", f"{path}/__init__.py", f"{path}/__main__.py")
@@ -77,7 +77,7 @@ _PIECE: Final = 1024 * 1024
 _UNREADABLE: Final = "unreadable"
 
 
-def programs_in(workspace: str, spec: ServerSpec) -> Mapping[str, str]:
+def programs_in(workspace: str, launch: ProcessLaunch) -> Mapping[str, str]:
     """Return the hash of each program of the server in the workspace, by path; `-`: it is not there.
 
     Beside them, the parts of its entry that variables decide.
@@ -85,19 +85,19 @@ def programs_in(workspace: str, spec: ServerSpec) -> Mapping[str, str]:
     real_workspace = os.path.realpath(workspace)
     found = {
         path: _hash(path)
-        for path in map(os.path.normpath, _paths(workspace, spec))
+        for path in map(os.path.normpath, _paths(workspace, launch))
         if is_under(path, workspace) or is_under(os.path.realpath(path), real_workspace)
         if not os.path.isdir(path)
     }
-    return {**found, **expanded_parts(spec)}
+    return {**found, **expanded_parts(launch)}
 
 
-def _paths(workspace: str, spec: ServerSpec) -> Iterator[str]:
-    names = program_names(spec, cwd=spec.cwd or workspace)
+def _paths(workspace: str, launch: ProcessLaunch) -> Iterator[str]:
+    names = program_names(launch, cwd=launch.cwd or workspace)
     yield from names.certain
     yield from filter(os.path.isfile, names.perhaps)
-    if "/" not in spec.command:
-        searched = shutil.which(spec.command, path=spec.env.get("PATH"))
+    if "/" not in launch.command:
+        searched = shutil.which(launch.command, path=launch.env.get("PATH"))
         if searched is not None and os.path.isabs(searched):
             yield searched
 

@@ -16,7 +16,7 @@ from pml.core.ports.records import Pin
 from pml.core.servers.manifest import Manifest
 from pml.core.text import quote
 
-MANIFESTS_KEPT: Final = 200  # many more than a user's servers; old launches of them go first
+MANIFESTS_KEPT: Final = 200  # many more than a user's servers; old targets of them go first
 
 
 class _Offer(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,13 +33,13 @@ def manifest_text(manifest: Manifest) -> str:
     return msgspec.json.encode({key: getattr(manifest, key) for key in _Offer.__struct_fields__}).decode()
 
 
-def manifest_of(server: str, launch: str, text: str) -> Manifest | None:
+def manifest_of(server: str, target_digest: str, text: str) -> Manifest | None:
     """Return the manifest that `text` spells, None if it spells none."""
     try:
         offer = msgspec.json.decode(text, type=_Offer)
     except (msgspec.DecodeError, RecursionError):
         return None
-    return Manifest(server=server, launch=launch, **msgspec.structs.asdict(offer))
+    return Manifest(server=server, target_digest=target_digest, **msgspec.structs.asdict(offer))
 
 
 def pinning(pin: Pin, known: str | None, by: Decider | None) -> Entry | None:
@@ -49,10 +49,12 @@ def pinning(pin: Pin, known: str | None, by: Decider | None) -> Entry | None:
     """
     if by is not None:
         return audit.tool_repinned(
-            pin.server, pin.action, pin.digest, launch=pin.launch, at=pin.pinned_at, by=by
+            pin.server, pin.action, pin.digest, target_digest=pin.target_digest, at=pin.pinned_at, by=by
         )
     if known is None:
-        return audit.tool_pinned(pin.server, pin.action, pin.digest, launch=pin.launch, at=pin.pinned_at)
+        return audit.tool_pinned(
+            pin.server, pin.action, pin.digest, target_digest=pin.target_digest, at=pin.pinned_at
+        )
     if known != pin.digest:
         raise Conflict(
             f"tool {quote(f'{pin.server}:{pin.action}')} is pinned to another definition",

@@ -305,12 +305,12 @@ class MemoryManifests:
     def __init__(self) -> None:
         self._rows: dict[tuple[str, str], str] = {}
 
-    async def get(self, server: str, launch: str) -> Manifest | None:
-        text = self._rows.get((server, launch))
-        return None if text is None else manifest_of(server, launch, text)
+    async def get(self, server: str, target_digest: str) -> Manifest | None:
+        text = self._rows.get((server, target_digest))
+        return None if text is None else manifest_of(server, target_digest, text)
 
     async def put(self, manifest: Manifest) -> None:
-        key, text = (manifest.server, manifest.launch), manifest_text(manifest)
+        key, text = (manifest.server, manifest.target_digest), manifest_text(manifest)
         self._rows.pop(key, None)  # the newest stands last
         self._rows[key] = text
         if len(self._rows) > MANIFESTS_KEPT:
@@ -322,16 +322,16 @@ class MemoryPins:
         self._log = log
         self._rows: dict[tuple[str, str, str], Pin] = {}
 
-    async def get(self, server: str, launch: str, action: str) -> Pin | None:
-        row = self._rows.get((server, launch, action))
+    async def get(self, server: str, target_digest: str, action: str) -> Pin | None:
+        row = self._rows.get((server, target_digest, action))
         return None if row is None else _own_pin(row)
 
     async def put(self, pin: Pin, *, by: Decider | None) -> None:
-        row, known = _own_pin(pin), self._rows.get((pin.server, pin.launch, pin.action))
+        row, known = _own_pin(pin), self._rows.get((pin.server, pin.target_digest, pin.action))
         entry = pinning(row, None if known is None else known.digest, by)
         if entry is not None:
             self._log.append(entry)
-            self._rows[pin.server, pin.launch, pin.action] = row
+            self._rows[pin.server, pin.target_digest, pin.action] = row
 
 
 def _question(record: Approval) -> tuple[str, ...]:

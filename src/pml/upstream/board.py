@@ -20,9 +20,8 @@ from pml.core.ports.world import Processes
 from pml.core.servers.run import ContainedBy, ServerRun
 from pml.core.sessions.process import Process
 from pml.host.private import private_directory
-from pml.host.processes import SystemProcesses
+from pml.host.processes import SystemProcesses, identify
 from pml.host.watchdog import KILL, end_tree
-from pml.upstream.transport.process import identify
 
 _STOP_S: Final = 2.0  # for a server to end by itself, before it is killed
 _LOOK_S: Final = 0.05
@@ -41,7 +40,7 @@ class Board:
         self,
         name: str,
         *,
-        launch: str,
+        target_digest: str,
         state: str,
         process: Process | None,
         restarts: int,
@@ -51,7 +50,7 @@ class Board:
         posted = ServerRun(
             name=name,
             workspace=self._workspace,
-            launch=launch,
+            target_digest=target_digest,
             state=state,
             since=datetime.now(UTC),
             restarts=restarts,
@@ -68,8 +67,8 @@ class Board:
     def take_down(self, name: str) -> None:
         _remove(self._path(name))
 
-    def was_stopped(self, name: str, process: Process) -> bool:
-        """Tell whether a person wished this very process to stop."""
+    def was_stopped(self, name: str, process: Process | None) -> bool:
+        """Tell whether a person wished this very process to stop; what is no process, nobody can."""
         mark = self._path(name).with_suffix(".stop")
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             return msgspec.json.decode(mark.read_bytes(), type=Process) == process

@@ -1,4 +1,4 @@
-"""The MCP servers of one gateway, by name: the `Servers` port on real processes."""
+"""The MCP servers of one gateway, by name: the `Servers` port on real servers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -10,13 +10,12 @@ from pml.core.packages.permissions import Containment, Permissions
 from pml.core.ports.loader import Variables
 from pml.core.ports.servers import Client
 from pml.core.ports.store import Manifests
-from pml.core.servers.manifest import Manifest, launch_digest
+from pml.core.servers.manifest import Manifest
 from pml.core.servers.spec import ServerSpec
 from pml.core.values import JsonObject
 from pml.upstream.board import Board, end_orphans
-from pml.upstream.containment.box import available, containment_of
 from pml.upstream.limits import Limits
-from pml.upstream.preflight import Surroundings
+from pml.upstream.preflight import Surroundings, containment_of
 from pml.upstream.server import Server
 
 
@@ -53,7 +52,7 @@ class Fleet:
             prove=prove or _refuse,
             variables=variables or _NoVariables(),
             env_workspace=env_workspace,
-            containment=available if containment is None else lambda: containment,
+            containment=containment,
         )
         self._servers: dict[str, Server] = {}
         self._is_closed = False
@@ -61,14 +60,7 @@ class Fleet:
 
     def containment_of(self, permissions: Permissions) -> Containment:
         """Return what will hold an installed server with these permissions. Raises: as `containment_of`."""
-        around = self._around
-        return containment_of(
-            around.containment(),
-            permissions,
-            home=around.home,
-            user_home=around.user_home,
-            workspace=around.workspace,
-        )
+        return containment_of(permissions, self._around)
 
     def live(self, spec: ServerSpec) -> Manifest | None:
         """As `Servers.live`."""
@@ -121,16 +113,16 @@ class Fleet:
         if self._is_closed:
             raise ServerFailed(f"server `{spec.name}` is not started: the gateway ends")
         before = self._servers.get(spec.name)
-        server = Server(spec, launch_digest(spec), self._around, after=before)
+        server = Server(spec, spec.target_digest, self._around, after=before)
         self._servers[spec.name] = server
         return server
 
     def _running(self, spec: ServerSpec) -> Server | None:
-        """Return the server of this name if it is started as `spec` says."""
+        """Return the server of this name if its target is that of `spec`."""
         server = self._servers.get(spec.name)
         if server is None or server.spec is spec:
             return server
-        if server.launch != launch_digest(spec):
+        if server.target_digest != spec.target_digest:
             return None
         server.spec = spec
         return server

@@ -30,7 +30,14 @@ class LocalHost:
 
     def containment(self, spec: ServerSpec, *, workspace: str) -> ContainedBy:
         """Raises: as `held`."""
-        return held(available(), spec, home=self._home, user_home=self._user_home, workspace=workspace)
+        return held(
+            available(),
+            spec.name,
+            spec.target,
+            home=self._home,
+            user_home=self._user_home,
+            workspace=workspace,
+        )
 
-    def log(self, server: str, launch: str) -> LogFile:
-        return LogFile(log_path(self._home, server, launch))
+    def log(self, server: str, target_digest: str) -> LogFile:
+        return LogFile(log_path(self._home, server, target_digest))

@@ -26,9 +26,9 @@ _DECORATION: Final = re.compile(  # colours and cursor moves, titles and links, 
 )
 
 
-def log_path(home: Path, server: str, launch: str) -> Path:
+def log_path(home: Path, server: str, target_digest: str) -> Path:
     """Return where the server's log is; an older part of it is beside it, with `.1` at the end."""
-    return home / "logs" / f"{server}-{launch.removeprefix('sha256:')[:12]}.log"
+    return home / "logs" / f"{server}-{target_digest.removeprefix('sha256:')[:12]}.log"
 
 
 class ServerLog:

@@ -33,7 +33,9 @@ class Connection(Protocol):
     def notify(self, method: str, params: JsonObject) -> None: ...
 
 
-async def greet(server: str, launch: str, connection: Connection, client: Client, log: ServerLog) -> Manifest:
+async def greet(
+    server: str, target_digest: str, connection: Connection, client: Client, log: ServerLog
+) -> Manifest:
     """Open the session and return a manifest without entries.
 
     Raises: ServerFailed if the server will not, or speaks no version that PML knows.
@@ -59,7 +61,7 @@ async def greet(server: str, launch: str, connection: Connection, client: Client
     offered, instructions = said.get("capabilities"), said.get("instructions")
     return Manifest(
         server=server,
-        launch=launch,
+        target_digest=target_digest,
         capabilities=offered if isinstance(offered, dict) else {},
         instructions=instructions if isinstance(instructions, str) else None,
     )

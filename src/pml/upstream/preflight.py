@@ -1,4 +1,4 @@
-"""Preflight of a server: what must hold before its process is spawned, and what is executed then.
+"""Preflight of a server: what must hold before it is opened; of a process, also what is executed then.
 
 An installed server is contained as was approved, has the values it requires, and its files are proven: that
 last, so that little can change after. So are programs in the workspace that make up a configured one. Where
@@ -14,18 +14,21 @@ from typing import Final
 
 from pml.core.config.merged import unset_text
 from pml.core.errors import Changed, EnvMissing, ServerFailed
-from pml.core.packages.permissions import Containment
+from pml.core.packages.permissions import Containment, Permissions
 from pml.core.ports.loader import Variables
 from pml.core.ports.servers import Client
 from pml.core.ports.store import Manifests
+from pml.core.servers.process_launch import ProcessLaunch
 from pml.core.servers.run import ContainedBy
 from pml.core.servers.spec import ServerSpec
 from pml.core.sessions.agent_marks import SET
 from pml.host.folders import absolute_only
 from pml.upstream.board import Board
+from pml.upstream.containment import box
 from pml.upstream.containment.box import contain, held
 from pml.upstream.limits import Limits
-from pml.upstream.transport.process import Launch
+from pml.upstream.transport.port import Ears, Prepared
+from pml.upstream.transport.process import Launch, ServerProcess
 
 _PASSED: Final = frozenset(
     {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LANGUAGE", "TZ", "TMPDIR"}
@@ -43,20 +46,20 @@ _SYSTEM_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
 
 def environment_of(
-    spec: ServerSpec, environ: Mapping[str, str], *, values: Mapping[str, str] | None = None
+    target: ProcessLaunch, environ: Mapping[str, str], *, values: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """Return all that the server's process finds in its environment; `values` are those it requires."""
     passed = {name: value for name, value in environ.items() if _is_passed(name)}
-    if spec.artefact is not None:
+    if target.artefact is not None:
         if sys.platform != "win32":
             kept = {name: passed[name] for name in passed if _is_passed_to_installed(name)}
-            passed = {**kept, "PATH": _SYSTEM_PATH, "HOME": spec.artefact.state}
-        required = set(spec.artefact.env_required)
+            passed = {**kept, "PATH": _SYSTEM_PATH, "HOME": target.artefact.state}
+        required = set(target.artefact.env_required)
         declared = {name: value for name, value in (values or {}).items() if name in required}
-        return {**passed, **declared, **spec.env, **SET}
+        return {**passed, **declared, **target.env, **SET}
     if "PATH" in passed:
         passed["PATH"] = absolute_only(passed["PATH"])
-    return {**passed, **spec.env, **SET}
+    return {**passed, **target.env, **SET}
 
 
 def _is_passed(name: str) -> bool:
@@ -85,63 +88,86 @@ class Surroundings:
     prove: Callable[[ServerSpec], Awaitable[None]]
     variables: Variables
     env_workspace: Callable[[], str | None]
-    containment: Callable[[], Containment]
+    containment: Containment | None  # None: whatever this machine has
 
 
-def what_holds(spec: ServerSpec, around: Surroundings) -> ContainedBy:
-    """Return what will hold the server. Raises: ServerFailed if its permissions cannot be held to."""
-    return held(
-        around.containment(),
-        spec,
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PreparedProcess:
+    """A process that may be spawned now: see `Prepared`."""
+
+    spec: ServerSpec
+    around: Surroundings
+    containment: ContainedBy
+    values: Mapping[str, str]
+
+    def open(self, ears: Ears) -> ServerProcess:
+        """Spawn it. Raises: ServerFailed, also if it cannot be contained as it should."""
+        return ServerProcess(self._launch(), ears, self.around.limits)
+
+    def _launch(self) -> Launch:
+        target, around = self.spec.target, self.around
+        launch = Launch(
+            server=self.spec.name,
+            command=target.command,
+            args=target.args,
+            cwd=target.cwd or around.workspace,
+            environment=environment_of(target, around.environ, values=self.values),
+        )
+        return contain(
+            launch,
+            target,
+            home=around.home,
+            user_home=around.user_home,
+            workspace=around.workspace,
+            kind=self.containment.kind,
+        )
+
+
+async def prepare(spec: ServerSpec, around: Surroundings) -> Prepared:
+    """Return the server, fit to be opened.
+
+    Raises: Changed if less would hold it than was approved; EnvMissing; ArtefactChanged; ServerFailed.
+    """
+    target, artefact = spec.target, spec.artefact
+    now = held(
+        _kind(around),
+        spec.name,
+        target,
         home=around.home,
         user_home=around.user_home,
         workspace=around.workspace,
     )
-
-
-async def prepare(spec: ServerSpec, around: Surroundings, now: ContainedBy) -> Mapping[str, str]:
-    """Return the values that the server requires; `now` is what will hold it.
-
-    Raises: Changed if that is less than was approved; EnvMissing; ArtefactChanged; ServerFailed.
-    """
-    artefact = spec.artefact
-    if spec.unset:
+    if target.unset:
         hint = "set it where PML is started, or give a default: `${NAME:-default}`"
         raise ServerFailed(unset_text(spec), hint=hint)
-    if artefact is None:
-        await around.prove(spec)
-        return {}
-    if now.kind.is_weaker_than(artefact.containment):
-        raise Changed(
-            f"server `{spec.name}` was approved to run contained by {artefact.containment}, "
-            f"and would be {now.words}",
-            hint="`pml doctor` says why; or approve it as it would run now",
-        )
-    names = artefact.env_required
-    workspace = around.env_workspace()
-    # in a thread: a keyring may wait for its user
-    values = await asyncio.to_thread(around.variables.values, names, workspace=workspace)
-    missing = tuple(name for name in names if name not in values)
-    if missing:
-        raise EnvMissing(spec.name, missing)
+    values: Mapping[str, str] = {}
+    if artefact is not None:
+        if now.kind.is_weaker_than(artefact.containment):
+            raise Changed(
+                f"server `{spec.name}` was approved to run contained by {artefact.containment}, "
+                f"and would be {now.words}",
+                hint="`pml doctor` says why; or approve it as it would run now",
+            )
+        names = artefact.env_required
+        workspace = around.env_workspace()
+        # in a thread: a keyring may wait for its user
+        values = await asyncio.to_thread(around.variables.values, names, workspace=workspace)
+        if missing := tuple(name for name in names if name not in values):
+            raise EnvMissing(spec.name, missing)
     await around.prove(spec)
-    return values
+    return PreparedProcess(spec=spec, around=around, containment=now, values=values)
 
 
-def launch_of(spec: ServerSpec, around: Surroundings, values: Mapping[str, str], kind: Containment) -> Launch:
-    """Return what is executed. Raises: ServerFailed if it cannot be contained so."""
-    launch = Launch(
-        server=spec.name,
-        command=spec.command,
-        args=spec.args,
-        cwd=spec.cwd or around.workspace,
-        environment=environment_of(spec, around.environ, values=values),
-    )
-    return contain(
-        launch,
-        spec,
+def containment_of(permissions: Permissions, around: Surroundings) -> Containment:
+    """Return what will hold an installed server with these permissions. Raises: as the box's."""
+    return box.containment_of(
+        _kind(around),
+        permissions,
         home=around.home,
         user_home=around.user_home,
         workspace=around.workspace,
-        kind=kind,
     )
+
+
+def _kind(around: Surroundings) -> Containment:
+    return box.available() if around.containment is None else around.containment

@@ -15,7 +15,7 @@ from pml.core.servers.run import ContainedBy
 from pml.core.servers.spec import ServerSpec
 from pml.core.values import JsonObject
 from pml.upstream.log import ServerLog, log_path
-from pml.upstream.preflight import Surroundings, launch_of, prepare, what_holds
+from pml.upstream.preflight import Surroundings, prepare
 from pml.upstream.server_run import CALM_S, Ending, Run
 
 
@@ -28,13 +28,13 @@ class State(StrEnum):
 
 
 class Server:
-    """A server under one launch digest."""
+    """A server of one target."""
 
     def __init__(
-        self, spec: ServerSpec, launch: str, around: Surroundings, *, after: "Server | None"
+        self, spec: ServerSpec, target_digest: str, around: Surroundings, *, after: "Server | None"
     ) -> None:
         self.spec = spec
-        self.launch = launch
+        self.target_digest = target_digest
         self._around = around
         self._limits = around.limits
         self._after = after
@@ -135,18 +135,17 @@ class Server:
 
     async def _start(self) -> Manifest:
         spec, around = self.spec, self._around
-        self._held = now = what_holds(spec, around)
-        values = await prepare(spec, around, now)
+        prepared = await prepare(spec, around)
+        self._held = prepared.containment
         log = ServerLog(
-            log_path(around.home, spec.name, self.launch),
-            secrets=spec.secrets,
-            required=values,
+            log_path(around.home, spec.name, self.target_digest),
+            secrets=spec.target.secrets,
+            required=prepared.values,
             limits=self._limits,
         )
-        run = Run(spec, self.launch, log, self._limits)
+        run = Run(spec, self.target_digest, log, self._limits)
         try:
-            launch = launch_of(spec, around, values, now.kind)
-            await run.open(launch, around.client, lambda kind: self._changed(run, kind))
+            await run.open(prepared, around.client, lambda kind: self._changed(run, kind))
         except BaseException as exc:
             log.note(str(exc) or "not started")
             log.close()
@@ -192,7 +191,7 @@ class Server:
         """Remember what the server offers, and tell the client of what is not as it was."""
         known = self._known
         try:
-            known = known or await self._around.manifests.get(manifest.server, manifest.launch)
+            known = known or await self._around.manifests.get(manifest.server, manifest.target_digest)
             if known != manifest:
                 await self._around.manifests.put(manifest)
         except PmlError as exc:  # a cache, for lists while the server does not run: the call goes on
@@ -241,7 +240,7 @@ class Server:
             if timer is not None:
                 timer.cancel()
         self._looking = None
-        if ending.is_crash and self._around.board.was_stopped(run.spec.name, run.identity):
+        if ending.is_crash and self._around.board.was_stopped(run.spec.name, run.process):
             ending = Ending(reason=f"server `{run.spec.name}` was stopped by a person", is_crash=False)
         try:
             await run.stop(ending.reason)
@@ -270,9 +269,9 @@ class Server:
         run = self._run
         self._around.board.post(
             self.spec.name,
-            launch=self.launch,
+            target_digest=self.target_digest,
             state=state,
-            process=run.identity if run is not None else None,
+            process=run.process if run is not None else None,
             restarts=max(0, self._starts - 1),
             last_error=self._last_error,
             containment=self._held,
@@ -286,7 +285,7 @@ def _take_note(reading: "asyncio.Task[Manifest]") -> None:
 
 
 def _changed_kinds(known: Manifest | None, now: Manifest) -> set[str]:
-    was = known or Manifest(server=now.server, launch=now.launch, capabilities={})
+    was = known or Manifest(server=now.server, target_digest=now.target_digest, capabilities={})
     changed = {
         "tools": was.tools != now.tools,
         "prompts": was.prompts != now.prompts,

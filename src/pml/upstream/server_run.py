@@ -1,4 +1,4 @@
-"""One life of a server: from its spawn to its end, whatever ends it.
+"""One life of a server: from its opening to its end, whatever ends it.
 
 When to start, and what follows from an end, is decided in `server`.
 """
@@ -19,7 +19,7 @@ from pml.upstream.log import ServerLog
 from pml.upstream.offers import KINDS, Reader, greet
 from pml.upstream.transport.asked import ClientDesk
 from pml.upstream.transport.peer import Peer
-from pml.upstream.transport.process import Ears, Launch, ServerProcess, identify
+from pml.upstream.transport.port import Ears, Prepared, Transport
 
 # A server that announces a change after every list, or all the time, could never be called if each of these
 # counted. After some in a row that changed nothing, a list that was just read holds for this long: so late,
@@ -38,40 +38,40 @@ class Ending:
 
 
 class Run:
-    """A server's process, the connection to it and its log."""
+    """The way to a server, the connection on it and its log."""
 
-    def __init__(self, spec: ServerSpec, launch: str, log: ServerLog, limits: Limits) -> None:
+    def __init__(self, spec: ServerSpec, target_digest: str, log: ServerLog, limits: Limits) -> None:
         loop = asyncio.get_running_loop()
         self.spec = spec
-        self.launch = launch
+        self.target_digest = target_digest
         self.log = log
         self.started_at = loop.time()
         self.over: asyncio.Future[Ending] = loop.create_future()
         self.stale: set[str] = set()  # kinds that the server said have changed since they were read
-        self.identity: Process
+        self.process: Process | None
         self.peer: Peer
         self._limits = limits
         self._read_again_at = -inf
         self._false_alarms = 0  # announcements in a row that changed nothing
-        self._process: ServerProcess
+        self._transport: Transport
         self._offered: Manifest
 
-    async def open(self, launch: Launch, client: Client, on_changed: Callable[[str], None]) -> None:
-        """Spawn the process. Raises: ServerFailed."""
+    async def open(self, prepared: Prepared, client: Client, on_changed: Callable[[str], None]) -> None:
+        """Open the server. Raises: ServerFailed."""
         ears = Ears(output=self._hear, errors=self.log.feed, lost=self._lost)
-        self._process = ServerProcess(launch, ears, self._limits)
+        self._transport = prepared.open(ears)
         try:
             desk = ClientDesk(self.spec.name, client, self.log, self._limits, on_changed)
-            self.peer = Peer(self.spec.name, self._process, desk, self.log, self._limits)
-            await self._process.connect()
-            self.identity = identify(self._process.group)
+            self.peer = Peer(self.spec.name, self._transport, desk, self.log, self._limits)
+            await self._transport.connect()
+            self.process = self._transport.process
         except BaseException:
-            await self._process.kill()
+            await self._transport.kill()
             raise
 
     async def greet(self, client: Client) -> Manifest:
         """Open the session and return all that the server offers. Raises: ServerFailed."""
-        greeting = greet(self.spec.name, self.launch, self.peer, client, self.log)
+        greeting = greet(self.spec.name, self.target_digest, self.peer, client, self.log)
         self._offered = await self._masked(greeting)
         return await self.read(KINDS)
 
@@ -100,10 +100,10 @@ class Run:
             self.over.set_result(Ending(reason=reason, is_crash=is_crash))
 
     async def stop(self, reason: str) -> None:
-        """Fail what waits, at once, then end the process and all that belongs to it."""
+        """Fail what waits, at once, then end the server and all that belongs to it."""
         self.log.note(reason)
         self.peer.fail(reason)
-        await self._process.stop()
+        await self._transport.stop()
         await self.peer.closed()
         self.log.close()
 
@@ -128,4 +128,4 @@ class Run:
             self.end(exc.message, is_crash=True)
 
     def _lost(self) -> None:
-        self.end(self.with_last_words(self._process.how_it_ended()), is_crash=True)
+        self.end(self.with_last_words(self._transport.how_it_ended()), is_crash=True)

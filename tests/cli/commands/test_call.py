@@ -16,6 +16,7 @@ from pml.cli.terminal.results import print_foreign, print_result
 from pml.core.approvals.record import SessionId
 from pml.core.rules.ruleset import Source
 from pml.core.servers.manifest import Manifest
+from pml.core.servers.process_launch import ProcessLaunch
 from pml.core.servers.spec import ServerSpec
 from pml.core.values import JsonObject
 from pml.service.session_tree import start_session
@@ -551,7 +552,7 @@ class Steps:
         return None
 
     async def manifest(self, spec: ServerSpec) -> Manifest:
-        return Manifest(server=spec.name, launch="sha256:1", capabilities={})
+        return Manifest(server=spec.name, target_digest="sha256:1", capabilities={})
 
     async def request(
         self,
@@ -576,7 +577,7 @@ async def test_progress_is_shown_only_of_what_takes_long(
 ) -> None:
     screen = Screen()
     monkeypatch.setattr("sys.stderr", screen)
-    spec = ServerSpec(name="odd", command="odd", source=Source(file="f", line=1))
+    spec = ServerSpec(name="odd", target=ProcessLaunch(command="odd"), source=Source(file="f", line=1))
     servers = Announced(Steps(), before=lambda: None, slow_s=slow_s)
     await servers.request(spec, "tools/call", {})
     assert screen.getvalue() == shown
@@ -585,5 +586,7 @@ async def test_progress_is_shown_only_of_what_takes_long(
 async def test_room_is_made_on_the_terminal_before_a_server_is_started() -> None:
     cleared: list[str] = []
     servers = Announced(Steps(), before=lambda: cleared.append("bar"))
-    await servers.manifest(ServerSpec(name="odd", command="odd", source=Source(file="f", line=1)))
+    await servers.manifest(
+        ServerSpec(name="odd", target=ProcessLaunch(command="odd"), source=Source(file="f", line=1))
+    )
     assert cleared == ["bar"]

@@ -18,8 +18,8 @@ from pml.core.approvals.record import OwnerId
 from pml.core.packages.integrity import Algorithm, integrity_of
 from pml.core.packages.lock import Lock, Locked, lock_json
 from pml.core.packages.package import Ecosystem
+from pml.host.processes import identify
 from pml.upstream.board import Board
-from pml.upstream.transport.process import identify
 from tests.cli.terminals import on_terminal
 from tests.commands import TIMEOUT_S, Pml, Ran, spawn
 from tests.install.python_index import PythonIndex, make_wheel, serve_index
@@ -94,7 +94,7 @@ class Shop:
         installer = open_installer(find_place())
         installed = installer.installed("greeter")
         assert installed is not None
-        return installer.launch_digest(installed)
+        return installer.target_digest(installed)
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ class Runs:
         self._processes.append(process)
         self._board(len(self._processes)).post(
             "greeter",
-            launch=launch,
+            target_digest=launch,
             state="running",
             process=identify(process.pid),
             restarts=0,

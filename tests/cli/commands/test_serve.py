@@ -23,11 +23,10 @@ from pml.app import find_place, open_context
 from pml.cli.main import main
 from pml.core.approvals.record import SessionId
 from pml.core.sessions.agent import Order, Run
-from pml.host.processes import SystemProcesses
+from pml.host.processes import SystemProcesses, identify
 from pml.hub.presence import running_hub
 from pml.service.context import Context
 from pml.service.session_tree import start_session
-from pml.upstream.transport.process import identify
 from pml.web.http_server import listen
 from tests.commands import TIMEOUT_S, Pml, spawn
 from tests.promises import promise
@@ -74,11 +73,12 @@ import os, subprocess, sys
 from pathlib import Path
 from pml.core.approvals.record import OwnerId
 from pml.upstream.board import Board
-from pml.upstream.transport.process import identify
+from pml.host.processes import identify
 
 server = subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL, start_new_session=True)
 Board(Path(sys.argv[1]), workspace="/repo", owner=OwnerId("gone")).post(
-    "left", launch="sha256:1", state="running", process=identify(server.pid), restarts=0, last_error=None
+    "left", target_digest="sha256:1", state="running", process=identify(server.pid), restarts=0,
+    last_error=None
 )
 print(server.pid, flush=True)
 os._exit(0)

@@ -16,7 +16,7 @@ import pytest
 from pml.core.approvals.record import OwnerId
 from pml.core.packages.permissions import Access, Containment, Permissions
 from pml.core.rules.ruleset import Source
-from pml.core.servers.manifest import launch_digest
+from pml.core.servers.process_launch import ProcessLaunch
 from pml.core.servers.run import ContainedBy
 from pml.core.servers.spec import ServerSpec
 from pml.upstream.board import Board
@@ -37,15 +37,7 @@ def odd(*options: str) -> dict[str, Any]:
 
 def digest_of(*options: str) -> str:
     shape = odd(*options)
-    return launch_digest(
-        ServerSpec(
-            name="odd",
-            command=shape["command"],
-            args=tuple(shape["args"]),
-            env=shape["env"],
-            source=Source(file="", line=1),
-        )
-    )
+    return ProcessLaunch(command=shape["command"], args=tuple(shape["args"]), env=shape["env"]).digest()
 
 
 def configure(place: Path, servers: Mapping[str, object]) -> Path:
@@ -145,11 +137,19 @@ def test_what_holds_a_server_is_told_before_and_while_it_runs(
     for server, narrow in ((wide, False), (tight, True)):
         spec = ServerSpec(
             name=server["name"],
-            command="",
-            permissions=Permissions(net=True, workspace=Access.READ) if narrow else None,
+            target=ProcessLaunch(
+                command="", permissions=Permissions(net=True, workspace=Access.READ) if narrow else None
+            ),
             source=Source(file="", line=1),
         )
-        now = held(available(), spec, home=pml_home, user_home=pml_home.parent, workspace=str(workspace))
+        now = held(
+            available(),
+            spec.name,
+            spec.target,
+            home=pml_home,
+            user_home=pml_home.parent,
+            workspace=str(workspace),
+        )
         assert server["containment"] == [{"kind": now.kind, "told": now.words}]
         assert now.words in " ".join(pml("servers", "status", server["name"]).out.split())
     assert f" {available()} " in pml("servers", "list").out
@@ -160,7 +160,7 @@ def test_a_server_that_nothing_contains_is_told_so(
 ) -> None:
     board(pml_home, workspace).post(
         "odd",
-        launch=digest_of(),
+        target_digest=digest_of(),
         state="running",
         process=None,
         restarts=0,
@@ -247,7 +247,12 @@ def test_a_crash_loop_is_told_with_its_last_error(
     pml: Pml, shop: Path, pml_home: Path, workspace: Path
 ) -> None:
     board(pml_home, workspace).post(
-        "odd", launch=digest_of(), state="crash-loop", process=None, restarts=5, last_error="on fire\x1b"
+        "odd",
+        target_digest=digest_of(),
+        state="crash-loop",
+        process=None,
+        restarts=5,
+        last_error="on fire\x1b",
     )
     server = only(pml("servers", "list", "--json"))
     assert (server["state"], server["runs"][0]["pid"]) == ("crash-loop", None)
@@ -274,7 +279,7 @@ def test_a_server_of_another_workspace_is_not_listed(
     pml: Pml, shop: Path, pml_home: Path, tmp_path: Path
 ) -> None:
     board(pml_home, tmp_path).post(
-        "odd", launch=digest_of(), state="running", process=None, restarts=0, last_error=None
+        "odd", target_digest=digest_of(), state="running", process=None, restarts=0, last_error=None
     )
     assert _runs(pml) == []
 

@@ -24,7 +24,7 @@ from pml.core.config.file import (
 from pml.core.errors import ConfigInvalid
 from pml.core.packages.permissions import FOLDER_RULE, PROGRAM_RULE, Permissions
 from pml.core.rules.ruleset import ENTRY_KEYS, Effect, Rule, Source
-from pml.core.servers.manifest import launch_digest
+from pml.core.servers.process_launch import ProcessLaunch
 from pml.core.servers.spec import ServerSpec
 from pml.core.values import Json
 from tests.core.judging import FakePaths
@@ -94,14 +94,18 @@ def test_every_key_is_read_into_its_type() -> None:
         servers={
             "files": ServerSpec(
                 name="files",
-                command="npx",
-                args=("-y", ""),
-                env={"KEY": "secret"},
-                cwd="/repo/sub",
-                permissions=Permissions(),
+                target=ProcessLaunch(
+                    command="npx",
+                    args=("-y", ""),
+                    env={"KEY": "secret"},
+                    cwd="/repo/sub",
+                    permissions=Permissions(),
+                ),
                 source=Source(file="f.json", line=11),
             ),
-            "bare": ServerSpec(name="bare", command="run", source=Source(file="f.json", line=13)),
+            "bare": ServerSpec(
+                name="bare", target=ProcessLaunch(command="run"), source=Source(file="f.json", line=13)
+            ),
         },
         expose=("github:*",),
         prespawn=("files",),
@@ -369,7 +373,7 @@ def test_a_command_line_in_the_place_of_a_program_is_explained() -> None:
 @pytest.mark.parametrize("command", ["/opt/My Tools/srv", "./my srv", "My Server.exe"])
 def test_a_program_may_have_a_blank_in_its_name(command: str) -> None:
     config = read(json.dumps({"mcpServers": {"a": {"command": command}}}))
-    assert config.servers["a"].command == command
+    assert config.servers["a"].target.command == command
 
 
 def test_a_disabled_entry_is_switched_off_and_no_problem() -> None:
@@ -385,22 +389,29 @@ ENTRY = """{"mcpServers": {"a": {"command": "${TOOL:-npx}", "args": ["${A}", "${
 
 def test_variables_expand_as_in_other_clients_and_the_entry_is_known_as_it_was_written() -> None:
     spec = read(ENTRY, environ={"A": "1", "TOKEN": "${A}", "B": ""}).servers["a"]
-    assert (spec.command, spec.args, spec.cwd) == ("npx", ("1", "1-b", "$A", "${A"), "/repo/sub")
-    assert spec.env == {"TOKEN": "${A}", "PLAIN": "x"}  # a value is not looked through again
-    assert spec.written is not None
-    assert (spec.shown.command, spec.written.names) == ("${TOOL:-npx}", ("TOOL", "A", "B", "TOKEN", "DIR"))
-    assert spec.unset == ()
-    assert spec.secrets == {"A": "1", "TOKEN": "${A}", "PLAIN": "x"}
+    assert (spec.target.command, spec.target.args, spec.target.cwd) == (
+        "npx",
+        ("1", "1-b", "$A", "${A"),
+        "/repo/sub",
+    )
+    assert spec.target.env == {"TOKEN": "${A}", "PLAIN": "x"}  # a value is not looked through again
+    assert spec.target.written is not None
+    assert (spec.target.shown.command, spec.target.written.names) == (
+        "${TOOL:-npx}",
+        ("TOOL", "A", "B", "TOKEN", "DIR"),
+    )
+    assert spec.target.unset == ()
+    assert spec.target.secrets == {"A": "1", "TOKEN": "${A}", "PLAIN": "x"}
 
 
 def test_a_variable_that_is_not_set_is_told_and_stays_as_it_is() -> None:
     spec = read(ENTRY, environ={"A": "1"}).servers["a"]
-    assert (spec.unset, spec.env["TOKEN"]) == (("TOKEN",), "${TOKEN}")
+    assert (spec.target.unset, spec.target.env["TOKEN"]) == (("TOKEN",), "${TOKEN}")
 
 
 def test_one_entry_is_one_server_whatever_its_variables_are() -> None:
     one, other = (read(ENTRY, environ={"A": value, "TOKEN": value}).servers["a"] for value in "12")
-    assert launch_digest(one) == launch_digest(other)
+    assert one.target_digest == other.target_digest
 
 
 @pytest.mark.parametrize(
@@ -439,7 +450,7 @@ def test_variables_that_load_no_code_are_the_servers_own_affair() -> None:
         "x",
     )
     text = json.dumps({"mcpServers": {"a": {"command": "x", "env": env}}})
-    assert read(text).servers["a"].env == env
+    assert read(text).servers["a"].target.env == env
 
 
 @promise("config:duplicate-keys-refused")

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from pml.core.config.file import ConfigFile, FileKind, ModelMayApprove, OffUntil, Unlisted, parse_config
-from pml.core.config.merged import ApprovalSettings, Launch, Loosening, Settings, loosening, unite
+from pml.core.config.merged import ApprovalSettings, Loosening, Settings, loosening, unite
 from pml.core.rules.ruleset import Effect
+from pml.core.servers.process_facts import ProcessFacts
 from tests.core.judging import FakePaths
 from tests.promises import promise
 
@@ -184,7 +185,7 @@ def test_loosening_shows_what_trusting_would_allow_start_and_change_but_no_secre
     assert found == Loosening(
         allows=('"a:2"',),
         launches=(
-            Launch(
+            ProcessFacts(
                 name="theirs",
                 command="t",
                 args=("-x",),

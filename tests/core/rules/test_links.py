@@ -7,8 +7,8 @@ import pytest
 
 from pml.core.packages.permissions import Access, Permissions
 from pml.core.rules.links import MAX_LINKS, Followed, follow
-from pml.core.rules.ruleset import Call, Effect, RuleSet, Source, VerdictKind, parse_entry
-from pml.core.servers.spec import ServerSpec, starts_of
+from pml.core.rules.ruleset import Call, Effect, RuleSet, VerdictKind, parse_entry
+from pml.core.servers.process_launch import ProcessLaunch
 from pml.core.values import Json
 from pml.settings.config_files import RealPaths
 from tests.builders import NOW
@@ -106,12 +106,12 @@ def test_where_a_link_might_be_exchanged_for_one_to_what_is_denied_no_allow_coun
     assert judged("link/x", paths=LOOSE, allow=["fs:*"], deny=[*deny, "fs:*"]) is VerdictKind.DENY
 
 
-def server(**more: object) -> ServerSpec:
-    return ServerSpec(name="fs", command="fs", source=Source(file="f", line=1), **more)  # pyright: ignore
+def server(**more: object) -> ProcessLaunch:
+    return ProcessLaunch(command="fs", **more)  # pyright: ignore
 
 
 def verdict(
-    spec: ServerSpec, path: str, *, paths: FakePaths | None = None, **rules: list[Json]
+    launch: ProcessLaunch, path: str, *, paths: FakePaths | None = None, **rules: list[Json]
 ) -> VerdictKind:
     disk = paths or FakePaths()
     parsed = [
@@ -120,7 +120,7 @@ def verdict(
         for entry in entries
         if (rule := parse_entry(Effect(effect), entry, source=None, base_dir="/repo", paths=disk))
     ]
-    starts = {"fs": starts_of(spec, workspace="/repo", home=disk.home)}
+    starts = {"fs": launch.starts(workspace="/repo", home=disk.home)}
     call = Call(tool="fs:read", arguments={"path": path}, cwd="/repo")
     return RuleSet(parsed, paths=disk, starts=starts).judge(call, now=NOW).kind
 
@@ -131,7 +131,7 @@ HERE: Json = {"tool": "fs:*", "args": {"path": {"under": "."}}}
 
 @promise("rules:paths-from-every-folder")
 @pytest.mark.parametrize(
-    "spec",
+    "launch",
     [
         server(cwd="/data"),
         server(args=("--root=/data",)),
@@ -140,12 +140,12 @@ HERE: Json = {"tool": "fs:*", "args": {"path": {"under": "."}}}
         server(permissions=Permissions(workspace=Access.NONE), args=("data",), cwd="/"),
     ],
 )
-def test_a_relative_path_is_judged_from_where_the_server_may_open_it(spec: ServerSpec) -> None:
+def test_a_relative_path_is_judged_from_where_the_server_may_open_it(launch: ProcessLaunch) -> None:
     paths = FakePaths(folders=frozenset({"/data", "//data"}))
-    assert verdict(spec, "private/x", paths=paths, deny=[PRIVATE]) is VerdictKind.DENY
-    assert verdict(spec, "public/x", paths=paths, deny=[PRIVATE]) is VerdictKind.UNLISTED
-    assert verdict(spec, "src/x", paths=paths, allow=[HERE]) is VerdictKind.UNLISTED
-    assert verdict(spec, "/repo/src/x", paths=paths, allow=[HERE]) is VerdictKind.ALLOW
+    assert verdict(launch, "private/x", paths=paths, deny=[PRIVATE]) is VerdictKind.DENY
+    assert verdict(launch, "public/x", paths=paths, deny=[PRIVATE]) is VerdictKind.UNLISTED
+    assert verdict(launch, "src/x", paths=paths, allow=[HERE]) is VerdictKind.UNLISTED
+    assert verdict(launch, "/repo/src/x", paths=paths, allow=[HERE]) is VerdictKind.ALLOW
 
 
 @promise("rules:paths-from-every-folder")
@@ -156,12 +156,12 @@ def test_a_server_in_a_box_without_the_workspace_opens_paths_elsewhere() -> None
 
 
 def test_a_server_that_works_in_the_workspace_is_judged_from_there_only() -> None:
-    for spec in (server(), server(permissions=Permissions()), server(args=("--verbose", "/opt/fs.js"))):
-        assert verdict(spec, "src/x", allow=[HERE]) is VerdictKind.ALLOW
+    for launch in (server(), server(permissions=Permissions()), server(args=("--verbose", "/opt/fs.js"))):
+        assert verdict(launch, "src/x", allow=[HERE]) is VerdictKind.ALLOW
 
 
 def test_a_home_of_the_servers_own_counts_as_well() -> None:
-    spec = server(env={"HOME": "/data/private"})
-    assert verdict(spec, "~/x", deny=[PRIVATE]) is VerdictKind.DENY
+    launch = server(env={"HOME": "/data/private"})
+    assert verdict(launch, "~/x", deny=[PRIVATE]) is VerdictKind.DENY
     notes: Json = {"tool": "fs:*", "args": {"path": {"under": "~"}}}
-    assert verdict(spec, "~/x", allow=[notes]) is VerdictKind.UNLISTED
+    assert verdict(launch, "~/x", allow=[notes]) is VerdictKind.UNLISTED

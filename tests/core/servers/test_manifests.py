@@ -7,20 +7,17 @@ from hypothesis import strategies as st
 
 from pml.core.packages.permissions import Permissions
 from pml.core.rules.ruleset import Source
-from pml.core.servers.manifest import (
-    DEFINING,
-    Manifest,
-    definition_diff,
-    definition_digest,
-    definition_of,
-    launch_digest,
-)
+from pml.core.servers.manifest import DEFINING, Manifest, definition_diff, definition_digest, definition_of
+from pml.core.servers.process_launch import ProcessLaunch
 from pml.core.servers.spec import ServerSpec
 from pml.core.text import has_hidden
 from pml.core.values import Json, JsonObject, canonical
+from tests.builders import relaunched
 from tests.promises import promise
 
-SPEC = ServerSpec(name="notes", command="notes-server", source=Source(file="/config.json", line=1))
+SPEC = ServerSpec(
+    name="notes", target=ProcessLaunch(command="notes-server"), source=Source(file="/config.json", line=1)
+)
 TOOL: JsonObject = {
     "name": "add",
     "title": "Add",
@@ -50,15 +47,17 @@ DEFINITIONS = st.dictionaries(st.sampled_from(DEFINING), VALUES, max_size=4)
     ids=lambda changed: next(iter(changed)),
 )
 def test_a_server_started_in_another_way_is_another_server(changed: dict[str, object]) -> None:
-    other = ServerSpec(**{"name": "notes", "command": "notes-server", "source": SPEC.source, **changed})  # type: ignore[arg-type]
+    other = relaunched(SPEC, **changed)
 
-    assert launch_digest(other) != launch_digest(SPEC)
+    assert other.target_digest != SPEC.target_digest
 
 
 def test_where_a_server_is_configured_does_not_make_it_another() -> None:
-    moved = ServerSpec(name="notes", command="notes-server", source=Source(file="/other.json", line=9))
+    moved = ServerSpec(
+        name="notes", target=ProcessLaunch(command="notes-server"), source=Source(file="/other.json", line=9)
+    )
 
-    assert launch_digest(moved) == launch_digest(SPEC)
+    assert moved.target_digest == SPEC.target_digest
 
 
 @promise("pins:never-silently")
@@ -82,7 +81,7 @@ def test_decoration_and_the_order_of_members_do_not_change_the_digest() -> None:
 
 
 def test_a_manifest_knows_its_tools_by_their_actions() -> None:
-    manifest = Manifest(server="notes", launch="sha256:1", capabilities={}, tools=(TOOL,))
+    manifest = Manifest(server="notes", target_digest="sha256:1", capabilities={}, tools=(TOOL,))
 
     assert manifest.definitions == {"add": definition_digest(TOOL)}
     assert (manifest.tool("add"), manifest.tool("ad")) == (TOOL, None)
@@ -100,7 +99,7 @@ def test_a_manifest_knows_its_tools_by_their_actions() -> None:
 )
 def test_a_manifest_knows_what_the_schemas_require(schema: Json, required: tuple[str, ...]) -> None:
     tool: JsonObject = {"name": "add", "inputSchema": schema}
-    manifest = Manifest(server="notes", launch="sha256:1", capabilities={}, tools=(tool,))
+    manifest = Manifest(server="notes", target_digest="sha256:1", capabilities={}, tools=(tool,))
 
     assert manifest.required == {"add": required}
 

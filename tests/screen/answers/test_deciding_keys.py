@@ -120,7 +120,12 @@ async def test_an_edit_that_does_not_fit_the_tools_schema_is_told_and_sent_only_
     definition = definition_of(ADD)
     digest = definition_digest(ADD)
     pin = Pin(
-        server="notes", launch=LAUNCH, action="add", definition=definition, digest=digest, pinned_at=NOW
+        server="notes",
+        target_digest=LAUNCH,
+        action="add",
+        definition=definition,
+        digest=digest,
+        pinned_at=NOW,
     )
     await office.context.store.pins.put(pin, by=None)
     record = await office.ask("notes:add", {"text": "x"}, definition=digest, artefact=LAUNCH)

@@ -218,7 +218,7 @@ async def test_the_words_and_the_schema_are_those_of_the_pinned_tool(office: Off
     digest = definition_digest(TOOL)
     pin = Pin(
         server="notes",
-        launch=LAUNCH,
+        target_digest=LAUNCH,
         action="add",
         definition=definition_of(TOOL),
         digest=digest,
@@ -231,7 +231,7 @@ async def test_the_words_and_the_schema_are_those_of_the_pinned_tool(office: Off
 
 @promise("card:words-of-this-tool")
 async def test_words_of_a_tool_that_has_changed_since_are_not_those_of_the_question(office: Office) -> None:
-    manifest = Manifest(server="notes", launch=LAUNCH, capabilities={}, tools=(TOOL,))
+    manifest = Manifest(server="notes", target_digest=LAUNCH, capabilities={}, tools=(TOOL,))
     await office.context.store.manifests.put(manifest)
     same = await whole(office, await ask_add(office, definition=definition_digest(TOOL)))
     assert (same.sentence, same.quoted) == ("Adds a note.", True)

@@ -9,7 +9,8 @@ from pml.core.errors import Changed, Invalid, MayNotDecide, NotApproved
 from pml.core.packages.permissions import Access, Containment, Permissions
 from pml.core.ports.records import Grant
 from pml.core.rules.ruleset import Call, Source
-from pml.core.servers.spec import Artefact, ServerSpec, starts_of
+from pml.core.servers.process_launch import Artefact, ProcessLaunch
+from pml.core.servers.spec import ServerSpec
 from pml.core.values import JsonObject
 from pml.service.approvals.cards import card
 from pml.service.approvals.claims import claim
@@ -264,14 +265,16 @@ async def test_an_installed_server_may_be_told_what_looks_like_a_path_in_its_own
     )
     spec = ServerSpec(
         name="time",
-        command="time",
-        env={"HOME": artefact.state},
-        permissions=Permissions(workspace=Access.NONE),
+        target=ProcessLaunch(
+            command="time",
+            env={"HOME": artefact.state},
+            permissions=Permissions(workspace=Access.NONE),
+            artefact=artefact,
+        ),
         source=Source(file="deps.json", line=1),
-        artefact=artefact,
     )
     session = await office.session()
-    starts = starts_of(spec, workspace=session.workspace, home=str(office.home))
+    starts = spec.target.starts(workspace=session.workspace, home=str(office.home))
 
     async def is_reserved(text: str) -> bool:
         call = Call(tool="time:now", arguments={"timezone": text}, cwd=session.workspace, starts=starts)

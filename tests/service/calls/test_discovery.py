@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pml.core.config.file import FileKind
 from pml.core.errors import ServerFailed
 from pml.core.names import ToolName, wire_of
-from pml.core.servers.manifest import Manifest, launch_digest
+from pml.core.servers.manifest import Manifest
 from pml.core.values import Json, JsonObject
 from pml.service.calls.tools import Known, Tools, known_tools, learn_servers, prespawn, search, wire_table
 from pml.service.policy.policy import Policy, current_policy
@@ -52,7 +52,7 @@ async def test_the_tools_of_a_server_that_runs_are_known_by_both_names(house: Ga
 
 async def test_what_a_server_offered_when_it_last_ran_is_known_without_starting_it(house: Gatehouse) -> None:
     spec = (await policy_of(house)).settings.servers["notes"]
-    kept = Manifest(server="notes", launch=launch_digest(spec), capabilities={}, tools=(LIST,))
+    kept = Manifest(server="notes", target_digest=spec.target_digest, capabilities={}, tools=(LIST,))
     await house.office.context.store.manifests.put(kept)
 
     tools = await learned(house)
@@ -63,7 +63,7 @@ async def test_what_a_server_offered_when_it_last_ran_is_known_without_starting_
 async def test_what_is_kept_of_a_server_that_is_started_in_another_way_does_not_count(
     house: Gatehouse,
 ) -> None:
-    kept = Manifest(server="notes", launch="sha256:another", capabilities={}, tools=(LIST,))
+    kept = Manifest(server="notes", target_digest="sha256:another", capabilities={}, tools=(LIST,))
     await house.office.context.store.manifests.put(kept)
 
     assert (await known(house)).by_name == {}

@@ -7,7 +7,7 @@ import pytest
 from pml.core.approvals.record import Approval, OwnerId, Scope, State, Subject
 from pml.core.errors import NotApproved
 from pml.core.ports.records import Pin
-from pml.core.servers.manifest import definition_digest, definition_of, launch_digest
+from pml.core.servers.manifest import definition_digest, definition_of
 from pml.core.servers.spec import ServerSpec
 from pml.service.approvals.claims import claim
 from pml.service.call import Paused
@@ -25,7 +25,7 @@ async def spec(house: Gatehouse) -> ServerSpec:
 
 
 async def pin(house: Gatehouse) -> Pin | None:
-    return await house.office.context.store.pins.get("notes", launch_digest(await spec(house)), "add")
+    return await house.office.context.store.pins.get("notes", (await spec(house)).target_digest, "add")
 
 
 async def test_a_tool_is_pinned_at_its_first_use_as_its_server_describes_it(house: Gatehouse) -> None:
@@ -33,7 +33,7 @@ async def test_a_tool_is_pinned_at_its_first_use_as_its_server_describes_it(hous
 
     assert await pin(house) == Pin(
         server="notes",
-        launch=launch_digest(await spec(house)),
+        target_digest=(await spec(house)).target_digest,
         action="add",
         definition=definition_of(ADD),
         digest=definition_digest(ADD),

@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Generator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from pml.upstream.board import list_servers
 from pml.upstream.containment import box as containment
 from pml.upstream.containment import bubblewrap, landlock
 from pml.upstream.containment.box import held, probe
+from tests.builders import relaunched
 from tests.promises import promise
 from tests.upstream.boxes import RUNTIME, Prisoner, box, installed, need
 from tests.upstream.fleets import ODD, Harbour, odd
@@ -38,7 +38,7 @@ def narrow(harbour: Harbour) -> ServerSpec:
 
 def declared(harbour: Harbour) -> ServerSpec:
     """A server that a file names by command, with permissions."""
-    return replace(odd(), permissions=Permissions(read=(*RUNTIME, str(ODD.parent))))
+    return relaunched(odd(), permissions=Permissions(read=(*RUNTIME, str(ODD.parent))))
 
 
 @pytest.fixture(params=[narrow, declared, wide])
@@ -231,7 +231,7 @@ async def test_a_server_that_may_write_around_the_workspace_does_not_move_it(har
     around = str(harbour.workspace.parent)
     (harbour.workspace / ".pml.json").write_text("{}", encoding="utf-8")
     permissions = Permissions(read=(*RUNTIME, str(ODD.parent)), write=(around,))
-    server = box(harbour, BUBBLEWRAP, replace(odd(), permissions=permissions))
+    server = box(harbour, BUBBLEWRAP, relaunched(odd(), permissions=permissions))
 
     assert await server.can(f"touch '{around}/beside'")
     assert not await server.can(f"cd / && mv -T '{harbour.workspace}' '{around}/aside'")
@@ -397,11 +397,20 @@ async def test_what_holds_a_server_is_posted(harbour: Harbour, kind: Containment
 def test_what_holds_a_server_to_its_hosts_is_told(
     harbour: Harbour, home: Path, kind: Containment, command: str, net: bool | tuple[str, ...], words: str
 ) -> None:
-    spec = replace(installed(harbour, permissions=Permissions(net=net)), command=command)
-    found = held(kind, spec, home=harbour.home, user_home=home, workspace=str(harbour.workspace))
+    spec = relaunched(installed(harbour, permissions=Permissions(net=net)), command=command)
+    found = held(
+        kind, spec.name, spec.target, home=harbour.home, user_home=home, workspace=str(harbour.workspace)
+    )
     assert found.words == f"contained by {kind} (network: {words}, workspace: write)"
-    configured = replace(spec, artefact=None)  # by whatever it is run, nobody told that to hold it
-    found = held(kind, configured, home=harbour.home, user_home=home, workspace=str(harbour.workspace))
+    configured = relaunched(spec, artefact=None)  # by whatever it is run, nobody told that to hold it
+    found = held(
+        kind,
+        configured.name,
+        configured.target,
+        home=harbour.home,
+        user_home=home,
+        workspace=str(harbour.workspace),
+    )
     assert "Deno" not in found.words
 
 
@@ -409,8 +418,10 @@ def test_a_server_that_node_runs_is_told_to_lack_the_limits_of_deno(
     harbour: Harbour, home: Path, kind: Containment
 ) -> None:
     permissions = Permissions(net=("a.example",))
-    spec = replace(installed(harbour, permissions=permissions), command="/usr/bin/node")
-    found = held(kind, spec, home=harbour.home, user_home=home, workspace=str(harbour.workspace))
+    spec = relaunched(installed(harbour, permissions=permissions), command="/usr/bin/node")
+    found = held(
+        kind, spec.name, spec.target, home=harbour.home, user_home=home, workspace=str(harbour.workspace)
+    )
     assert found.words == (
         f"contained by {kind} "
         "(network: open (declared for a.example), workspace: write, run by node: not held by Deno)"
@@ -431,7 +442,8 @@ async def test_landlock_hides_nothing_in_a_folder_that_it_allows_and_says_so(
 ) -> None:
     need(LANDLOCK)
     harbour.workspace = home
-    found = held(LANDLOCK, installed(harbour), home=harbour.home, user_home=home, workspace=str(home))
+    spec = installed(harbour)
+    found = held(LANDLOCK, spec.name, spec.target, home=harbour.home, user_home=home, workspace=str(home))
     assert found.kind is NONE
     assert found.words == f"not contained: Landlock cannot hide PML_HOME inside `{home}`"
 
@@ -484,8 +496,11 @@ async def test_a_command_out_of_reach_is_told_with_what_to_declare(
 ) -> None:
     program = harbour.home.parent / "program"
     program.symlink_to("/bin/sh")
-    spec = replace(odd(), permissions=Permissions())
-    for each in (replace(spec, command=str(program)), replace(spec, command="/bin/sh", cwd=str(ODD.parent))):
+    spec = relaunched(odd(), permissions=Permissions())
+    for each in (
+        relaunched(spec, command=str(program)),
+        relaunched(spec, command="/bin/sh", cwd=str(ODD.parent)),
+    ):
         with pytest.raises(ServerFailed, match="its permissions do not reach") as caught:
             await harbour.fleet(containment=kind).manifest(each)
         assert caught.value.hint == "add its folder to `permissions.read`"

@@ -12,6 +12,7 @@ from pml.core.packages.permissions import Access, Containment, Permissions
 from pml.core.servers.spec import ServerSpec
 from pml.upstream.board import list_servers
 from pml.upstream.fleet import Fleet
+from tests.builders import relaunched
 from tests.promises import promise
 from tests.upstream.boxes import box, installed
 from tests.upstream.fleets import Harbour
@@ -59,7 +60,7 @@ def run_by(runtime: str, harbour: Harbour, permissions: Permissions | None = Non
     folders = f"{spec.artefact.path},{spec.artefact.state}"
     args = (*DENO, f"--allow-read={folders}") if runtime == "deno" else ()
     command = str(program.resolve())
-    return replace(
+    return relaunched(
         spec,
         command=command,
         args=(*args, str(entry)),

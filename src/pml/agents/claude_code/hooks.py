@@ -23,7 +23,6 @@ from pml.core.own_tools import EXECUTE, META_TOOLS, OWN_NAMESPACE, SUPERVISING
 from pml.core.ports.records import Session
 from pml.core.rules.globs import Glob
 from pml.core.rules.ruleset import Call
-from pml.core.servers.manifest import launch_digest
 from pml.core.sessions.process import Process
 from pml.core.text import quote
 from pml.core.values import Json, JsonObject, is_same, loads_object
@@ -263,7 +262,7 @@ async def _tools_of_wire(context: Context, policy: Policy, wire: str) -> list[st
     if f"{OWN_NAMESPACE}:{wire}" in _OWN_TOOLS:
         found.append(f"{OWN_NAMESPACE}:{wire}")
     for name, spec in policy.settings.servers.items():
-        manifest = await context.store.manifests.get(name, launch_digest(spec))
+        manifest = await context.store.manifests.get(name, spec.target_digest)
         for shape in () if manifest is None else manifest.tools:
             with contextlib.suppress(Invalid):
                 tool = ToolName(namespace=name, action=str(shape.get("name")))

@@ -22,7 +22,7 @@ from pml.core.ports.records import Intent
 from pml.core.ports.world import FileState
 from pml.core.rules.ruleset import Effect, rule_text
 from pml.core.rules.unknown_names import Doubt
-from pml.core.servers.spec import missing_command
+from pml.core.servers.process_launch import missing_command
 from pml.core.sessions.token import Token, TokenRole
 from pml.core.text import visible, visible_json
 
@@ -105,15 +105,16 @@ def check_servers(settings: Settings) -> Iterator[Check]:
         status = Status.OK if off else Status.WARN
         yield Check(name="servers", status=status, message=visible(unusable.problem), hint=hint)
     for server in settings.servers.values():
-        if server.unset:
+        target = server.target
+        if target.unset:
             hint = "set it where your client or `pml serve` is started, or give a default: `${NAME:-default}`"
             yield Check(name="servers", status=Status.WARN, message=unset_text(server), hint=hint)
-        elif shutil.which(server.command, path=server.env.get("PATH")) is None:
+        elif shutil.which(target.command, path=target.env.get("PATH")) is None:
             yield Check(
                 name="servers",
                 status=Status.WARN,
-                message=f"command `{visible(server.shown.command)}` of server `{server.name}` was not found",
-                hint=missing_command(server.command),
+                message=f"command `{visible(target.shown.command)}` of server `{server.name}` was not found",
+                hint=missing_command(target.command),
             )
 
 

@@ -246,7 +246,6 @@ async def _offered(context: "Context", place: "Place") -> Words:
 
 
 async def _tools(context: "Context", place: "Place") -> Words:
-    from pml.core.servers.manifest import launch_digest
     from pml.service.policy.policy import current_policy
 
     policy = await current_policy(context, str(place.workspace))
@@ -255,7 +254,7 @@ async def _tools(context: "Context", place: "Place") -> Words:
         for dependency in each.mcp_deps:
             found |= _named(dependency.name, each.tools)
     for name, spec in policy.settings.servers.items():
-        manifest = await context.store.manifests.get(name, launch_digest(spec))
+        manifest = await context.store.manifests.get(name, spec.target_digest)
         found |= {} if manifest is None else _named(name, manifest.tools)
     return {
         name: what for name, what in found.items() if name.partition(":")[0] not in policy.settings.unusable

@@ -128,7 +128,7 @@ async def remove_installed(args: argparse.Namespace) -> int:
     async with opened(args) as context:
         await guard(context, args)
         installed = _named(installer.all_installed(), name)[name]
-        stopped = await _stop(place.home, name, installer.launch_digest(installed))
+        stopped = await _stop(place.home, name, installer.target_digest(installed))
         kept = await installer.remove(name, _Trees(_running(place.home, but=stopped)))
     if args.json:
         print_json(
@@ -185,7 +185,7 @@ def _running(home: Path, *, but: "Sequence[ServerRun]" = ()) -> Sequence[str]:
     return sorted({each.name for each in list_servers(home) if each.process not in ended})
 
 
-async def _stop(home: Path, name: str, launch: str) -> "Sequence[ServerRun]":
+async def _stop(home: Path, name: str, target_digest: str) -> "Sequence[ServerRun]":
     """Stop the servers that run from what is installed as `name`."""
     from pml.upstream.board import ask_stop, end_orphans, list_servers
 
@@ -193,7 +193,7 @@ async def _stop(home: Path, name: str, launch: str) -> "Sequence[ServerRun]":
     runs = [
         each
         for each in list_servers(home)
-        if (each.name, each.launch) == (name, launch) and each.process is not None
+        if (each.name, each.target_digest) == (name, target_digest) and each.process is not None
     ]
     await asyncio.gather(*(asyncio.to_thread(ask_stop, home, each) for each in runs))
     return runs

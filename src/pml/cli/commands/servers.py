@@ -19,7 +19,6 @@ from pml.service.servers.status import (
     GatewayRun,
     ServerStatus,
     broken_installs,
-    launch_json,
     run_json,
     server_statuses,
     status_json,
@@ -189,11 +188,11 @@ def _facts(status: ServerStatus) -> list[tuple[str, str]]:
     elif status.spec is not None:
         facts.append(("trusted", "yes" if status.trusted else "no: `pml trust` shows what it would start"))
     if status.spec is not None:
-        facts.append(("starts", "\n".join(launch_lines([launch_json(status.spec)]))))
+        facts.append(("starts", "\n".join(launch_lines([status.spec.target.start_json(status.name)]))))
     if status.problem is not None:
         facts.append(("problem", visible(status.problem)))
     tools = "not known before its first start" if status.tools is None else ", ".join(status.tools)
-    facts += [("launch", status.launch or "not known"), ("tools", visible(tools or "none"))]
+    facts += [("launch", status.target_digest or "not known"), ("tools", visible(tools or "none"))]
     facts += [("containment", held.words) for held in status.containment]
     for run in status.runs:
         server = run.run

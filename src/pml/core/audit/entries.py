@@ -170,15 +170,17 @@ def rule_switched(where: str, effect: str, entry: Json, word: str, *, at: dateti
     return Entry(at=at, kind=f"rule.{word}", by=by, detail={"where": where, "effect": effect, "entry": entry})
 
 
-def tool_pinned(server: str, action: str, digest: str, *, launch: str, at: datetime) -> Entry:
+def tool_pinned(server: str, action: str, digest: str, *, target_digest: str, at: datetime) -> Entry:
     """A tool that was used for the first time, with the definition that it had then."""
-    detail: JsonObject = {"digest": digest, "launch": launch}
+    detail: JsonObject = {"digest": digest, "launch": target_digest}
     return Entry(at=at, kind="tool.pinned", tool=f"{server}:{action}", detail=detail)
 
 
-def tool_repinned(server: str, action: str, digest: str, *, launch: str, at: datetime, by: Decider) -> Entry:
+def tool_repinned(
+    server: str, action: str, digest: str, *, target_digest: str, at: datetime, by: Decider
+) -> Entry:
     """A tool whose changed definition `by` accepted."""
-    detail: JsonObject = {"digest": digest, "launch": launch}
+    detail: JsonObject = {"digest": digest, "launch": target_digest}
     return Entry(at=at, kind="tool.repinned", tool=f"{server}:{action}", by=by, detail=detail)
 
 

@@ -20,7 +20,8 @@ from pml.core.names import colon_of
 from pml.core.rules.links import Disk
 from pml.core.rules.matchers import Pointer, RuleInvalid
 from pml.core.rules.ruleset import Effect, Rule, RuleSet, Source, parse_entry
-from pml.core.servers.spec import ServerSpec, Unusable, folder, parse_servers
+from pml.core.servers.process_launch import folder
+from pml.core.servers.spec import ServerSpec, Unusable, parse_servers
 from pml.core.text import has_hidden, quote
 from pml.core.values import kind_of
 

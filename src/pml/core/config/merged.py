@@ -19,12 +19,12 @@ from pml.core.config.file import (
     ParentMayDecide,
     Unlisted,
 )
-from pml.core.packages.permissions import permissions_json
 from pml.core.rules.globs import covers
 from pml.core.rules.ruleset import Effect, Rule
-from pml.core.servers.spec import ServerSpec, Unusable, steering
+from pml.core.servers.process_facts import ProcessFacts
+from pml.core.servers.spec import ServerSpec, Unusable
 from pml.core.text import visible_json
-from pml.core.values import Json, JsonObject, canonical
+from pml.core.values import Json, canonical
 
 DEFAULT_IDLE_S: Final = 300
 DEFAULT_TTL_S: Final = 300
@@ -78,27 +78,6 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Launch:
-    """A command that trusting a file would let PML start, and what it may do.
-
-    Of the environment only the names, for values may be secrets, and `steering`: what decides which code.
-    `variables` stand in the entry as `${NAME}`; `unset` are those without a value, `program` is what the
-    command is with their values.
-    """
-
-    name: str
-    command: str
-    args: tuple[str, ...]
-    cwd: str | None
-    env_names: tuple[str, ...]
-    steering: Mapping[str, str]
-    permissions: JsonObject | None
-    variables: tuple[str, ...] = ()
-    unset: tuple[str, ...] = ()
-    program: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Loosening:
     """What trusting a workspace's file would change: for the person who is asked to.
 
@@ -106,7 +85,7 @@ class Loosening:
     """
 
     allows: tuple[str, ...] = ()
-    launches: tuple[Launch, ...] = ()
+    launches: tuple[ProcessFacts, ...] = ()
     settings: Mapping[str, Json] = field(default_factory=dict[str, Json])
     drops: tuple[str, ...] = ()
 
@@ -143,7 +122,7 @@ def unite(
         keep_days=_either(own.keep_days, DEFAULT_KEEP_DAYS),
         problems=(
             *(each.problem for each in unusable.values() if not each.is_switched_off),
-            *(unset_text(each) for each in servers.values() if each.unset),
+            *(unset_text(each) for each in servers.values() if each.target.unset),
         ),
     )
 
@@ -199,7 +178,7 @@ def loosening(workspace: ConfigFile, *, drops: Sequence[Rule] = ()) -> Loosening
         allows=tuple(
             visible_json(rule.entry, indent=None) for rule in workspace.rules if rule.effect is Effect.ALLOW
         ),
-        launches=tuple(_launch(server) for server in workspace.servers.values()),
+        launches=tuple(server.target.facts(server.name) for server in workspace.servers.values()),
         settings={
             key: value
             for key, value in (
@@ -214,22 +193,6 @@ def loosening(workspace: ConfigFile, *, drops: Sequence[Rule] = ()) -> Loosening
         },
     )
     return found if found.allows or found.launches or found.settings or found.drops else None
-
-
-def _launch(server: ServerSpec) -> Launch:
-    shown = server.shown
-    return Launch(
-        name=server.name,
-        command=shown.command,
-        args=shown.args,
-        cwd=shown.cwd,
-        env_names=tuple(server.env),
-        steering=steering(shown.env),
-        permissions=permissions_json(server.permissions),
-        variables=() if server.written is None else server.written.names,
-        unset=server.unset,
-        program=None if server.command == shown.command else server.command,
-    )
 
 
 def _unite_servers(
@@ -266,7 +229,7 @@ def _place(server: ServerSpec | Unusable) -> str:
 
 def unset_text(server: ServerSpec) -> str:
     """Return what a server lacks that cannot be started."""
-    names = ", ".join(f"`{name}`" for name in server.unset)
+    names = ", ".join(f"`{name}`" for name in server.target.unset)
     return f"server `{server.name}` cannot be started: {names} in {_place(server)} is not set where PML runs"
 
 

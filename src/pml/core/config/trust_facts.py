@@ -9,6 +9,7 @@ from typing import Final
 from pml.core.approvals.fact import Fact
 from pml.core.config.file import Unlisted
 from pml.core.rules.arguments import is_list
+from pml.core.servers.process_facts import process_lines
 from pml.core.text import visible, visible_json
 from pml.core.values import Json, JsonObject
 
@@ -58,40 +59,14 @@ def trust_summary(asked: JsonObject) -> str:
 
 
 def unlisted_note(asked: JsonObject) -> str:
-    """Return who asks about tools without a rule; as `service.trusting.trust_facts` tells the setting."""
+    """Return who asks about tools without a rule; as `service.approvals.trust` tells the setting."""
     return _UNLISTED if asked.get("unlisted") == Unlisted.EVERY_CALL else _LEFT_TO_CLIENT
 
 
 def launch_lines(launches: Json) -> list[str]:
-    """Return what a file would start, one thing a line; as `service.trusting.trust_facts` tells it."""
-    lines: list[str] = []
-    for launch in launches if isinstance(launches, list | tuple) else ():
-        if not isinstance(launch, Mapping):
-            continue
-        argv = [str(launch.get("command")), *_texts(launch.get("args"))]
-        lines.append(f"{visible(str(launch.get('name')))}: {visible_json(argv, indent=None)}")
-        if names := _texts(launch.get("env_names")):
-            lines.append(f"  with {', '.join(visible(name) for name in names)} set")
-        steering = launch.get("steering")
-        for name, value in steering.items() if isinstance(steering, Mapping) else ():
-            lines.append(f"  {visible(name)} = {visible_json(value, indent=None)}")
-        lines += _variable_lines(launch)
-        for key, word in (("cwd", "in"), ("permissions", "permitted")):
-            if launch.get(key) is not None:
-                lines.append(f"  {word} {visible_json(launch[key], indent=None)}")
-    return lines
-
-
-def _variable_lines(launch: Mapping[str, Json]) -> list[str]:
-    """Return which variables of PML's own environment a server is given; never their values."""
-    unset = _texts(launch.get("unset"))
-    given = [name for name in _texts(launch.get("variables")) if name not in unset]
-    lines = [f"  takes {', '.join(map(visible, given))} from your environment"] if given else []
-    if unset:
-        lines.append(f"  cannot be started until {', '.join(map(visible, unset))} is set")
-    if launch.get("program") is not None:
-        lines.append(f"  the program is now {visible_json(launch['program'], indent=None)}")
-    return lines
+    """Return what a file would start, one thing a line; as `service.approvals.trust.trust_facts` tells it."""
+    each = launches if isinstance(launches, list | tuple) else ()
+    return [line for launch in each if isinstance(launch, Mapping) for line in process_lines(launch)]
 
 
 def why_trust(asked: JsonObject) -> str:

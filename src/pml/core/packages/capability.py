@@ -23,7 +23,8 @@ from pml.core.packages.package import Package
 from pml.core.packages.permissions import NO_REACH, Access, Permissions, permissions_in, permissions_json
 from pml.core.packages.shell_words import check_placeholders
 from pml.core.rules.readings import host_readings
-from pml.core.servers.spec import server_name_problem, variable_problem
+from pml.core.servers.process_launch import variable_problem
+from pml.core.servers.spec import server_name_problem
 from pml.core.text import has_hidden, quote, visible_json
 from pml.core.values import Json, JsonObject, loads_object
 

@@ -138,7 +138,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     """The definition of a tool as it was when it was first used, or when a person accepted a change of it."""
 
     server: str
-    launch: str
+    target_digest: str
     action: str
     definition: JsonObject
     digest: str

@@ -105,6 +105,6 @@ class ServerHost(Protocol):
         """Return what would contain the server. Raises: PmlError if it could not be started."""
         ...
 
-    def log(self, server: str, launch: str) -> ServerLog:
-        """Return the log of the server under this launch digest, whether or not there is one yet."""
+    def log(self, server: str, target_digest: str) -> ServerLog:
+        """Return the log of the server under this target, whether or not there is one yet."""
         ...

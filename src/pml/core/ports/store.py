@@ -177,15 +177,15 @@ class Intents(Protocol):
 class Manifests(Protocol):
     """What servers offered when they last ran: a cache, so that listing tools starts nothing."""
 
-    async def get(self, server: str, launch: str) -> Manifest | None: ...
+    async def get(self, server: str, target_digest: str) -> Manifest | None: ...
 
     async def put(self, manifest: Manifest) -> None:
-        """Keep the manifest, in place of an older one of the same server and launch."""
+        """Keep the manifest, in place of an older one of the same server and target."""
         ...
 
 
 class Pins(Protocol):
-    async def get(self, server: str, launch: str, action: str) -> Pin | None: ...
+    async def get(self, server: str, target_digest: str, action: str) -> Pin | None: ...
 
     async def put(self, pin: Pin, *, by: Decider | None) -> None:
         """Pin the tool to this definition; `by` is who accepted the change, None at the first use.

@@ -1,7 +1,7 @@
 """Manifest of an MCP server: what it offers, as it said it, and the digests that tell when that has changed.
 
-A manifest belongs to a server's name and to how it is started. Keeping manifests and pins, and asking
-about a change, is not known here.
+A manifest belongs to a server's name and to the target that answers under it. Keeping manifests and pins, and
+asking about a change, is not known here.
 """
 
 import difflib
@@ -12,8 +12,6 @@ from typing import Final
 import msgspec
 
 from pml.core.digest import digest
-from pml.core.packages.permissions import permissions_json
-from pml.core.servers.spec import ServerSpec
 from pml.core.text import visible, visible_json
 from pml.core.values import Json, JsonObject, canonical
 
@@ -22,10 +20,10 @@ DEFINING: Final = ("name", "title", "description", "inputSchema", "outputSchema"
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What the server `server`, started as `launch` says, offers. The entries are the server's own words."""
+    """What a server offers under the target of this digest. The entries are the server's own words."""
 
     server: str
-    launch: str
+    target_digest: str
     capabilities: JsonObject
     instructions: str | None = None
     tools: tuple[JsonObject, ...] = ()
@@ -46,27 +44,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def tool(self, action: str) -> JsonObject | None:
         """Return the tool as the server described it."""
         return next((tool for tool in self.tools if tool["name"] == action), None)
-
-
-def launch_digest(spec: ServerSpec) -> str:
-    """Return the digest of how the server is started: any other command or value is another server.
-
-    An installed server is what was approved, and what of it was accepted since, wherever it lies. One whose
-    entry has variables is the same whatever their values: its pins tell when it would start another program.
-    """
-    if spec.artefact is not None:
-        accepted = spec.artefact.tree if spec.artefact.is_accepted else None
-        return digest({"terms": spec.artefact.terms, "accepted": accepted})
-    entry = spec.shown
-    return digest(
-        {
-            "command": entry.command,
-            "args": entry.args,
-            "env": entry.env,
-            "cwd": entry.cwd,
-            "permissions": permissions_json(spec.permissions),
-        }
-    )
 
 
 def definition_digest(tool: JsonObject) -> str:

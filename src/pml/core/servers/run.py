@@ -16,15 +16,16 @@ class ContainedBy(msgspec.Struct, frozen=True, kw_only=True):
     words: str
 
 
-class ServerRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One server of one gateway as it is now. `process` is None between a crash and the next start.
+class ServerRun(msgspec.Struct, frozen=True, kw_only=True, rename={"target_digest": "launch"}):
+    """One server of one gateway as it is now. `process` is None where none runs here: between a crash and the
+    next start.
 
     `above` are the processes that the gateway runs beneath, nearest first: one of them holds its session.
     """
 
     name: str
     workspace: str
-    launch: str
+    target_digest: str
     state: str
     since: datetime
     restarts: int = 0

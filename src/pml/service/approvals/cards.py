@@ -202,7 +202,7 @@ def _starts(policy: Policy, record: Approval) -> str | None:
     spec = policy.settings.servers.get(parse_tool(record.tool_name).namespace or "")
     if spec is None:
         return None
-    return brief(visible(" ".join([spec.command, *spec.args])), MAX_HEADING)
+    return brief(visible(spec.target.line), MAX_HEADING)
 
 
 async def _definition(context: Context, record: Approval) -> JsonObject | None:

@@ -67,7 +67,7 @@ def _pin(call: PendingCall, target: ServerTarget, manifest: Manifest) -> Pin:
     action = call.attempt.tool.action
     return Pin(
         server=target.spec.name,
-        launch=target.digest,
+        target_digest=target.digest,
         action=action,
         definition=definition_of(manifest.tool(action) or {}),
         digest=manifest.definitions[action],

@@ -13,7 +13,7 @@ from typing import Final
 from pml.core.errors import Invalid, PmlError, Unavailable
 from pml.core.names import ToolName, wire_of
 from pml.core.rules.globs import Glob
-from pml.core.servers.manifest import Manifest, launch_digest
+from pml.core.servers.manifest import Manifest
 from pml.core.servers.search import find_tools
 from pml.core.values import JsonObject
 from pml.service.call import Gate, Loader, ServerTarget, find_server
@@ -135,7 +135,7 @@ async def _loadable(gate: Gate, policy: Policy) -> list[tuple[Manifest, str | No
     for bundled in gate.loader.sources.bundled():
         for dependency in bundled.metadata.mcp_deps:
             tools = tuple(bundled.metadata.tools)
-            manifest = Manifest(server=dependency.name, launch="", capabilities={}, tools=tools)
+            manifest = Manifest(server=dependency.name, target_digest="", capabilities={}, tools=tools)
             found[dependency.name] = manifest, dependency.title
     for name, launch in _installed(gate, gate.loader):
         manifest = await _known(gate, launch)
@@ -169,7 +169,7 @@ def _installed(gate: Gate, loader: Loader) -> list[tuple[str, ServerTarget]]:
         for name, installed in loader.installer.all_installed().items():
             with contextlib.suppress(PmlError):
                 spec = loader.installer.launch(installed, workspace=gate.session.workspace)
-                launches.append((name, ServerTarget(spec=spec, digest=launch_digest(spec))))
+                launches.append((name, ServerTarget(spec=spec, digest=spec.target_digest)))
     return launches
 
 

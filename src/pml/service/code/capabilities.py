@@ -112,7 +112,7 @@ def capability_manifest(found: Found) -> Manifest | None:
     brief: JsonObject = {"name": own.action}
     described = brief if metadata.description is None else {**brief, "description": metadata.description}
     return Manifest(
-        server=str(own.namespace), launch="", capabilities={}, tools=metadata.tools or (described,)
+        server=str(own.namespace), target_digest="", capabilities={}, tools=metadata.tools or (described,)
     )
 
 

@@ -33,7 +33,6 @@ from pml.core.packages.capability import CapabilityType, McpDependency, Routing
 from pml.core.packages.install_facts import install_facts, rule_could_cover
 from pml.core.ports.loader import Age, Found, Installed, Plan, Progress, Told
 from pml.core.rules.ruleset import VerdictKind, runs_code
-from pml.core.servers.manifest import launch_digest
 from pml.core.values import JsonObject
 from pml.service.approvals.claims import claim, finish
 from pml.service.approvals.inquiry import ask_and_wait, carry_out, settle_trust
@@ -177,7 +176,7 @@ def _remember(call: PendingCall, loader: Loader) -> ServerTarget | None:
     if installed is None:
         return None
     spec = loader.installer.launch(installed, workspace=gate.session.workspace)
-    launch = ServerTarget(spec=spec, digest=launch_digest(spec))
+    launch = ServerTarget(spec=spec, digest=spec.target_digest)
     gate.loaded[spec.name] = Loaded(
         launch=launch,
         installed=installed,

@@ -51,7 +51,6 @@ from pml.core.rules.ruleset import (
     runs_code,
     without_words,
 )
-from pml.core.servers.spec import starts_of
 from pml.core.sessions.launch import power_of
 from pml.core.sessions.token import ParentMay, least
 from pml.core.text import visible
@@ -155,7 +154,7 @@ def _build(workspace: str, loaded: Loaded, paths: Disk, *, standing: Standing, k
 
 def _rule_set(settings: Settings, workspace: str, paths: Disk) -> RuleSet:
     servers = settings.servers.values()
-    starts = {spec.name: starts_of(spec, workspace=workspace, home=paths.home) for spec in servers}
+    starts = {spec.name: spec.target.starts(workspace=workspace, home=paths.home) for spec in servers}
     return RuleSet(settings.rules, paths=paths, starts=starts)
 
 

@@ -13,7 +13,6 @@ from pml.core.approvals.record import Decider
 from pml.core.digest import digest
 from pml.core.errors import Conflict, ProgramChanged
 from pml.core.ports.records import Pin
-from pml.core.servers.manifest import launch_digest
 from pml.core.servers.spec import ServerSpec
 from pml.service.context import Context
 
@@ -25,7 +24,7 @@ async def pin_programs(context: Context, workspace: str, spec: ServerSpec) -> Pi
 
     That there are none is pinned too: a program that an agent writes after trust is a changed one.
     """
-    key = (spec.name, launch_digest(spec), _PROGRAMS + workspace)
+    key = (spec.name, spec.target_digest, _PROGRAMS + workspace)
     pin = await context.store.pins.get(*key)
     if pin is None:
         pin = _pin(context, workspace, spec, await _programs_now(context, workspace, spec))
@@ -46,7 +45,7 @@ async def prove_programs(context: Context, workspace: str, spec: ServerSpec) -> 
 
 async def are_accepted(context: Context, workspace: str, spec: ServerSpec, changed: ProgramChanged) -> bool:
     """Tell whether the changed programs are the pinned ones by now."""
-    pin = await context.store.pins.get(spec.name, launch_digest(spec), _PROGRAMS + workspace)
+    pin = await context.store.pins.get(spec.name, spec.target_digest, _PROGRAMS + workspace)
     return pin is not None and pin.digest == changed.tree
 
 
@@ -64,7 +63,7 @@ async def _programs_now(context: Context, workspace: str, spec: ServerSpec) -> M
 def _pin(context: Context, workspace: str, spec: ServerSpec, programs: Mapping[str, str]) -> Pin:
     return Pin(
         server=spec.name,
-        launch=launch_digest(spec),
+        target_digest=spec.target_digest,
         action=_PROGRAMS + workspace,
         definition=dict(programs),
         digest=digest(dict(programs)),

@@ -16,7 +16,6 @@ from pml.core.own_tools import EXECUTE, LAUNCH_TOOL, META_TOOLS, SUPERVISING
 from pml.core.ports.loader import Found
 from pml.core.rules.ruleset import ORDER, Call, Effect, Rule, VerdictKind
 from pml.core.rules.unknown_names import Doubt, doubts_about
-from pml.core.servers.manifest import launch_digest
 from pml.core.text import entry_text, quote, visible_json
 from pml.core.values import Json, JsonObject
 from pml.core.wire import rule_json, verdict_json
@@ -39,7 +38,7 @@ async def doubtful_rules(
             if dependency.name not in specs:
                 offers[dependency.name] = found.metadata.tools
     for name, spec in specs.items():
-        manifest = await context.store.manifests.get(name, launch_digest(spec))
+        manifest = await context.store.manifests.get(name, spec.target_digest)
         if manifest is not None:
             offers[name] = manifest.tools
     return [doubt for rule in rules for doubt in doubts_about(rule, offers, specs)]

@@ -18,10 +18,10 @@ async def find_log(context: Context, host: ServerHost, workspace: str, name: str
     if not own:
         hint = "`pml servers list` shows all there are"
         raise NotFound(f"no server {quote(name)} in this workspace", hint=hint)
-    launches = [status.launch for status in own if status.launch is not None]
-    if not launches:
+    targets = [status.target_digest for status in own if status.target_digest is not None]
+    if not targets:
         raise NotFound(f"server {quote(name)} cannot be started: {own[0].problem}")
-    logs = [host.log(name, launch) for launch in launches]
+    logs = [host.log(name, target) for target in targets]
     return next((log for log in logs if log.exists()), logs[0])
 
 

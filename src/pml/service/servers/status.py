@@ -12,12 +12,10 @@ from pml.core.approvals.record import instant
 from pml.core.config.file import ConfigFile
 from pml.core.config.merged import unset_text
 from pml.core.errors import PmlError
-from pml.core.packages.permissions import permissions_json
 from pml.core.ports.loader import Installed
 from pml.core.ports.records import Session
 from pml.core.ports.servers import ServerHost
 from pml.core.rules.ruleset import Source
-from pml.core.servers.manifest import launch_digest
 from pml.core.servers.run import ContainedBy, ServerRun
 from pml.core.servers.spec import ServerSpec, Unusable
 from pml.core.sessions.process import Process
@@ -36,14 +34,14 @@ class GatewayRun:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerStatus:
-    """A server under one launch digest, which is None if how it would start is not known.
+    """A server of one target; the digest is None if that is not known.
 
     `spec` is None then too, or if it runs, but no file defines it so any more; `source` is where a file does.
     `installed`: PML installed it.
     """
 
     name: str
-    launch: str | None
+    target_digest: str | None
     spec: ServerSpec | None
     source: Source | None = None
     trusted: bool
@@ -80,13 +78,19 @@ async def server_statuses(context: Context, host: ServerHost, policy: Policy) ->
     installs = _all_installed(host)
     if not isinstance(installs, PmlError):
         found += [await _installed(context, host, policy, each, runs) for each in installs.values()]
-    known = {(status.name, status.launch) for status in found}
+    known = {(status.name, status.target_digest) for status in found}
     found += [
         ServerStatus(
-            name=name, launch=launch, spec=None, trusted=False, problem=None, tools=None, runs=tuple(own)
+            name=name,
+            target_digest=target_digest,
+            spec=None,
+            trusted=False,
+            problem=None,
+            tools=None,
+            runs=tuple(own),
         )
-        for (name, launch), own in runs.items()
-        if (name, launch) not in known
+        for (name, target_digest), own in runs.items()
+        if (name, target_digest) not in known
     ]
     return sorted(found, key=lambda status: status.name)
 
@@ -123,7 +127,7 @@ def _runs(
         of_each = (names.get((process, run.workspace), []) for process in nearby)
         nearest = next(filter(None, of_each), list[str]())
         served = GatewayRun(run=run, sessions=tuple(dict.fromkeys(nearest)))
-        runs.setdefault((run.name, run.launch), []).append(served)
+        runs.setdefault((run.name, run.target_digest), []).append(served)
     return runs
 
 
@@ -136,7 +140,7 @@ def _unusable(policy: Policy, entry: Unusable) -> ServerStatus:
     is_users = entry.source.file == policy.loaded.user.path
     return ServerStatus(
         name=entry.name,
-        launch=None,
+        target_digest=None,
         spec=None,
         source=entry.source,
         trusted=is_users or policy.trusted,
@@ -157,7 +161,7 @@ async def _configured(
     is_users = spec.source.file == policy.loaded.user.path
     status = await _startable(context, host, policy.workspace, spec, runs)
     unusable = policy.settings.unusable.get(spec.name)
-    problem = unset_text(spec) if spec.unset else None if unusable is None else unusable.problem
+    problem = unset_text(spec) if spec.target.unset else None if unusable is None else unusable.problem
     return replace(
         status, trusted=is_users or policy.trusted, source=spec.source, problem=problem or status.problem
     )
@@ -176,7 +180,7 @@ async def _installed(
     except PmlError as exc:
         return ServerStatus(
             name=name,
-            launch=None,
+            target_digest=None,
             spec=None,
             trusted=True,
             problem=exc.message,
@@ -198,17 +202,17 @@ async def _startable(
     runs: Mapping[tuple[str, str], list[GatewayRun]],
 ) -> ServerStatus:
     """Return what is known of the server that `spec` starts, as if it were trusted."""
-    launch = launch_digest(spec)
-    manifest = await context.store.manifests.get(spec.name, launch)
+    target_digest = spec.target_digest
+    manifest = await context.store.manifests.get(spec.name, target_digest)
     contained = _next_contained(host, spec, workspace)
     return ServerStatus(
         name=spec.name,
-        launch=launch,
+        target_digest=target_digest,
         spec=spec,
         trusted=True,
         problem=contained.message if isinstance(contained, PmlError) else None,
         tools=None if manifest is None else tuple(manifest.definitions),
-        runs=tuple(runs.get((spec.name, launch), ())),
+        runs=tuple(runs.get((spec.name, target_digest), ())),
         next_contained=None if isinstance(contained, PmlError) else contained,
     )
 
@@ -229,27 +233,11 @@ def status_json(status: ServerStatus) -> JsonObject:
         "installed": None if status.installed is None else status.installed.dependency.title,
         "trusted": status.trusted,
         "problem": status.problem,
-        "launch": status.launch,
-        "start": None if spec is None else launch_json(spec),
+        "launch": status.target_digest,
+        "start": None if spec is None else spec.target.start_json(spec.name),
         "tools": status.tools,
         "containment": [_contained_json(by) for by in status.containment],
         "runs": [run_json(run) for run in status.runs],
-    }
-
-
-def launch_json(spec: ServerSpec) -> JsonObject:
-    """Return how a server is started; of its variables only the names, for the values may be secrets."""
-    shown = spec.shown
-    return {
-        "name": spec.name,
-        "command": shown.command,
-        "args": shown.args,
-        "cwd": shown.cwd,
-        "env_names": tuple(spec.env),
-        "path": shown.env.get("PATH"),
-        "permissions": permissions_json(spec.permissions),
-        "variables": () if spec.written is None else spec.written.names,
-        "unset": spec.unset,
     }
 
 

@@ -400,12 +400,12 @@ class _Intents(Part):
 
 
 class _Manifests(Part):
-    async def get(self, server: str, launch: str) -> Manifest | None:
-        rows = self._read.run("manifest", (server, launch))
-        return manifest_of(server, launch, rows[0][0]) if rows else None
+    async def get(self, server: str, target_digest: str) -> Manifest | None:
+        rows = self._read.run("manifest", (server, target_digest))
+        return manifest_of(server, target_digest, rows[0][0]) if rows else None
 
     async def put(self, manifest: Manifest) -> None:
-        values = (manifest.server, manifest.launch, manifest_text(manifest))
+        values = (manifest.server, manifest.target_digest, manifest_text(manifest))
 
         def operation(tx: Transaction) -> None:
             tx.run("insert_manifest", values)
@@ -415,15 +415,15 @@ class _Manifests(Part):
 
 
 class _Pins(Part):
-    async def get(self, server: str, launch: str, action: str) -> Pin | None:
-        rows = self._read.run("pin", (server, launch, action))
+    async def get(self, server: str, target_digest: str, action: str) -> Pin | None:
+        rows = self._read.run("pin", (server, target_digest, action))
         return PINS.read(rows[0]) if rows else None
 
     async def put(self, pin: Pin, *, by: Decider | None) -> None:
         values = PINS.values(pin)
 
         def operation(tx: Transaction) -> None:
-            rows = tx.run("pin_digest", (pin.server, pin.launch, pin.action))
+            rows = tx.run("pin_digest", (pin.server, pin.target_digest, pin.action))
             entry = pinning(pin, rows[0][0] if rows else None, by)
             if entry is not None:
                 tx.run("insert_pin", values)

@@ -17,9 +17,9 @@ import msgspec
 
 from pml.core.errors import ServerFailed, Unavailable
 from pml.core.packages.permissions import Containment
-from pml.core.rules.ruleset import Source
-from pml.core.servers.spec import ServerSpec
+from pml.core.servers.process_launch import ProcessLaunch
 from pml.core.sessions.process import Process
+from pml.host.processes import identify
 from pml.host.watchdog import KILL, end_each, end_tree
 from pml.host.watched import watchdog
 from pml.upstream.containment.box import available, contain
@@ -27,7 +27,8 @@ from pml.upstream.containment.bubblewrap import DIE_WITH_PARENT, NEW_SESSION
 from pml.upstream.containment.pinned import opened
 from pml.upstream.containment.reach import CONFIG
 from pml.upstream.limits import Limits
-from pml.upstream.transport.process import Ears, Launch, ServerProcess, identify
+from pml.upstream.transport.port import Ears
+from pml.upstream.transport.process import Launch, ServerProcess
 
 NAME: Final = "agent"
 _LIMITS: Final = Limits(stop_s=2.0)  # asked to end, an agent ends its shells first: some 300 ms
@@ -77,12 +78,11 @@ class AgentBox:
     def _boxed(self, argv: Sequence[str], cwd: str, environment: Mapping[str, str], own: str) -> Launch:
         command, *args = argv
         launch = Launch(server=NAME, command=command, args=tuple(args), cwd=cwd, environment=environment)
-        spec = ServerSpec(name=NAME, command=command, source=Source(file="pml launch", line=1))
         kind = available() if self._kind is None else self._kind
         workspace = _workspace(cwd)
         return contain(
             launch,
-            spec,
+            ProcessLaunch(command=command),
             home=self._home,
             user_home=self._user_home,
             workspace=workspace,
@@ -99,13 +99,6 @@ class AgentProcess(ServerProcess):
     ) -> None:
         self._silent = asyncio.Event()  # all that it printed was heard
         super().__init__(launch, Ears(output=heard, errors=complained, lost=lambda: None), _LIMITS)
-        self._process: Process | None = None
-
-    @property
-    def process(self) -> Process:
-        if self._process is None:
-            self._process = identify(self.group)
-        return self._process
 
     def feed(self, data: bytes) -> None:
         self.write(data)

@@ -16,8 +16,8 @@ import msgspec
 
 from pml.core.errors import Invalid, ServerFailed
 from pml.core.packages.permissions import Containment, Permissions
+from pml.core.servers.process_launch import Artefact, ProcessLaunch
 from pml.core.servers.run import ContainedBy
-from pml.core.servers.spec import Artefact, ServerSpec
 from pml.core.text import quote, visible
 from pml.upstream.containment import bubblewrap
 from pml.upstream.containment.reach import (
@@ -125,10 +125,12 @@ def containment_of(
     return kind if _shown_by(kind, reach, home=home) is None else Containment.NONE
 
 
-def held(kind: Containment, spec: ServerSpec, *, home: Path, user_home: Path, workspace: str) -> ContainedBy:
+def held(
+    kind: Containment, server: str, target: ProcessLaunch, *, home: Path, user_home: Path, workspace: str
+) -> ContainedBy:
     """Return what will hold this server where `kind` is to be had. Raises: as `contain`."""
-    if is_narrow(spec):
-        reach = _reach(spec, home=home, user_home=user_home, workspace=workspace)
+    if is_narrow(target):
+        reach = _reach(server, target, home=home, user_home=user_home, workspace=workspace)
         around = _shown_by(kind, reach, home=home)
         if around is not None:
             why = f"Landlock cannot hide PML_HOME inside {quote(around)}"
@@ -136,13 +138,13 @@ def held(kind: Containment, spec: ServerSpec, *, home: Path, user_home: Path, wo
     if kind is Containment.NONE:
         reason = probe().reason if probe().kind is kind else None
         return ContainedBy(kind=kind, words=f"not contained: {reason}" if reason else "not contained")
-    what = _narrow_words(spec, kind) if is_narrow(spec) else _WIDE_WORDS[kind]
+    what = _narrow_words(target, kind) if is_narrow(target) else _WIDE_WORDS[kind]
     return ContainedBy(kind=kind, words=f"contained by {kind}{what}")
 
 
 def contain(
     launch: Launch,
-    spec: ServerSpec,
+    target: ProcessLaunch,
     *,
     home: Path,
     user_home: Path,
@@ -154,30 +156,30 @@ def contain(
 
     `shown` is a folder in `home` that a program without declared permissions may read all the same.
     """
-    strays = strays_of(spec.artefact)
+    strays = strays_of(target.artefact)
     if kind is not Containment.BUBBLEWRAP:
-        refuse_strays(spec.name, strays)
+        refuse_strays(launch.server, strays)
     if kind is Containment.NONE:
         return launch
     launch = replace(launch, command=find_program(launch))
-    if not is_narrow(spec):
+    if not is_narrow(target):
         _check_seen(launch, home=home)
         if kind is Containment.LANDLOCK:
             read = () if shown is None else _real((shown,))
             return _landlocked(launch, read=read, write=(), hidden=os.path.realpath(home), net=True)
         box = bubblewrap.wide(home=str(home), workspace=workspace, shown=shown)
         return _boxed(launch, box)
-    reach = _reach(spec, home=home, user_home=user_home, workspace=workspace)
-    launch = replace(launch, cwd=_cwd(launch, spec, reach))
-    _check_reached(launch, spec, reach)
-    net = bool((spec.permissions or Permissions()).net)
+    reach = _reach(launch.server, target, home=home, user_home=user_home, workspace=workspace)
+    launch = replace(launch, cwd=_cwd(launch, target, reach))
+    _check_reached(launch, target, reach)
+    net = bool((target.permissions or Permissions()).net)
     if kind is Containment.LANDLOCK:
         read = (*SYSTEM, *SYSTEM_FILES, "/proc", *reach.read, *reach.own_read)
         write = (*_DEVICES, *reach.write, *reach.own_write)
         launch = replace(launch, environment={**launch.environment, **_own_tmp(reach)})
         return _landlocked(launch, read=_real(read), write=write, hidden=None, net=net)
     launch = replace(launch, environment={**launch.environment, "TMPDIR": "/tmp"})
-    masked = strays_to_mask(spec.name, strays, reach, hidden=os.path.realpath(home))
+    masked = strays_to_mask(launch.server, strays, reach, hidden=os.path.realpath(home))
     box = bubblewrap.narrow(reach, home=str(home), workspace=workspace, masked=masked, has_net=net)
     return _boxed(launch, box)
 
@@ -188,9 +190,9 @@ _WIDE_WORDS: Final = {
 }
 
 
-def _narrow_words(spec: ServerSpec, kind: Containment) -> str:
-    permissions = spec.permissions or Permissions()
-    runtime = os.path.basename(spec.command) if spec.artefact is not None else None
+def _narrow_words(target: ProcessLaunch, kind: Containment) -> str:
+    permissions = target.permissions or Permissions()
+    runtime = os.path.basename(target.command) if target.artefact is not None else None
     if permissions.net is True:
         net = "any"
     elif permissions.net:  # a box is open or closed: only a runtime that knows hosts can hold it to them
@@ -204,15 +206,15 @@ def _narrow_words(spec: ServerSpec, kind: Containment) -> str:
     return f" (network: {net}, workspace: {permissions.workspace}{more})"
 
 
-def _reach(spec: ServerSpec, *, home: Path, user_home: Path, workspace: str) -> Reach:
-    permissions = spec.permissions or Permissions()
+def _reach(server: str, target: ProcessLaunch, *, home: Path, user_home: Path, workspace: str) -> Reach:
+    permissions = target.permissions or Permissions()
     try:
         return reach_of(
-            permissions, spec.artefact, home=str(home), user_home=str(user_home), workspace=workspace
+            permissions, target.artefact, home=str(home), user_home=str(user_home), workspace=workspace
         )
     except Invalid as exc:
         raise ServerFailed(
-            f"server `{spec.name}` cannot be started: {exc.message}",
+            f"server `{server}` cannot be started: {exc.message}",
             hint="name folders by an absolute path, or one that begins with `~/`",
         ) from exc
 
@@ -276,8 +278,8 @@ def _own_tmp(reach: Reach) -> dict[str, str]:
     return {"TMPDIR": folder}
 
 
-def _cwd(launch: Launch, spec: ServerSpec, reach: Reach) -> str:
-    if spec.cwd is not None or reach.has(launch.cwd):
+def _cwd(launch: Launch, target: ProcessLaunch, reach: Reach) -> str:
+    if target.cwd is not None or reach.has(launch.cwd):
         return launch.cwd
     return reach.own_write[0] if reach.own_write else "/"
 
@@ -292,8 +294,8 @@ def _check_seen(launch: Launch, *, home: Path) -> None:
             )
 
 
-def _check_reached(launch: Launch, spec: ServerSpec, reach: Reach) -> None:
-    for path in filter(None, (spec.cwd, launch.command)):
+def _check_reached(launch: Launch, target: ProcessLaunch, reach: Reach) -> None:
+    for path in filter(None, (target.cwd, launch.command)):
         if not reach.has(path):
             raise ServerFailed(
                 f"server `{launch.server}` cannot be started: its permissions do not reach {quote(path)}",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pml.core.packages.permissions import Access, Permissions
-from pml.core.servers.spec import Artefact, ServerSpec
+from pml.core.servers.process_launch import Artefact, ProcessLaunch
 from pml.host.folders import expand_folder
 
 CONFIG: Final = ".pml.json"
@@ -50,9 +50,9 @@ class Reach:
         return all(within_any(each, seen) for each in (os.path.normpath(path), os.path.realpath(path)))
 
 
-def is_narrow(spec: ServerSpec) -> bool:
+def is_narrow(target: ProcessLaunch) -> bool:
     """Tell whether the server is held to declared permissions, not only kept from PML's own files."""
-    return spec.artefact is not None or spec.permissions is not None
+    return target.artefact is not None or target.permissions is not None
 
 
 def reach_of(

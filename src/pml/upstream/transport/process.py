@@ -1,4 +1,4 @@
-"""One server process in a group of its own: spawned, written to, read from, and killed whole.
+"""One server process in a group of its own: the `Transport` that is spawned, and killed whole.
 
 Knows nothing of JSON-RPC. What the process prints goes to whoever started it; when it is lost, it says so
 once. If we are killed, its box ends with us; what has none, or has it not yet, the watchdog ends. A process
@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from pml.core.errors import ServerFailed
-from pml.core.servers.spec import missing_command
+from pml.core.servers.process_launch import missing_command
 from pml.core.sessions.process import Process
 from pml.core.text import quote
-from pml.host.processes import SystemProcesses
+from pml.host.processes import SystemProcesses, identify
 from pml.host.watched import watchdog
 from pml.upstream.containment.pinned import Pinned, opened
 from pml.upstream.limits import Limits
+from pml.upstream.transport.port import Ears
 
 if sys.platform == "win32":
     from asyncio.windows_utils import Popen  # its pipes can be read by the event loop
@@ -64,15 +65,6 @@ class _Told(msgspec.Struct, rename="kebab"):
     child_pid: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ears:
-    """Who hears what the process says, on the event loop."""
-
-    output: Callable[[bytes], None]
-    errors: Callable[[bytes], None]
-    lost: Callable[[], None]  # once: it ended, or closed its output or its input
-
-
 class ServerProcess:
     """A running process. `code` is its exit code once it ended, negative for a signal."""
 
@@ -92,6 +84,7 @@ class ServerProcess:
         self.group = process.pid  # in a box, from when bwrap has told: the server's
         self._pipes: Any = (process.stdin, process.stdout, process.stderr)  # on Windows handles, not files
         self.code: int | None = None
+        self._process: Process | None = None
         self._ears = ears
         self._limits = limits
         self._loop = asyncio.get_running_loop()
@@ -125,6 +118,13 @@ class ServerProcess:
             connected, _ = await self._loop.connect_read_pipe(lambda it=output: it, pipe)
             connected.max_size = _READ_BYTES  # pyright: ignore[reportAttributeAccessIssue]
             self._outputs.append(connected)
+
+    @property
+    def process(self) -> Process:
+        """The process that is the server: in a box, the first in there."""
+        if self._process is None:
+            self._process = identify(self.group)
+        return self._process
 
     @property
     def unread_bytes(self) -> int:
@@ -280,11 +280,6 @@ _SIGNALLED = 128  # what bwrap adds to the signal that ended the server
 _LOOK_S = 0.005  # between looks at a group whose end no event tells
 _TERMINATE = signal.SIGTERM
 _KILL = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL  # there both end the process at once
-
-
-def identify(pid: int) -> Process:
-    """Return the process of this number, told apart from a later one by when it started."""
-    return SystemProcesses().find(pid) or Process(pid=pid, started=0.0)
 
 
 def _signal_group(group: int, how: signal.Signals) -> None:
