@@ -39,7 +39,7 @@ class Shop:
         self.path = path
         self.file = path / ".pml.json"
         self._pml = pml
-        self._tally = path / "tally"
+        self._tally = path / "tally.txt"
 
     def configure(self, *options: str, script: Path = ODD, trusted: bool = True, **permissions: Any) -> None:
         odd = {"command": sys.executable, "args": [str(script), f"tally={self._tally}", *options]}
