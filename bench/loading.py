@@ -71,7 +71,7 @@ class Alone:
 
 
 class NoManifests:
-    async def get(self, server: str, launch: str) -> Manifest | None:
+    async def get(self, server: str, target_digest: str) -> Manifest | None:
         return None
 
     async def put(self, manifest: Manifest) -> None:
