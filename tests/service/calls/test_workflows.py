@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from pml.core.approvals.record import ApprovalId, Channel, Decider, DeciderKind, Scope, State
+from pml.core.approvals.record import ApprovalId, Channel, Decider, DeciderKind, Role, Scope, State
 from pml.core.config.file import FileKind
 from pml.core.errors import Invalid, NotApproved, ToolDenied, WorkflowAborted, WorkflowGone
 from pml.core.ports.records import PausedCall, Workflow
@@ -83,6 +83,21 @@ async def test_a_second_connection_cannot_approve_what_the_firsts_client_had_a_f
         await other.go_on(paused.workflow.id, asking=FakeAsking(has_form=False))
 
     assert (await house.states(), other.servers.ran) == ([State.PENDING], [])
+
+
+@promise("gate:agent-cannot-approve-itself")
+async def test_a_child_of_the_same_principal_cannot_approve_what_the_sessions_model_may(
+    house: Gatehouse,
+) -> None:
+    paused = await house.pause()
+    assert Role.MODEL in paused.record.deciders
+    child = await house.reconnect(parent_id=house.session.id)
+
+    with pytest.raises(Paused) as left:
+        await child.go_on(paused.workflow.id)
+
+    assert Role.MODEL not in left.value.record.deciders  # nor is it told that it may
+    assert (await house.states(), child.servers.ran) == ([State.PENDING], [])
 
 
 @promise("claim:judged-again")
