@@ -12,6 +12,7 @@ from pml.core.values import JsonObject
 from pml.service.approvals.lifecycle import Decided, Decision, cancel
 from pml.service.call import Paused
 from pml.service.calls import workflows
+from pml.service.calls.workflows import Continuation, resume
 from pml.service.context import Context
 from tests.builders import NOW
 from tests.fakes import FakeAsking
@@ -96,7 +97,12 @@ async def test_a_child_of_the_same_principal_cannot_approve_what_the_sessions_mo
     with pytest.raises(Paused) as left:
         await child.go_on(paused.workflow.id)
 
-    assert Role.MODEL not in left.value.record.deciders  # nor is it told that it may
+    said = Continuation(workflow_id=paused.workflow.id, approved=True)
+    with pytest.raises(Paused) as waited:
+        await resume(child.gate, said, given=None, client="agent", undecided=house.office.stored)
+
+    for each in (left, waited):  # nor is it told that it may
+        assert Role.MODEL not in each.value.record.deciders
     assert (await house.states(), child.servers.ran) == ([State.PENDING], [])
 
 
