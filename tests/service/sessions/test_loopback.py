@@ -920,9 +920,7 @@ async def test_a_parents_answer_is_not_given_out_once_a_rule_asks_a_person(
     record = await asker.question()
     asker.reads.clear()
     await respond(office.context, family.parent, record.id, allow=True)
-    office.write(
-        FileKind.USER, {"approval": {"parent_may_decide": setting}, "permissions": {"ask": [BASH]}}
-    )
+    office.write(FileKind.USER, {"approval": {"parent_may_decide": setting}, "permissions": {"ask": [BASH]}})
     asker.reads.set()
 
     said = await asker.answer()
