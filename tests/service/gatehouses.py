@@ -83,10 +83,12 @@ class Gatehouse:
         self.configure(servers={})
         self.configure(FileKind.WORKSPACE)
 
-    async def reconnect(self, session_id: str = "session-2", *, principal: str = "ana") -> "Gatehouse":
+    async def reconnect(
+        self, session_id: str = "session-2", *, principal: str = "ana", parent_id: SessionId | None = None
+    ) -> "Gatehouse":
         """Return the gate of another connection, with servers of its own, on the same store."""
         office = self.office
-        session = await office.session(SessionId(session_id), principal=principal)
+        session = await office.session(SessionId(session_id), principal=principal, parent_id=parent_id)
         config = office.read(FileKind.USER)
         other = Gatehouse(office, session)
         office.write(FileKind.USER, config)

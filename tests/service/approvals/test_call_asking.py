@@ -15,6 +15,7 @@ from pml.core.errors import (
     NotFound,
     ServerFailed,
     ServerRefused,
+    ToolDenied,
     TooManyPending,
     Unavailable,
 )
@@ -23,9 +24,11 @@ from pml.core.values import JsonObject
 from pml.service.approvals.lifecycle import cancel, pending, wait
 from pml.service.call import Paused
 from tests.fakes import FakeAsking
+from tests.fakes_loading import make_dependency
 from tests.promises import promise
 from tests.service.gatehouses import CHANGED, RAN, TOOL, Gatehouse, interrupt
 from tests.service.offices import BOUND_S, until_idle
+from tests.service.warehouses import Warehouse
 
 EDITED: JsonObject = {"text": "edited"}
 EDITED_RAN = ("notes", "tools/call", {"name": "add", "arguments": EDITED})
@@ -385,3 +388,38 @@ async def test_what_a_client_lets_run_unasked_is_asked_about_though_it_is_left_t
         await house.call(offered=True)
 
     assert house.servers.ran == []
+
+
+async def test_an_answer_that_ran_out_does_not_hold_up_a_call_that_a_rule_allows_by_now(
+    house: Gatehouse,
+) -> None:
+    paused = await house.pause()
+    house.office.clock.advance(paused.record.ttl_s + 1)
+    over = await wait(house.office.context, paused.record.id)
+    house.configure(allow=[TOOL])
+
+    await house.call(offered=False, settled=over)
+
+    assert (over.status, house.servers.ran) == (State.EXPIRED, [RAN])
+
+
+@promise("rules:paths-from-every-folder")
+@promise("claim:judged-again")
+async def test_an_installed_servers_approved_call_is_judged_again_from_where_it_works(
+    warehouse: Warehouse,
+) -> None:
+    data = warehouse.office.workspace.parent / "data"
+    data.mkdir()
+    dependency = make_dependency(args=("--root", str(data)))
+    warehouse.sources.offer("memory", dependency)
+    warehouse.place(dependency)
+
+    async def allow_and_deny(record: Approval) -> Approval:
+        warehouse.configure(deny=[{"tool": "memory:add", "args": {"path": {"under": str(data)}}}])
+        return (await warehouse.office.allow(record)).record
+
+    arguments: JsonObject = {"text": "x", "path": "secret"}
+    with pytest.raises(ToolDenied):
+        await warehouse.call("memory:add", arguments, asking=FakeAsking(allow_and_deny), offered=False)
+
+    assert warehouse.servers.ran == []

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from pml.core.approvals.record import Approval, OwnerId, Scope, State, Subject
 from pml.core.errors import NotApproved
@@ -258,3 +259,27 @@ async def test_a_denial_of_a_change_that_nobody_waited_for_is_told_to_the_next_s
 
     with pytest.raises(NotApproved, match="I do not know this tool"):
         await house.call()
+
+
+@promise("load:asks-nothing-needless")
+async def test_a_change_that_was_accepted_while_it_was_about_to_be_asked_about_is_not_asked_about(
+    house: Gatehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await house.call()
+    house.servers.offer("notes", CHANGED, LIST)
+    store = house.office.context.store
+    ask = store.approvals.ask
+
+    async def accept_first(approval: Approval, *, max_pending: int) -> Approval:
+        before = await pin(house)
+        assert before is not None
+        after = replace(before, definition=definition_of(CHANGED), digest=definition_digest(CHANGED))
+        await store.pins.put(after, by=PERSON)
+        return await ask(approval, max_pending=max_pending)
+
+    monkeypatch.setattr(store.approvals, "ask", accept_first)
+    asking = FakeAsking()
+    await house.call(asking=asking)
+
+    assert (asking.asked, house.servers.ran) == ([], [RAN, RAN])
+    assert await house.states() == [State.CANCELLED]

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from pml.core.approvals.record import ApprovalId, Channel, Decider, DeciderKind, Scope, State
+from pml.core.approvals.record import ApprovalId, Channel, Decider, DeciderKind, Role, Scope, State
 from pml.core.config.file import FileKind
 from pml.core.errors import Invalid, NotApproved, ToolDenied, WorkflowAborted, WorkflowGone
 from pml.core.ports.records import PausedCall, Workflow
@@ -12,6 +12,7 @@ from pml.core.values import JsonObject
 from pml.service.approvals.lifecycle import Decided, Decision, cancel
 from pml.service.call import Paused
 from pml.service.calls import workflows
+from pml.service.calls.workflows import Continuation, resume
 from pml.service.context import Context
 from tests.builders import NOW
 from tests.fakes import FakeAsking
@@ -83,6 +84,26 @@ async def test_a_second_connection_cannot_approve_what_the_firsts_client_had_a_f
         await other.go_on(paused.workflow.id, asking=FakeAsking(has_form=False))
 
     assert (await house.states(), other.servers.ran) == ([State.PENDING], [])
+
+
+@promise("gate:agent-cannot-approve-itself")
+async def test_a_child_of_the_same_principal_cannot_approve_what_the_sessions_model_may(
+    house: Gatehouse,
+) -> None:
+    paused = await house.pause()
+    assert Role.MODEL in paused.record.deciders
+    child = await house.reconnect(parent_id=house.session.id)
+
+    with pytest.raises(Paused) as left:
+        await child.go_on(paused.workflow.id)
+
+    said = Continuation(workflow_id=paused.workflow.id, approved=True)
+    with pytest.raises(Paused) as waited:
+        await resume(child.gate, said, given=None, client="agent", undecided=house.office.stored)
+
+    for each in (left, waited):  # nor is it told that it may
+        assert Role.MODEL not in each.value.record.deciders
+    assert (await house.states(), child.servers.ran) == ([State.PENDING], [])
 
 
 @promise("claim:judged-again")

@@ -15,7 +15,7 @@ from pml.core.config.file import FileKind
 from pml.core.errors import Changed, NotApproved, ServerFailed, ToolDenied
 from pml.core.packages.capability import CapabilityType
 from pml.core.ports.queries import AuditQuery
-from pml.core.values import JsonObject
+from pml.core.values import Json, JsonObject
 from pml.service.call import Paused
 from tests.fakes import FakeAsking
 from tests.fakes_loading import make_dependency
@@ -169,6 +169,22 @@ async def test_a_capability_whose_tools_are_all_allowed_runs_unasked(house: Libr
     assert asking.asked == []
 
 
+@promise("consent:model-plain-only")
+@promise("consent:parent-unlisted-only")
+@pytest.mark.parametrize("ask", [[], ["notes:add"]])
+async def test_neither_model_nor_parent_allows_a_capability_that_calls_a_tool_that_a_rule_names(
+    house: Library, ask: list[Json]
+) -> None:
+    session = await house.office.session(SessionId("child"), parent_id=house.session.id)
+    house.configure(approval={"model_may_approve": "always", "parent_may_decide": "unlisted"}, ask=ask)
+    of_model = await house.leave(CAP)
+    house.equip(session=session)
+    of_child = await house.leave(CAP)
+
+    assert (Role.MODEL in of_model.record.deciders) is (ask == [])
+    assert (Role.PARENT in of_child.record.deciders) is (ask == [])
+
+
 @promise("gate:asks-before-running")
 async def test_a_capability_that_somebody_says_no_to_does_not_run(house: Library) -> None:
     with pytest.raises(NotApproved, match="denied by user"):
@@ -270,8 +286,39 @@ async def test_a_call_that_names_pml_itself_is_a_persons_whatever_the_run_was_al
     assert house.servers.ran == []
 
 
+@promise("reserved:person-only")
+async def test_a_call_that_names_pml_itself_is_a_persons_though_the_run_was_allowed_its_tool_by_name(
+    house: Library,
+) -> None:
+    house.configure(ask=["notes:add"])
+    house.publish("digest", one_by_one(add(f"see {house.office.home}/config.json")), "notes:add")
+
+    with pytest.raises(Paused) as paused:
+        await house.use(CAP, asking=FakeAsking(house.allowing()))
+
+    assert paused.value.record.tool_name == "notes:add"
+    assert paused.value.record.deciders == frozenset({Role.PERSON})
+    assert house.servers.ran == []
+
+
 @promise("capability:covers-this-run")
 async def test_while_a_file_is_broken_nothing_is_covered(house: Library) -> None:
+    house.publish("digest", one_by_one(add("one"), add("two")), "notes:add")
+
+    async def break_file() -> None:
+        house.office.path(FileKind.WORKSPACE).write_text("{")
+
+    house.servers.before_request = break_file
+    with pytest.raises(Paused) as paused:
+        await house.use(CAP, asking=FakeAsking(house.allowing()))
+
+    assert paused.value.record.tool_input == {"text": "two"}
+    assert house.added == ["one"]
+
+
+@promise("capability:covers-this-run")
+async def test_while_a_file_is_broken_nothing_is_covered_that_a_rule_asked_about(house: Library) -> None:
+    house.configure(ask=["notes:add"])
     house.publish("digest", one_by_one(add("one"), add("two")), "notes:add")
 
     async def break_file() -> None:
@@ -312,6 +359,25 @@ async def test_a_rule_that_asks_since_the_run_was_allowed_is_asked_about(house: 
         await house.use(CAP, asking=FakeAsking(house.allowing()))
 
     assert (paused.value.record.tool_name, house.added) == ("notes:add", ["one"])
+
+
+@promise("claim:judged-again")
+async def test_a_call_that_a_rule_asks_about_for_its_arguments_is_not_covered_by_the_name_of_its_tool(
+    house: Library,
+) -> None:
+    house.configure(ask=["notes:add"])
+    house.publish("digest", one_by_one(add("one"), add("two"), add("three")), "notes:add")
+
+    async def narrow() -> None:
+        house.servers.before_request = None
+        house.configure(ask=[{"tool": "notes:add", "args": {"text": "three"}}])
+
+    house.servers.before_request = narrow
+    with pytest.raises(Paused) as paused:
+        await house.use(CAP, asking=FakeAsking(house.allowing()))
+
+    assert paused.value.record.tool_input == {"text": "three"}
+    assert house.added == ["one", "two"]
 
 
 @promise("capability:covers-this-run")

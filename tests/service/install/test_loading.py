@@ -269,6 +269,23 @@ async def test_the_approval_of_one_server_covers_no_other_of_the_same_name(wareh
     assert (paused.record.subject, warehouse.servers.ran) == (Subject.TOOL_CALL, [])
 
 
+@promise("load:exactly-what-was-approved")
+async def test_the_approval_of_one_install_covers_no_call_of_another_that_took_its_place(
+    warehouse: Warehouse,
+) -> None:
+    warehouse.servers.start_error = ServerFailed("server `memory` did not start")
+    with pytest.raises(ServerFailed):
+        await warehouse.call(TOOL, asking=FakeAsking(warehouse.allowing()), offered=False)
+    warehouse.servers.start_error = None
+    another = make_dependency(version="2.0.0")
+    warehouse.sources.offer("memory", another)
+    warehouse.place(another)
+
+    paused = await warehouse.pause(TOOL)
+
+    assert (paused.record.subject, warehouse.servers.ran) == (Subject.TOOL_CALL, [])
+
+
 async def test_a_call_whose_server_failed_to_start_is_still_covered_when_it_is_made_again(
     warehouse: Warehouse,
 ) -> None:

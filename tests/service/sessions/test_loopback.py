@@ -889,6 +889,47 @@ async def test_no_parent_edits_a_call_into_pml_from_where_its_agent_works(
     await asker.lose()
 
 
+@promise("reserved:settings-files")
+async def test_a_parents_answer_does_not_reach_a_settings_file_by_a_link_made_after_it(
+    office: Office, family: Family
+) -> None:
+    draft = office.workspace / "draft.txt"
+    draft.write_text("x")
+    asker = Asker(office, family.child, "Write", {"file_path": "draft.txt", "content": "{}"})
+    record = await asker.question()
+    asker.reads.clear()
+    await respond(office.context, family.parent, record.id, allow=True)
+    draft.unlink()
+    draft.symlink_to(".pml.json")
+    asker.reads.set()
+
+    said = await asker.answer()
+
+    assert not said.allow
+    assert "was not a person's to give" in (said.message or "")
+    assert await office.status(record) is State.CANCELLED
+
+
+@promise("consent:parent-unlisted-only")
+@pytest.mark.parametrize(("setting", "may"), [("unlisted", False), (True, True)])
+async def test_a_parents_answer_is_not_given_out_once_a_rule_asks_a_person(
+    office: Office, family: Family, setting: Json, may: bool
+) -> None:
+    office.write(FileKind.USER, {"approval": {"parent_may_decide": setting}})
+    asker = Asker(office, family.child)
+    record = await asker.question()
+    asker.reads.clear()
+    await respond(office.context, family.parent, record.id, allow=True)
+    office.write(FileKind.USER, {"approval": {"parent_may_decide": setting}, "permissions": {"ask": [BASH]}})
+    asker.reads.set()
+
+    said = await asker.answer()
+
+    assert said.allow is may
+    assert may or "was not given by a person" in (said.message or "")
+    assert await office.status(record) is (State.COMPLETED if may else State.CANCELLED)
+
+
 async def test_who_may_not_ask_is_answered_by_rules_alone(office: Office, family: Family) -> None:
     office.write_rules(allow=["Read"])
 
