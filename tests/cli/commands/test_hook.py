@@ -215,7 +215,8 @@ def test_it_says_that_time_is_over_before_its_client_ends_it(pml: Pml) -> None:
         assert pml.status(asked) == "cancelled"
     assert (code, answer["permissionDecision"]) == (0, "deny")
     assert answer["permissionDecisionReason"] == (
-        "Approval timed out: nobody answered within a minute, and the tool did not run. It can be asked again."
+        "Approval timed out: nobody answered within a minute, and the tool did not run. "
+        "It can be asked again."
     )
 
 
