@@ -23,8 +23,9 @@ AGENTS := .venv/agents/.ready
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile
 
+# Without `exec` the shell itself would end by Ctrl-C, which make reports as an error.
 run: $(RUN) ## start the hub and see two agents ask you, in your browser
-	@PATH="$$PWD/.venv/bin:$$PATH" scripts/first-look
+	@PATH="$$PWD/.venv/bin:$$PATH" exec scripts/first-look
 
 test: $(READY) $(CLIENTS) $(AGENTS) ## run every test, on all cores
 	@$(PY) scripts/test

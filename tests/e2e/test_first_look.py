@@ -2,7 +2,9 @@
 
 import contextlib
 import json
+import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +25,14 @@ SCRIPT: Final = ROOT / "scripts" / "first-look"
 PML: Final = Path(sys.executable).with_name("pml")
 BOUND_S: Final = 60.0
 LAST: Final = "launch --loopback -- claude -p 'tidy up this folder'"
+WAITING: Final = f"""#!{sys.executable}
+import signal
+try:
+    print("waiting", flush=True)
+    signal.pause()
+except KeyboardInterrupt:
+    print("Stopped.")
+"""
 QUESTIONS: Final = {("writer", "Call Edit"), ("planner", "Install time"), ("writer", "Call Bash")}
 
 
@@ -160,7 +170,33 @@ def test_what_is_denied_is_not_done_nor_asked_again(person: Person) -> None:
         text = read(look, up_to=LAST)
         assert person.waiting() == {}
     assert text.count("writer: did not do it: Tool execution denied by user") == 2
-    assert "planner: is told: Dependency time required but not approved" in text
+    assert "planner: is told: Dependency time required but not approved. Nothing has run. Do not " in text
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_ctrl_c_ends_make_run_without_a_complaint_of_make(tmp_path: Path) -> None:
+    """What make prints depends on who its recipe leaves to take the signal, not on what runs."""
+    script = tmp_path / "scripts" / "first-look"
+    script.parent.mkdir()
+    script.write_text(WAITING)
+    script.chmod(0o755)
+    ready = tmp_path / ".venv" / ".run"
+    ready.parent.mkdir()
+    for name in ("pyproject.toml", "constraints.txt", "Makefile"):
+        shutil.copy(ROOT / name, tmp_path)
+    ready.touch()
+    with subprocess.Popen(
+        ["make", "run"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as make:
+        read(make, up_to="waiting")
+        os.killpg(make.pid, signal.SIGINT)  # as the terminal does
+        said, _ = make.communicate(timeout=BOUND_S)
+    assert said == "Stopped.\n"
 
 
 def test_what_was_not_answered_waits_no_longer_once_it_is_stopped(person: Person) -> None:

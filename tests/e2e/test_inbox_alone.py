@@ -23,6 +23,22 @@ def changed(inbox: Inbox, agent: Caller) -> str:
     return put(inbox, agent, "chat:send_message", Subject.TOOL_CHANGED, CHANGED, definition=digest(NOW))
 
 
+def test_allow_all_is_offered_where_two_can_be_answered_together(
+    inbox: Inbox, tab: Tab, agent: Caller
+) -> None:
+    plain = agent.asks("Bash", command="ls")
+    tab.look_at(plain)
+    expect(tab.button(plain, "allow")).to_be_visible()
+    expect(tab.button(plain, "allow-all")).to_be_hidden()
+    tab.look_at_id(changed(inbox, agent))
+    expect(tab.button(plain, "allow-all")).to_be_hidden()
+    places = [tab.button(plain, action).bounding_box() for action in ("deny", "allow")]
+    agent.asks("Bash", command="pwd")
+    expect(tab.button(plain, "allow-all")).to_be_visible()
+    now = [tab.button(plain, action).bounding_box() for action in ("deny", "allow")]
+    assert [box and box["x"] for box in now] == [box and box["x"] for box in places]
+
+
 @promise("approval:alone")
 def test_all_at_once_leaves_out_what_is_decided_by_itself(inbox: Inbox, tab: Tab, agent: Caller) -> None:
     plain = agent.asks("Bash", command="ls")

@@ -40,6 +40,8 @@ def test_a_denial_that_is_undone_in_time_was_never_sent(tab: Tab, agent: Caller,
     else:
         tab.button(asked, "undo").click()
     expect(tab.card(asked.id)).to_contain_text("ls -l")
+    expect(tab.card(asked.id)).to_be_focused()
+    expect(tab.page.locator("h1 [data-part=count]")).to_have_text("1")
     tab.let_pass(2 * HELD_MS)
     tab.still_waits(asked)
     tab.page.clock.resume()

@@ -31,6 +31,27 @@ async def test_all_leaves_out_what_is_decided_by_itself(office: Office, key: str
     assert await office.status(alone) is State.PENDING
 
 
+async def test_allow_all_counts_what_is_answered_together_and_is_offered_for_two(office: Office) -> None:
+    await office.ask(arguments={"title": "one"})
+    await office.ask("notes:add", CHANGED, subject=Subject.TOOL_CHANGED)
+    async with seated(office) as seat:
+        await seat.settled()
+        assert "Allow all" not in seat.screen()
+    await office.ask(arguments={"title": "two"})
+    async with seated(office) as seat:
+        await seat.shows("Allow all 2")
+
+
+async def test_editing_is_offered_only_where_there_is_something_to_edit(office: Office) -> None:
+    await office.ask()
+    await office.ask("notes:add", CHANGED, subject=Subject.TOOL_CHANGED)
+    async with seated(office) as seat:
+        await seat.shows("e edit")
+        await seat.press("j")
+        await seat.shows("A tool changed", "m message")
+        assert "e edit" not in seat.screen()
+
+
 async def test_nothing_is_asked_about_where_all_that_waits_is_decided_by_itself(office: Office) -> None:
     await office.ask("notes:add", CHANGED, subject=Subject.TOOL_CHANGED)
     async with seated(office, size=NARROW) as seat:

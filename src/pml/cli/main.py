@@ -12,8 +12,8 @@ from pml import __version__
 from pml.cli.exits import Exit, exit_of
 from pml.cli.guards import take_token_file
 from pml.cli.interrupts import until_done
-from pml.cli.options import Parser, parse
-from pml.cli.terminal.output import complain, print_error
+from pml.cli.options import HelpText, Parser, parse
+from pml.cli.terminal.output import complain, complain_prose, print_error
 from pml.core.errors import ConfigInvalid, PmlError
 from pml.core.text import quote, visible
 
@@ -104,7 +104,7 @@ def _refuse_command(parser: argparse.ArgumentParser, name: str) -> int:
     near = get_close_matches(name, COMMANDS, n=1)
     parser.print_usage(sys.stderr)
     complain(f"pml: no command {quote(name)}" + (f"; did you mean `{near[0]}`?" if near else ""))
-    complain(f"  → there are {', '.join(COMMANDS)}")
+    complain_prose(f"  → there are {', '.join(COMMANDS)}")
     return Exit.USAGE
 
 
@@ -133,7 +133,7 @@ def _parser(name: str | None, *, listing: bool) -> Parser:
             command,
             help=summary,
             description=summary[0].upper() + summary[1:] + ".",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=HelpText,
             allow_abbrev=False,
         )
         if command == name:

@@ -1,15 +1,59 @@
 """Command lines as people type them: options anywhere, and no raw text of theirs in a complaint."""
 
 import argparse
+import itertools
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import NoReturn, cast
+from typing import Final, NoReturn, cast
 
 from pml.cli.exits import Exit
 from pml.core.errors import Invalid
 from pml.core.text import visible
 from pml.core.values import MAX_BYTES, JsonObject, loads_object
+
+_NOTED: Final = re.compile(r"(\s+\S.*?)(\s{2,})(\S.*)")  # an example, and what it is for beside it
+_BREAKS: Final = re.compile(r" (?=--|\|)")
+_NARROW: Final = 24  # a note that has less room goes below its example
+
+
+class HelpText(argparse.RawDescriptionHelpFormatter):
+    """Help as it was written where that fits, otherwise broken between words; examples can be copied."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        import textwrap
+
+        lines: list[str] = []
+        for is_prose, group in itertools.groupby(text.split("\n"), key=lambda it: it[:1].strip() != ""):
+            given = list(group)
+            if all(len(line) <= width for line in given):
+                lines += given
+            elif is_prose:
+                lines += textwrap.wrap(" ".join(given), width, break_long_words=False, break_on_hyphens=False)
+            else:
+                lines += [each for line in given for each in _example_lines(line, width)]
+        return "\n".join(indent + line for line in lines)
+
+
+def _example_lines(line: str, width: int) -> list[str]:
+    import textwrap
+
+    noted = _NOTED.fullmatch(line)
+    if len(line) <= width:
+        return [line]
+    if noted is not None:
+        command, gap, note = noted.groups()
+        column = len(command + gap)
+        is_below = width - column < _NARROW
+        margin = " " * (6 if is_below else column)
+        notes = textwrap.wrap(note, width - len(margin), break_long_words=False, break_on_hyphens=False)
+        below = [margin + each for each in (notes if is_below else notes[1:])]
+        return [*_example_lines(command, width), *below] if is_below else [command + gap + notes[0], *below]
+    ends = [found.start() for found in _BREAKS.finditer(line) if found.start() <= width - 2]
+    if not ends:
+        return [line]
+    return [f"{line[: ends[-1]]} \\", *_example_lines(f"     {line[ends[-1] :]}", width)]
 
 
 class Parser(argparse.ArgumentParser):

@@ -33,12 +33,20 @@ def approval_result(
     now: datetime,
     no_form: str | None = None,
     still: bool = False,
+    anew: bool = False,
+    is_shown: bool = False,
 ) -> dict[str, Json]:
     """Return the result that says: nothing has run, this is asked, and how to continue.
 
     `no_form` is why the client's own form was not asked; `still`: it was continued, and nobody has decided.
+    `anew`: the same was asked before, and nobody answered in time; `is_shown`: its form is still open.
     """
-    text = _approval_text(record, workflow, now, no_form, still=still)
+    before = [
+        *(["It is still undecided."] if still else []),
+        *(["It was asked before, and the time to answer was over: it is asked anew."] if anew else []),
+        *(["Its form is still open in your client, and an answer there applies."] if is_shown else []),
+    ]
+    text = _approval_text(record, workflow, now, no_form, before, still=still)
     is_own = workflow.call is None or workflow.run_id is not None
     tool = record.tool_name if is_own or workflow.call is None else workflow.call.tool
     context: dict[str, Json] = {
@@ -71,12 +79,18 @@ def approval_result(
 
 
 def _approval_text(
-    record: Approval, workflow: Workflow, now: datetime, no_form: str | None, *, still: bool
+    record: Approval,
+    workflow: Workflow,
+    now: datetime,
+    no_form: str | None,
+    before: list[str],
+    *,
+    still: bool,
 ) -> str:
     minutes = max(0, ceil((record.expires_at - now).total_seconds() / 60))
     short = record.id[:SHORT_ID]
     ran = "Nothing has run." if workflow.run_id is None else "This call has not run."
-    lines = [headline(record), *(["It is still undecided."] if still else []), ""]
+    lines = [headline(record), *before, ""]
     facts = [] if still else [*asked_facts(record), ("why", why_asked(record))]  # it was told them before
     for name, value in facts:
         first, *rest = value.split("\n")

@@ -16,6 +16,7 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from pml.core.approvals.record import ApprovalId, Decider
+from pml.core.approvals.subjects import row_of
 from pml.core.cards.card import Card
 from pml.screen.answers.denials import Denials
 from pml.screen.draw.chrome import TALL, buttons, card_title, head, keys_line, list_rows
@@ -226,7 +227,7 @@ class Live(Screen[None]):
             self._put("#title", card_title(card, entry, now, room, held_s=self._held_seconds(card.id)))
         elif self.pane.card is None:
             self._put("#title", ())
-        self._put("#keys", keys_line(width))
+        self._put("#keys", keys_line(width, can_edit=card is None or card.input is not None))
 
     def _draw_notice(self, where: str, words: str | None) -> None:
         line = self.query_one(where, Static)
@@ -270,7 +271,7 @@ class Live(Screen[None]):
                 card,
                 is_seen=is_seen,
                 remembers=card is not None and card.id in self.remembered,
-                waiting=len(self.stream.waiting),
+                together=sum(not row_of(entry.record).stands_alone for entry in self.stream.waiting),
                 width=width - 1,
             ),
         )

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Generator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -213,7 +214,19 @@ def test_it_says_that_time_is_over_before_its_client_ends_it(pml: Pml) -> None:
         code, answer, _ = hook.end()
         assert pml.status(asked) == "cancelled"
     assert (code, answer["permissionDecision"]) == (0, "deny")
-    assert answer["permissionDecisionReason"] == "Approval timed out"
+    assert answer["permissionDecisionReason"] == (
+        "Approval timed out: nobody answered within a minute, and the tool did not run. "
+        "It can be asked again."
+    )
+
+
+def test_a_question_waits_as_long_as_the_hook_whatever_the_settings_say(pml: Pml, pml_home: Path) -> None:
+    pml_home.mkdir(exist_ok=True)
+    (pml_home / "config.json").write_text('{"approval": {"ttl_s": 1}}')
+    with hooked(asks(), "--timeout", "3600") as hook:
+        asked = pml("approvals", "show", hook.until_asked(), "--json").json
+    made_at, ends_at = (datetime.fromisoformat(asked[name]) for name in ("created_at", "expires_at"))
+    assert (ends_at - made_at).total_seconds() == 3595  # what the hook needs to answer itself is left out
 
 
 @promise("hook:fails-closed")

@@ -1,13 +1,19 @@
 """Output at a terminal of 80 columns: broken between words, and whatever is longer stays whole."""
 
+import argparse
+import importlib
 import json
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pml.cli.main import COMMANDS
+from pml.cli.options import HelpText, Parser
 from pml.cli.terminal.output import say_command, wrapped
 from tests.cli.terminals import Terminal, on_terminal
+from tests.commands import Pml
 from tests.promises import promise
 
 COLUMNS = 80  # what is taken where a terminal does not tell
@@ -69,6 +75,67 @@ def test_serve_breaks_no_word(workspace: Path, pml_home: Path) -> None:
         screen = terminal.until("what waits is kept\n")
     long = [line for line in too_long(screen) if "http" not in line]
     assert long == []
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Yield the parser and those of all its verbs."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for each in action.choices.values():
+                yield from parsers(each)
+
+
+@promise("show:words-whole")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_breaks_no_word(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(COLUMNS))
+    whole = Parser(prog=f"pml {command}", formatter_class=HelpText)
+    importlib.import_module(f"pml.cli.commands.{command}").configure(whole)
+    long = [line for each in parsers(whole) for line in too_long(each.format_help())]
+    assert [line for line in long if "'" not in line] == []  # what is quoted cannot be broken
+
+
+def test_an_example_that_is_too_long_stays_one_that_can_be_copied() -> None:
+    epilog = (
+        "One sentence that goes on\nand on.\n\nexamples:\n"
+        "  pml do it --so-far 1 --and-much-further 22\n"
+        "  pml do      words that explain it all\n"
+        "  pml do something else    words that explain it"
+    )
+    told = HelpText("pml", width=40)._fill_text(epilog, 40, "")
+    assert told.split("\n") == [
+        "One sentence that goes on",
+        "and on.",
+        "",
+        "examples:",
+        "  pml do it --so-far 1 \\",
+        "      --and-much-further 22",
+        "  pml do      words that explain it all",
+        "  pml do something else",
+        "      words that explain it",
+    ]
+    assert HelpText("pml", width=30)._fill_text("One sentence that goes on quite\na bit.", 30, "") == (
+        "One sentence that goes on\nquite a bit."
+    )
+
+
+@promise("show:words-whole")
+@pytest.mark.parametrize("argv", [("catalog", "list"), ("doctor", "--quick"), ("bogus",)])
+def test_tables_and_lists_break_no_word(workspace: Path, pml_home: Path, argv: tuple[str, ...]) -> None:
+    with on_terminal(*argv, stdout_too=True) as terminal:
+        screen = end(terminal)
+    assert [line for line in too_long(screen) if str(workspace) not in line] == []  # a path stays whole
+
+
+@promise("show:words-whole")
+@pytest.mark.parametrize("verb", ["list", "show"])
+def test_a_card_breaks_no_word(workspace: Path, pml_home: Path, pml: Pml, verb: str) -> None:
+    asked = pml.ask("files:write", json.dumps({"text": "some words " * 12, "path": "/long" * 30}))
+    with on_terminal("approvals", verb, *([asked] if verb == "show" else []), stdout_too=True) as terminal:
+        screen = end(terminal)
+    assert [line for line in too_long(screen) if "/long/long" not in line] == []
+    assert verb == "list" or "/long" * 30 in screen
 
 
 def test_a_text_is_broken_between_words_and_continues_beneath_them() -> None:

@@ -57,3 +57,15 @@ def test_nothing_is_cut_at_any_width_and_no_line_is_longer_where_words_fit(width
     assert Counter("".join(found).replace(" ", "")) == Counter(cells.replace(" ", ""))
     if width >= 45:
         assert max(map(cell_len, found)) <= width
+
+
+def test_a_last_column_with_room_for_a_word_or_two_has_lines_of_its_own() -> None:
+    rows = [["NAME", "WHAT IT DOES"], ["n" * 20, "words that would stand below each other"]]
+    assert [line for _, line in table_lines(rows, width=42)] == [
+        "NAME",
+        "    WHAT IT DOES",
+        "n" * 20,
+        "    words that would stand below each",
+        "    other",
+    ]
+    assert len(list(table_lines(rows, width=50))) == 3

@@ -333,16 +333,52 @@ async def test_what_was_denied_elsewhere_is_told_whatever_the_form_says_later(
     assert party.servers.calls == []
 
 
-async def test_an_answer_to_a_form_that_has_expired_runs_nothing(party: Party) -> None:
+ANEW = "asked anew: the time to answer was over, and nothing has run"
+
+
+async def test_a_yes_to_a_form_that_has_expired_runs_nothing_and_is_asked_for_anew(party: Party) -> None:
     party.rules(ask=["files:write"])
     await party.connect(MODERN, FORMS)
     form = await party.call("files__write", ARGUMENTS)
     party.office.clock.advance(301)
-    result = await retry(party, form, accept())
+    anew = await retry(party, form, accept())
+
+    assert anew["inputRequests"]["approval"]["params"]["message"].split("\n")[1] == ANEW
+    assert party.servers.calls == []
+    await retry(party, anew, accept())
+    assert len(party.servers.calls) == 1
+
+
+async def test_a_no_to_a_form_that_has_expired_runs_nothing(party: Party) -> None:
+    party.rules(ask=["files:write"])
+    await party.connect(MODERN, FORMS)
+    form = await party.call("files__write", ARGUMENTS)
+    party.office.clock.advance(301)
+    result = await retry(party, form, {"action": "decline"})
 
     assert code_of(result) == "approval_expired"
     assert text_of(result).startswith("Approval timed out\n")
     assert party.servers.calls == []
+
+
+@pytest.mark.usefixtures("short_form")
+async def test_a_call_made_again_after_nobody_answered_in_time_says_that_it_is_asked_anew(
+    party: Party,
+) -> None:
+    party.rules(ask=["files:write"])
+    first, result = await outlast_the_form(party)
+    assert "anew" not in first["params"]["message"]
+    paused = text_of(result)
+    assert "Its form is still open in your client, and an answer there applies." in paused
+    assert "anew" not in paused
+    party.office.clock.advance(301)
+
+    id = party.start_call("files__write", ARGUMENTS)
+    second = await party.asked()
+    assert second["params"]["message"].split("\n")[1] == ANEW
+    party.office.clock.advance(1)
+    paused = text_of(await party.result_of(id))
+    assert "It was asked before, and the time to answer was over: it is asked anew." in paused
 
 
 async def test_a_deny_written_while_the_form_was_open_beats_its_answer(party: Party) -> None:

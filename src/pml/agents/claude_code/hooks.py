@@ -10,6 +10,7 @@ import contextlib
 import uuid
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from math import ceil
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +33,6 @@ from pml.service.policy.policy import Policy, current_policy, judge, refuse_deni
 from pml.service.session_tree import start_session
 from pml.service.sessions.loopback import Permit, permit
 
-TIMED_OUT: Final = "Approval timed out"
 _HUB: Final = "plexus"  # the name by which PML gives it to the agents that it launches
 _OWN_TOOLS: Final = META_TOOLS | SUPERVISING | {EXECUTE}
 _HOOKED: Final = "hook-"  # begins the id of a session that no gateway holds
@@ -148,6 +148,7 @@ async def answer(
 ) -> JsonObject | None:
     """Return what the client is to be told within `limit_s`; None: nothing, its own flow continues.
 
+    A question waits as long as the hook does, whatever the settings say: nobody else could use its answer.
     `on_asked` gets each question that is stored, before the wait.
 
     Raises: PmlError. Cancelled, or with its client gone, it takes its question back.
@@ -164,18 +165,32 @@ async def answer(
 
     try:
         async with asyncio.timeout(limit_s):
-            said = await _permitted(context, session, asked, client, hear)
+            said = await _permitted(context, session, asked, client, hear, ttl_s=ceil(limit_s))
     except TimeoutError:
-        await _take_back(context, questions, TIMED_OUT)
-        said = Permit(allow=False, input=asked.input, message=TIMED_OUT)
+        over = f"nobody answered within {_minutes(limit_s)}"
+        await _take_back(context, questions, over)
+        message = f"Approval timed out: {over}, and the tool did not run. It can be asked again."
+        said = Permit(allow=False, input=asked.input, message=message)
     except BaseException:
         await asyncio.shield(_take_back(context, questions, "the client stopped waiting"))
         raise
     return answer_json(asked, said)
 
 
+def _minutes(seconds: float) -> str:
+    """Return the time as a person says it: a few seconds less than an hour are an hour."""
+    minutes = ceil(seconds / 60)
+    return "a minute" if minutes <= 1 else f"{minutes} minutes"
+
+
 async def _permitted(
-    context: Context, session: Session, asked: Asked, client: Process, hear: Callable[[Approval], None]
+    context: Context,
+    session: Session,
+    asked: Asked,
+    client: Process,
+    hear: Callable[[Approval], None],
+    *,
+    ttl_s: int,
 ) -> Permit:
     """Raises: Unavailable once the client is gone."""
     try:
@@ -189,6 +204,7 @@ async def _permitted(
                 tool_use_id=asked.tool_use_id,
                 on_asked=hear,
                 cwd=asked.cwd,
+                ttl_s=ttl_s,
             )
             watching.cancel()
     except ExceptionGroup as exc:

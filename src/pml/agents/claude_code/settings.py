@@ -21,7 +21,7 @@ from pml.host.disk import unavailable
 from pml.host.replace import replace_file
 
 EVENT: Final = "PreToolUse"
-TIMEOUT_S: Final = 3600  # longer than a question lives, unless its user gives it more time than an hour
+TIMEOUT_S: Final = 3600  # as long as a question of the hook may wait
 SINCE: Final = (2, 1, 295)  # the first version that knows `onFailure`
 _NEW: Final = "{}\n"
 _HOOKS: Final = ("hooks", EVENT)

@@ -35,7 +35,7 @@ from pml.cli.checks.setup import (
     failed,
 )
 from pml.cli.exits import Exit
-from pml.cli.terminal.output import console, count, print_json
+from pml.cli.terminal.output import console, count, print_beside, print_json
 from pml.cli.verbs.verbs import add_common
 from pml.core.errors import Unavailable
 
@@ -180,11 +180,11 @@ def _print(checks: list[Check]) -> None:
     width = max(len(check.name) for check in checks)
     for check in checks:
         mark, style = _MARKS[check.status]
-        line = Text(f"{mark} ", style=style).append(f"{check.name:<{width}}  ", style="not bold default")
-        loud = style if check.status in (Status.WARN, Status.FAIL) else "not bold default"
-        out.print(line.append(check.message, style=loud))
+        label = Text.assemble((f"{mark} ", style), f"{check.name:<{width}}  ")
+        loud = style if check.status in (Status.WARN, Status.FAIL) else ""
+        print_beside(out, label, Text(check.message, style=loud))
         if check.hint is not None:
-            out.print(Text(f"  {'':<{width}}  → {check.hint}", style="dim"))
+            print_beside(out, Text(f"  {'':<{width}}  → ", style="dim"), Text(check.hint, style="dim"))
     warnings = sum(check.status is Status.WARN for check in checks)
     fails = sum(check.status is Status.FAIL for check in checks)
     out.print(Text(f"\n{count(fails, 'problem')}, {count(warnings, 'warning')}", style="bold"))

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from pml.cli.terminal.output import console, count, local_time
+from pml.cli.terminal.output import console, count, local_time, print_beside
 from pml.core.approvals.record import Approval, SessionId, State, Subject, state_word, told
 from pml.core.approvals.subjects import asked_facts, headline, why_asked
 from pml.core.cards.card import Card, Command, Diff, Mark
@@ -72,7 +72,7 @@ def print_card(
     out = console(to_stderr=to_stderr)
     waits = record.status is State.PENDING
     title = Text(visible(headline(record) if waits else record.tool_name), style="bold")
-    out.print(title.append(f"  {left(record, now)}", style="not bold dim"))
+    print_beside(out, Text(), title.append(f"  {left(record, now)}", style="not bold dim"))
     facts = [] if card is None else [("what", said(card))]
     facts += [("why", why_asked(record)), *asked_facts(record), *_about(record, workspace, session_name)]
     if code is not None:
@@ -80,11 +80,12 @@ def print_card(
     facts += _outcome(record)
     if waits:
         facts += _memory(record, workspace, always, covered)
+    width = max(len(name) for name, _ in facts) + 1
     for name, value in facts:
         first, *rest = value.split("\n")
-        out.print(Text(f"  {name:<10}", style="dim").append(first, style="not dim"))
+        print_beside(out, Text(f"  {name:<{width}}", style="dim"), Text(first))
         for line in rest:
-            out.print(Text(" " * 12 + line))
+            print_beside(out, Text(" " * (width + 2)), Text(line))
     for diff in () if card is None else card.blocks:
         if isinstance(diff, Diff):
             _print_diff(out, diff)
@@ -170,17 +171,17 @@ def print_lines(
 
     out = console()
     for record, card in zip(records, cards, strict=True):
-        line = Text(f"{short(record.id)}  ", style="bold cyan")
-        line.append(f"{said(card)}  ", style="bold not cyan")
-        out.print(line.append(left(record, now), style="not bold not cyan"))
+        line = Text.assemble((f"{said(card)}  ", "bold"), left(record, now))
+        print_beside(out, Text(f"{short(record.id)}  ", style="bold cyan"), line)
+        indent = Text(" " * (SHORT_ID + 2))
         is_drawn = any(isinstance(block, Diff | Command) for block in card.blocks)
         begins = "" if is_drawn and record.subject is Subject.TOOL_CALL else f"  {glimpse(record)}"
-        out.print(Text(f"          {visible(record.tool_name)}{begins}", style="dim"))
+        print_beside(out, indent, Text(f"{visible(record.tool_name)}{begins}", style="dim"))
         session = sessions[record.session_id]
         place = f"{visible(session.workspace)} · {session_title(session.id, session.name)}"
-        out.print(Text(f"          {place}", style="dim"))
+        print_beside(out, indent, Text(f"{place}", style="dim"))
         if (gone := gone_note(record, has_ended=session.ended_at is not None)) is not None:
-            out.print(Text(f"          {gone}", style="yellow"))
+            print_beside(out, indent, Text(f"{gone}", style="yellow"))
 
 
 def glimpse(record: Approval) -> str:

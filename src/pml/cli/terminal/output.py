@@ -14,6 +14,7 @@ from pml.core.wire import error_json
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 
 class Shown(str):
@@ -69,15 +70,21 @@ def wrapped(text: str, width: int | None) -> list[str]:
     return lines
 
 
-def columns() -> int | None:
+def columns(stream: TextIO | None = None) -> int | None:
     """Return how wide the terminal is that is printed to; None where it is not one: a line stays a line."""
-    out: TextIO | None = sys.stdout  # a closed one is None
+    out: TextIO | None = stream or sys.stdout  # a closed one is None
     return shutil.get_terminal_size().columns if out is not None and out.isatty() else None
 
 
 def complain(text: str) -> None:
     """Print a line for people to stderr."""
     print(text, file=sys.stderr, flush=True)
+
+
+def complain_prose(text: str) -> None:
+    """Print sentences to stderr; a terminal that is narrower has them broken between words."""
+    for line in wrapped(text, columns(sys.stderr)):
+        complain(line)
 
 
 def count(number: int, one: str, many: str | None = None) -> str:
@@ -99,9 +106,9 @@ def print_error(error: PmlError, *, as_json: bool) -> None:
     if isinstance(error, CodeFailed):
         print_logs(error.logs)
         where = "" if error.line is None else f"line {error.line}, column {error.column}: "
-    complain(f"pml: {where}{visible(error.message)}")
+    complain_prose(f"pml: {where}{visible(error.message)}")
     if error.hint:
-        complain(f"  → {visible(error.hint)}")
+        complain_prose(f"  → {visible(error.hint)}")
 
 
 def print_logs(lines: Iterable[str]) -> None:
@@ -115,6 +122,25 @@ def console(*, to_stderr: bool = False) -> "Console":
     from rich.console import Console
 
     return Console(stderr=to_stderr, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+
+def print_beside(out: "Console", label: "Text", body: "Text") -> None:
+    """Print `body` beside `label`, at a terminal broken between words; a longer word stays whole."""
+    from rich.text import Text
+
+    margin = len(body.plain) - len(body.plain.lstrip(" "))
+    indent = " " * (margin + 2 if margin else 0)
+    body.overflow = "ignore"
+    room = out.width - label.cell_len
+    if not out.is_terminal or body.cell_len <= room:
+        out.print(label + body)
+        return
+    first, *rest = body[margin:].wrap(out, max(room - len(indent), 1))
+    first.rstrip()
+    out.print(label + Text(" " * margin) + first)
+    for line in rest:
+        line.rstrip()
+        out.print(Text(" " * label.cell_len + indent) + line)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -11,6 +11,7 @@ from rich.cells import cell_len, chop_cells
 GAP: Final = "  "
 INDENT: Final = "    "
 UNBROKEN: Final = 24  # a name, a version or an instant stays whole; longer words are paths and hashes
+READABLE: Final = 24  # a last column that is narrower has lines of its own
 SHORT: Final = 12  # so does a cell such as `1.2 MB`
 
 
@@ -18,7 +19,8 @@ def table_lines(rows: Sequence[Sequence[str]], *, width: int | None) -> Iterator
     """Yield the lines with their styles, the first row as the head; `width` is that of the screen, if any."""
     natural = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     widths = natural if width is None else _fit(rows, natural, width)
-    is_split = widths is None and len(natural) > 1
+    is_narrow = widths is not None and widths[-1] < min(natural[-1], READABLE)
+    is_split = (widths is None or is_narrow) and len(natural) > 1
     if is_split and width is not None:
         widths = _fit([row[:-1] for row in rows], natural[:-1], width)
     for number, row in enumerate(rows):

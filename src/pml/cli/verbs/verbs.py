@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeAlias
 
 from pml.cli.exits import Exit
+from pml.cli.options import HelpText
 
 WORKSPACE: Final = "the workspace (default: the working directory)"
 MAX_PAGE: Final = 10_000
@@ -44,7 +45,7 @@ class Verbs:
             help=summary,
             description=summary[0].upper() + summary[1:] + ".",
             epilog=epilog,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=HelpText,
             allow_abbrev=False,
         )
         add_common(parser, workspace=workspace)

@@ -16,6 +16,7 @@ from pml.downstream.keepalive import waiting
 from pml.downstream.protocol.connection import Connection, ConnectionGone, Exchange
 from pml.downstream.protocol.eras import Era
 from pml.jsonrpc.messages import RpcError
+from pml.service.approvals.answers import is_asked_anew
 from pml.service.approvals.lifecycle import get, wait
 from pml.service.call import Gate, Suspended, why_no_form
 from pml.service.context import Context
@@ -76,16 +77,19 @@ def no_hub() -> None:
 class FormNeeded(Suspended):
     """A modern client is to show a form, or open the page `link`, and to repeat the call with the answer."""
 
-    def __init__(self, record: Approval, *, link: str | None, again: bool = False) -> None:
+    def __init__(
+        self, record: Approval, *, link: str | None, again: bool = False, anew: bool = False
+    ) -> None:
         super().__init__(record)
         self.link = link
         self.again = again
+        self.anew = anew
 
     def params(self, era: Era) -> JsonObject:
         """Return those of `elicitation/create`."""
         if self.link is not None:
             return link_params(self.record, self.link)
-        return form_params(self.record, era, again=self.again)
+        return form_params(self.record, era, again=self.again, anew=self.anew)
 
 
 class _Form:
@@ -158,7 +162,7 @@ class Asker:
         if not counts or record.id == self.unanswered:
             return record
         if self.era.is_modern:
-            raise FormNeeded(record, link=link)
+            raise FormNeeded(record, link=link, anew=await is_asked_anew(self._context, record))
         now = await self._wait_with_form(record, link)
         if now.status is State.PENDING:
             self.unanswered = record.id  # it is shown once for one call
@@ -204,6 +208,11 @@ class Asker:
             return "its token was not made for a client that shows forms to a person"
         return why_no_form(self._gate, record)
 
+    def is_shown(self, record: Approval) -> bool:
+        """Tell whether the client still shows a form of the question, whose answer applies."""
+        form = _forms.get(self._connection, {}).get(record.id)
+        return form is not None and form.link is None and form.is_open
+
     def _link(self, record: Approval) -> str | None:
         """Return the page for a key, or for what no form can show whole, if the client opens one."""
         is_for_page = row_of(record).wants_key or is_cut(record)
@@ -229,7 +238,7 @@ class Asker:
             return await wait(self._context, record.id, timeout_s=timeout_s)
 
     async def _wait_with_form(self, record: Approval, link: str | None) -> Approval:
-        form = self._form(record, link)
+        form = self._form(record, link, anew=await is_asked_anew(self._context, record))
         decided = asyncio.ensure_future(wait(self._context, record.id, timeout_s=self._left_s()))
         form.waiting += 1
         try:
@@ -253,25 +262,27 @@ class Asker:
             decided.cancel()
             form.leave()
 
-    def _form(self, record: Approval, link: str | None) -> _Form:
+    def _form(self, record: Approval, link: str | None, *, anew: bool) -> _Form:
         """Return the form that is open for the question, or a new one."""
         forms = _forms.setdefault(self._connection, {})
         for id in [id for id, form in forms.items() if not form.is_open]:
             del forms[id]
         if record.id not in forms:
             form = forms[record.id] = _Form(link)
-            showing = self._show(record, form.came) if link is None else self._open(record, link)
+            showing = self._show(record, form.came, anew=anew) if link is None else self._open(record, link)
             form.task = self._spawn(showing)
         return forms[record.id]
 
-    async def _show(self, record: Approval, came: asyncio.Event, *, again: bool = False) -> Approval | None:
+    async def _show(
+        self, record: Approval, came: asyncio.Event, *, again: bool = False, anew: bool = False
+    ) -> Approval | None:
         """Return the question as the form's answer leaves it, once it `came`; None if nobody answered.
 
         What was accepted faster than anybody reads is shown once more.
         A question that is decided elsewhere, or over, is not shown any longer. Raises: ConnectionGone.
         """
         began_at = asyncio.get_running_loop().time()
-        params = form_params(record, self.era, again=again)
+        params = form_params(record, self.era, again=again, anew=anew)
         asked = self._spawn(self._connection.request("elicitation/create", params, self._exchange))
         decided = self._spawn(wait(self._context, record.id))
         try:

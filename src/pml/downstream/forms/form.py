@@ -31,13 +31,18 @@ _SEEN_LINES: Final = 3
 _MORE: Final = "  ↳ "
 _SEEN_COLUMNS: Final = 72
 _AGAIN: Final = "asked once more: the answer came faster than a person can read"
+_ANEW: Final = "asked anew: the time to answer was over, and nothing has run"
 
 
-def form_params(record: Approval, era: Era, *, again: bool = False) -> JsonObject:
-    """Return the params of `elicitation/create` for the question; `again`: it was answered too fast."""
+def form_params(record: Approval, era: Era, *, again: bool = False, anew: bool = False) -> JsonObject:
+    """Return the params of `elicitation/create` for the question.
+
+    `again`: it was answered too fast; `anew`: the same was asked before, and not answered in time.
+    """
     title, *facts = _lines(record)
+    note = [_AGAIN] if again else [_ANEW] if anew else []
     params: JsonObject = {
-        "message": "\n".join([title, *([_AGAIN] if again else []), *facts]),
+        "message": "\n".join([title, *note, *facts]),
         "requestedSchema": {
             "type": "object",
             "properties": {"remember": _remember_field(record, era)},

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from pml.core.approvals.record import Approval, ApprovalId, State
+from pml.core.approvals.record import Approval, ApprovalId, State, Subject
 from pml.core.digest import digest
 from pml.core.values import Json, JsonObject
 from pml.downstream.forms.elicitation import Asker, FormNeeded, Spawn
@@ -142,7 +142,8 @@ class Rounds:
     async def returned(self, round: Round, exchange: Exchange, asker: Asker) -> bytes | Settled | None:
         """Return what comes of the round before, if there was one: an answer, or a call to continue.
 
-        A question that was not answered, not even with a cancel, is put once more. Raises: RpcError.
+        A question that was not answered, not even with a cancel, is put once more. A call that was allowed
+        too late is asked about anew: otherwise the person who answered would see nothing. Raises: RpcError.
         """
         if round.state is None:
             return None
@@ -159,6 +160,9 @@ class Rounds:
         now = await asker.take(record, answer, link=shown.link, age_s=sealed.age_s)
         if now.status is State.PENDING:
             asker.unanswered = shown.approval_id
+            return Settled(attempt=shown.attempt, approval=None)
+        is_late = now.status is State.EXPIRED and answer is not None and answer["action"] == "accept"
+        if is_late and now.subject is not Subject.WORKSPACE_TRUST:  # which a call asks about once
             return Settled(attempt=shown.attempt, approval=None)
         return Settled(attempt=shown.attempt, approval=now)
 

@@ -28,6 +28,7 @@ from pml.downstream.tools.supervision import LAUNCH, Supervision, refused
 from pml.downstream.tools.tool_table import Catalog
 from pml.jsonrpc.codes import INVALID_PARAMS, SERVER_ERROR
 from pml.jsonrpc.messages import RpcError
+from pml.service.approvals.answers import is_asked_anew
 from pml.service.approvals.inquiry import settle_trust
 from pml.service.call import Attempt, Gate, Paused, PendingCall
 from pml.service.calls.execute import is_server, run_or_call
@@ -84,7 +85,15 @@ class ToolCalls:
             now = self._gate.context.clock.now()
             no_form = asker.why_no_form(exc.record)
             still = asked.said is not None and asked.said.workflow_id == exc.workflow.id
-            paused = approval_result(exc.record, exc.workflow, now=now, no_form=no_form, still=still)
+            paused = approval_result(
+                exc.record,
+                exc.workflow,
+                now=now,
+                no_form=no_form,
+                still=still,
+                anew=not still and await is_asked_anew(self._gate.context, exc.record),
+                is_shown=asker.is_shown(exc.record),
+            )
             if not era.has_structure:  # its client knows only the text, or shows a model all that it gets
                 del paused["structuredContent"]
             return stamp(msgspec.json.encode(paused), era)

@@ -31,6 +31,7 @@ import { drawOver } from "./card_over.js";
  * @property {(view: CardView) => void} allowAll
  * @property {(view: CardView, literal: boolean, release: boolean) => void} always
  * @property {(view: CardView) => Promise<void>} fetchWhole
+ * @property {(view: CardView) => void} restored that its denial was taken back
  * @property {() => void} grew that there is something new to be seen
  * @property {() => void} hush that a field went away which may be typed into still
  * @property {(view: CardView) => void} disturbed that what is below may have moved

@@ -65,6 +65,10 @@ class Waiting {
       deny: (view) => this.isMeant(view) && this.deny(view),
       allowAll: () => this.all(true),
       always: (view, literal, release) => this.press(view, () => this.always(view, literal, release)),
+      restored: (view) => {
+        this.feed.focusByItself(view); // the button that was clicked is gone
+        this.show();
+      },
       fetchWhole: async (view) => {
         await fetchWhole(view);
         this.listCovered();
@@ -333,6 +337,8 @@ class Waiting {
     const count = this.feed.waiting.length;
     const all = [...this.feed.views.values()].filter((view) => view.waits).length;
     this.count.textContent = !all ? "" : count === all ? String(all) : `${count} of ${all}`;
+    const together = this.feed.waiting.filter(({ card }) => !card.kind && !card.missing.length);
+    this.feed.node.dataset.together = String(together.length > 1);
     if (arrived) this.arrivals.textContent = `${arrived} new, ${count} waiting`;
     const shown = [...this.feed.views.values()].some((view) => !view.node.hidden);
     replace(

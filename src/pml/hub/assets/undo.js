@@ -38,7 +38,13 @@ export function holdDenials(views, send) {
   const until = performance.now() + ms;
   /** @type {Group} */
   const group = { views, send, timer: setTimeout(() => sendGroup(group, false), ms) };
-  for (const view of views) view.setAside(drawHeld(view.card, until, () => release(group, view)));
+  for (const view of views) {
+    const takeBack = () => {
+      release(group, view);
+      view.doing.restored(view);
+    };
+    view.setAside(drawHeld(view.card, until, takeBack));
+  }
   held.push(group);
 }
 

@@ -146,8 +146,11 @@ def card_title(card: Card, entry: Entry, now: datetime, width: int, *, held_s: f
     return spread(name, (*time_left(entry, now), (" left", DIM)), width)
 
 
-def buttons(card: Card | None, *, is_seen: bool, remembers: bool, waiting: int, width: int) -> Row:
-    """Return Deny, Allow all, Allow; what cannot be pressed yet is dim."""
+def buttons(card: Card | None, *, is_seen: bool, remembers: bool, together: int, width: int) -> Row:
+    """Return Deny, Allow all, Allow; what cannot be pressed yet is dim.
+
+    `together` is how many of those that wait can be answered with others.
+    """
     if card is None or card.status is not State.PENDING:
         return ()
     memory: Row = ()
@@ -159,13 +162,15 @@ def buttons(card: Card | None, *, is_seen: bool, remembers: bool, waiting: int, 
         memory = (("  s ", CYAN), ("☑" if remembers else "☐", BOLD), (" this session", DIM))
     deny = (" Esc ", CYAN), ("Deny", BUTTON_DENY if is_seen else DIM)
     is_alone = card.kind is not None
-    every = (("   A ", CYAN), (f"Allow all {waiting}", PLAIN)) if waiting > 1 and not is_alone else ()
+    every = (("   A ", CYAN), (f"Allow all {together}", PLAIN)) if together > 1 and not is_alone else ()
     allow = ("  ", PLAIN), (f" ⏎ {card.verb} ", BUTTON_ALLOW if is_seen else Style(dim=True, reverse=True))
     return spread((*deny, *every, *memory), allow, width)
 
 
-def keys_line(width: int) -> Row:
+def keys_line(width: int, *, can_edit: bool = True) -> Row:
     row: Row = ((" ", PLAIN),)
     for key, means in _KEYS:
+        if key == "e" and not can_edit:
+            continue
         row = (*row, (key, CYAN), (f" {means}  ", DIM))
     return fitted(row, width)

@@ -17,6 +17,7 @@ from pml.service.context import Context
 NARROWED: Final = "fewer may decide it now, and it is asked anew"  # withdrawn so, its call goes on
 SETTLED: Final = "it was settled for another call meanwhile"  # withdrawn so, its call goes on
 _ANSWERS: Final = 1000
+_NEWEST: Final = 4
 _DECLINES: Final = frozenset({Role.PERSON, Role.FORM})
 _LETS: Final = frozenset({State.ALLOWED, State.EXECUTING, State.COMPLETED})
 
@@ -66,6 +67,17 @@ async def earlier(context: Context, question: Question, state: State) -> list[Ap
     )
     found = await context.store.approvals.page(query)
     return [record for record in found if (record.subject, record.tool_use_id) == same]
+
+
+async def is_asked_anew(context: Context, record: Approval) -> bool:
+    """Tell whether the same was asked just before in the session, and nobody answered in time."""
+    query = ApprovalQuery(session_id=record.session_id, digest=record.digest, newest=True, limit=_NEWEST)
+    same = [
+        each
+        for each in await context.store.approvals.page(query)
+        if each.subject is record.subject and each.id != record.id and each.created_at <= record.created_at
+    ]
+    return bool(same) and same[0].status is State.EXPIRED
 
 
 async def answer_in_run(context: Context, question: Question) -> Approval | None:

@@ -144,6 +144,7 @@ async def _settle_trust(asking: _Asking, question: Question, judged: Judgement) 
     """Ask whether to trust the file that would allow the call; a person who said no is not asked again."""
     context, session = asking.context, question.session
     asked = trust_question(session, await current_policy(context, session.workspace))
+    asked = replace(asked, ttl_s=question.ttl_s)
     if await was_declined(context, asked):
         return None
     because = judged.if_trusted and kept_rule(judged.if_trusted, VerdictKind.ALLOW)

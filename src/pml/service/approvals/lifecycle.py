@@ -99,6 +99,7 @@ class Question:
     deciders: frozenset[Role] = frozenset({Role.PERSON})
     run_id: str | None = None
     cwd: str | None = None  # where relative paths begin, if not in the session's workspace
+    ttl_s: int | None = None  # how long it may wait, if not as the session or the settings say
 
     # Goes along when the question is put to others (`replace`); a question of another call takes its own.
     _taken: list[_Taken] = field(default_factory=list["_Taken"], repr=False, compare=False)
@@ -154,7 +155,7 @@ async def ask(context: Context, question: Question, why: Reason | None = None) -
     parse_tool(question.tool)
     now = context.clock.now()
     settings = (await current_policy(context, question.session.workspace)).settings
-    ttl_s = question.session.ttl_s or settings.approval.ttl_s
+    ttl_s = question.ttl_s or question.session.ttl_s or settings.approval.ttl_s
     new = Approval(
         id=ApprovalId(context.ids.new()),
         session_id=question.session.id,

@@ -5,7 +5,7 @@ what it leaves, or may not decide, climbs to the next. A person sees everything 
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -69,16 +69,19 @@ async def permit(
     tool_use_id: str,
     on_asked: Callable[[Approval], None],
     cwd: str | None = None,
+    ttl_s: int | None = None,
     may_ask: bool = True,
     heard: Callable[[], Awaitable[None]] | None = None,
 ) -> Permit:
     """Return whether the agent's client may run the tool: by rule at once, else when somebody has decided.
 
     Doubt is a no: whatever goes wrong is told as a denial, and so is what no rule allows where nobody may be
-    asked. `heard` returns once somebody is there to hear the answer.
+    asked. `heard` returns once somebody is there to hear the answer. `ttl_s`: so long a question may wait,
+    whatever the session or the settings say.
     """
     try:
         question = await _question(context, session, tool_name, input, tool_use_id, cwd)
+        question = replace(question, ttl_s=ttl_s)
         settings = (await current_policy(context, session.workspace)).settings
         if not may_ask and not await is_allowed(context, question):
             return Permit(allow=False, input=input, message=_MAY_NOT_ASK)
