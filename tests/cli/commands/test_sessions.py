@@ -22,6 +22,7 @@ from pml.service.context import Context
 from pml.service.session_tree import start_session
 from pml.service.sessions.tokens import create_token
 from tests.commands import TIMEOUT_S, Pml, spawn
+from tests.faults.gateways import until
 
 STARTS_ANOTHER = """
 import subprocess, sys
@@ -280,8 +281,8 @@ def test_stopping_ends_the_agent_what_it_launched_and_all_their_processes(
     _in_store(fill)
     ran = pml("sessions", "stop", "a-parent")
     assert (ran.code, ran.out) == (0, "stopped agent a\n")
-    assert not SystemProcesses().running(process)
-    assert SystemProcesses().find(below) is None
+    until(lambda: not SystemProcesses().running(process), "the agent has ended")
+    until(lambda: SystemProcesses().find(below) is None, "what it started has ended")
 
     async def look(context: Context) -> None:
         runs = [await context.store.runs.get(SessionId(session_id)) for session_id in ("a-parent", "b-child")]

@@ -1,11 +1,10 @@
 """Output at a terminal of 80 columns: broken between words, and whatever is longer stays whole."""
 
-import argparse
 import importlib
 import json
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
@@ -77,34 +76,42 @@ def test_serve_breaks_no_word(workspace: Path, pml_home: Path) -> None:
     assert long == []
 
 
-def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """Yield the parser and those of all its verbs."""
-    yield parser
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for each in action.choices.values():
-                yield from parsers(each)
+class Listed(Parser):
+    """A parser that keeps a list of itself and of those of its verbs, which have its class."""
+
+    made: ClassVar[list[Parser]] = []
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.made.append(self)
 
 
 @promise("show:words-whole")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_breaks_no_word(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(COLUMNS))
-    whole = Parser(prog=f"pml {command}", formatter_class=HelpText)
-    importlib.import_module(f"pml.cli.commands.{command}").configure(whole)
-    long = [line for each in parsers(whole) for line in too_long(each.format_help())]
+    monkeypatch.setattr(Listed, "made", [])
+    importlib.import_module(f"pml.cli.commands.{command}").configure(
+        Listed(prog=f"pml {command}", formatter_class=HelpText)
+    )
+    long = [line for each in Listed.made for line in too_long(each.format_help())]
     assert [line for line in long if "'" not in line] == []  # what is quoted cannot be broken
 
 
-def test_an_example_that_is_too_long_stays_one_that_can_be_copied() -> None:
+def help_of(epilog: str) -> str:
+    parser = Parser(prog="pml", usage="pml", formatter_class=HelpText, add_help=False, epilog=epilog)
+    return parser.format_help().removeprefix("usage: pml\n\n").removesuffix("\n")
+
+
+def test_an_example_that_is_too_long_stays_one_that_can_be_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "42")  # argparse leaves two free
     epilog = (
         "One sentence that goes on\nand on.\n\nexamples:\n"
         "  pml do it --so-far 1 --and-much-further 22\n"
         "  pml do      words that explain it all\n"
         "  pml do something else    words that explain it"
     )
-    told = HelpText("pml", width=40)._fill_text(epilog, 40, "")
-    assert told.split("\n") == [
+    assert help_of(epilog).split("\n") == [
         "One sentence that goes on",
         "and on.",
         "",
@@ -115,9 +122,8 @@ def test_an_example_that_is_too_long_stays_one_that_can_be_copied() -> None:
         "  pml do something else",
         "      words that explain it",
     ]
-    assert HelpText("pml", width=30)._fill_text("One sentence that goes on quite\na bit.", 30, "") == (
-        "One sentence that goes on\nquite a bit."
-    )
+    monkeypatch.setenv("COLUMNS", "32")
+    assert help_of("One sentence that goes on quite\na bit.") == "One sentence that goes on\nquite a bit."
 
 
 @promise("show:words-whole")

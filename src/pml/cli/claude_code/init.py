@@ -244,7 +244,10 @@ def show_change(change: Change) -> None:
 def _show(change: Change, *, written: bool, remove: bool) -> None:
     path = visible(str(change.path))
     if not change.is_one:
-        say_prose(f"nothing of PML's in {path}" if remove else f"{path} stays as it is")
+        if remove:
+            say_prose(f"nothing of PML's in {path}")
+        elif change.before is not None:
+            say_prose(f"{path} stays as it is")
         return
     verb = "created" if change.before is None else "removed" if change.after is None else "changed"
     say_prose(f"{verb} {path}" if written else f"{path} would be {verb}")

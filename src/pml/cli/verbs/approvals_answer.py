@@ -278,6 +278,8 @@ def _what(record: Approval) -> str:
 def tell_memory(memory: "Remembered", *, tell: Callable[[str], None]) -> None:
     """Tell what is remembered and where, and complain if it does not apply yet."""
     entry = visible_json(memory.entry, indent=None)
+    if isinstance(memory.entry, dict) and "digest" in memory.entry:
+        entry = f"{visible(str(memory.entry['tool']))} with exactly these arguments"
     where = "for this session" if memory.file is None else f"in {visible(memory.file)}"
     if memory.scope is Scope.SESSION and memory.problem is not None:
         complain(f"  not remembered: {visible(memory.problem.message)}")

@@ -37,7 +37,7 @@ class Approvals(Protocol):
     ) -> Approval:
         """Apply `event` by compare-and-swap, store `remember` with it, and return the record after it.
 
-        Raises: NotFound, and whatever `core.approvals.advance` raises; then nothing has changed.
+        Raises: NotFound, and whatever `core.approvals.states.advance` raises; then nothing has changed.
         """
         ...
 

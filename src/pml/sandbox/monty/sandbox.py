@@ -2,7 +2,7 @@
 
 Its calls block, so they run in threads; a call that is cancelled kills the process that it waits for. The
 interpreter is imported, and its processes are started, when the first code runs. What a turn is, is in
-`monty_run`; how the processes are started, in `monty_box`.
+`run`; how the processes are started, in `box`.
 """
 
 import asyncio

@@ -214,6 +214,7 @@ def _about(card: Card) -> Iterator[Styled]:
     if rule is not None and rule.file is not None:
         place = rule.file if rule.line is None else f"{rule.file}:{rule.line}"
         yield from _fact("rule", f"{rule.entry}  in {place}", DIM)
-    yield from _fact("asked", f"{instant(card.created_at)}; {', '.join(card.may_allow)} may allow it", DIM)
+    deciders = " or ".join(card.may_allow)
+    yield from _fact("asked", f"{instant(card.created_at)}; to be allowed by {deciders}", DIM)
     yield from _fact("id", card.id, DIM)
     yield from _fact("sha256", card.digest.removeprefix("sha256:"), DIM)

@@ -1,7 +1,7 @@
 """Servers that no file configures: found, consented to, installed, and ready to be proven and started.
 
 Consent is to exactly one lock and one set of variables. A rule that allows the tool covers an install that
-`core.dependency.rule_could_cover`; a model or a parent decides no other either.
+`core.packages.install_facts.rule_could_cover`; a model or a parent decides no other either.
 """
 
 import asyncio
