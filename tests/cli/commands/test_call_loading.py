@@ -197,6 +197,6 @@ def test_bytes_that_are_not_those_of_the_lock_are_told_with_both_hashes_and_not_
         terminal.until(PROMPT)
         terminal.type("c\n")
         terminal.until("Integrity check failed for greeter")
-        terminal.until("Expected ")
+        terminal.until("Expected")
         code, out = terminal.end()
     assert (code, out, registry.leftovers) == (FAILED, "", [])

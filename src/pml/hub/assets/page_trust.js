@@ -74,7 +74,15 @@ function fileRow(told) {
       "div",
       { class: "item-main" },
       h("div", { class: "mono" }, shownText(told.path)),
-      h("div", { class: "about" }, counts.length ? counts.join(" · ") : told.needed ? "allows and starts nothing; ends what was trusted before" : "allows and starts nothing"),
+      h(
+        "div",
+        { class: "about" },
+        counts.length
+          ? counts.join(" · ")
+          : told.needed
+          ? "allows and starts nothing; ends what was trusted before"
+          : "allows and starts nothing",
+      ),
     ),
     state(told),
     h("a", { class: "button", href }, told.needed ? "Look at it" : "Show"),

@@ -214,7 +214,7 @@ def _about(card: Card) -> Iterator[Styled]:
     if rule is not None and rule.file is not None:
         place = rule.file if rule.line is None else f"{rule.file}:{rule.line}"
         yield from _fact("rule", f"{rule.entry}  in {place}", DIM)
-    deciders = " or ".join(card.may_allow)
-    yield from _fact("asked", f"{instant(card.created_at)}; to be allowed by {deciders}", DIM)
+    yield from _fact("asked", instant(card.created_at), DIM)
+    yield from _fact("may allow", " or ".join(card.may_allow), DIM)
     yield from _fact("id", card.id, DIM)
     yield from _fact("sha256", card.digest.removeprefix("sha256:"), DIM)
