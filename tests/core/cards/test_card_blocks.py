@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from pml.agents.known import KNOWN
 from pml.core.approvals.reasons import CapabilityNeeds
 from pml.core.approvals.record import State, Subject
 from pml.core.cards.blocks import Asked, blocks_of
@@ -25,6 +26,7 @@ def asked(tool: str, arguments: JsonObject, *, subject: Subject = Subject.TOOL_C
         record=record,
         cwd=WORKSPACE,
         workspace=WORKSPACE,
+        clients=KNOWN.tools,
         read=lambda path: Present(path=path, is_missing=True),
     )
 
@@ -83,7 +85,7 @@ def test_code_and_long_texts_are_shown_as_they_are() -> None:
 def test_an_edited_call_shows_what_would_run_and_both_inputs() -> None:
     made = asked("Bash", {"command": "ls"})
     record = replace(made.record, updated_input={"command": "ls -l"}, status=State.ALLOWED)
-    shown = blocks_of(Asked(record=record, cwd=WORKSPACE, workspace=WORKSPACE))
+    shown = blocks_of(Asked(record=record, cwd=WORKSPACE, workspace=WORKSPACE, clients=KNOWN.tools))
     facts, command, asked_for, edited = shown
     assert isinstance(facts, Facts)
     assert facts.rows[0].name == "edited"
@@ -103,7 +105,7 @@ def test_the_diff_of_a_decided_call_says_whether_it_is_as_asked_for_or_as_edited
     made = asked("Write", {"file_path": "notes.md", "content": "one\n"})
     updated: JsonObject | None = {"file_path": "notes.md", "content": "two\n"} if is_edited else None
     record = replace(made.record, updated_input=updated, status=State.ALLOWED)
-    shown = blocks_of(Asked(record=record, cwd=WORKSPACE, workspace=WORKSPACE))
+    shown = blocks_of(Asked(record=record, cwd=WORKSPACE, workspace=WORKSPACE, clients=KNOWN.tools))
     (diff,) = (block for block in shown if isinstance(block, Diff))
     assert diff.note is not None
     assert diff.note.startswith("as it was edited" if is_edited else "as it was asked for")
@@ -113,7 +115,14 @@ def test_the_diff_of_a_decided_call_says_whether_it_is_as_asked_for_or_as_edited
 def test_code_that_makes_the_call_is_shown_whole() -> None:
     record = replace(make_approval(), run_id="run-12345678")
     shown = blocks_of(
-        Asked(record=record, cwd=WORKSPACE, workspace=WORKSPACE, code="a\n" * 30_000, language="python")
+        Asked(
+            record=record,
+            cwd=WORKSPACE,
+            workspace=WORKSPACE,
+            clients=KNOWN.tools,
+            code="a\n" * 30_000,
+            language="python",
+        )
     )
     assert shown[-1] == Code(
         title="the code that makes this call", language="python", lines=(("a",),) * 30_000
@@ -123,7 +132,14 @@ def test_code_that_makes_the_call_is_shown_whole() -> None:
 
 def test_a_capability_tells_what_it_calls() -> None:
     rule = CapabilityNeeds(capability="a.b.c.d", source="registry", calls=("x:y",), covers=("x:y",))
-    shown = blocks_of(Asked(record=replace(make_approval(), rule=rule), cwd=WORKSPACE, workspace=WORKSPACE))
+    shown = blocks_of(
+        Asked(
+            record=replace(make_approval(), rule=rule),
+            cwd=WORKSPACE,
+            workspace=WORKSPACE,
+            clients=KNOWN.tools,
+        )
+    )
     assert isinstance(shown[0], Facts)
     assert [row.name for row in shown[0].rows] == ["full name", "calls", "covers"]
 
@@ -131,7 +147,11 @@ def test_a_capability_tells_what_it_calls() -> None:
 def test_a_decided_edit_does_not_look_at_the_file_any_more() -> None:
     made = asked("Write", {"file_path": "a", "content": "x"})
     decided = Asked(
-        record=replace(made.record, status=State.DENIED), cwd=WORKSPACE, workspace=WORKSPACE, read=made.read
+        record=replace(made.record, status=State.DENIED),
+        cwd=WORKSPACE,
+        workspace=WORKSPACE,
+        clients=KNOWN.tools,
+        read=made.read,
     )
     shown = blocks_of(decided)[0]
     assert isinstance(shown, Diff)
@@ -257,11 +277,11 @@ def test_a_command_that_could_be_read_in_two_ways_is_drawn_in_none(arguments: Js
 def test_a_call_that_is_not_made_in_the_workspace_tells_where() -> None:
     record = make_approval(tool_name="Grep", tool_input={"pattern": "x"})
     for cwd, is_alarming in ((f"{WORKSPACE}/sub", False), ("/outside\u202e", True)):
-        first = blocks_of(Asked(record=record, cwd=cwd, workspace=WORKSPACE))[0]
+        first = blocks_of(Asked(record=record, cwd=cwd, workspace=WORKSPACE, clients=KNOWN.tools))[0]
         folder = cwd.replace("\u202e", "\\u{202e}")
         assert first == Facts(rows=(Fact(name="made in", value=folder, alarming=is_alarming),))
     elsewhere = make_approval(tool_name="notes:add", tool_input={})
-    shown = blocks_of(Asked(record=elsewhere, cwd="/outside", workspace=WORKSPACE))
+    shown = blocks_of(Asked(record=elsewhere, cwd="/outside", workspace=WORKSPACE, clients=KNOWN.tools))
     assert [type(block) for block in shown] == [Arguments]
 
 

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from pml.agents.known import KNOWN
 from pml.core.approvals.memory import always_entry, is_rememberable
 from pml.core.approvals.reasons import AskRule, Reserved
 from pml.core.approvals.record import Approval, Scope, State, Subject
@@ -37,7 +38,9 @@ def made(
     if record.status is State.PENDING and is_rememberable(record.tool_name):
         always = always_entry(record.tool_name, call_input(record))
     around = Around(
-        asked=Asked(record=record, cwd=WORKSPACE, workspace=WORKSPACE, definition=definition),
+        asked=Asked(
+            record=record, cwd=WORKSPACE, workspace=WORKSPACE, clients=KNOWN.tools, definition=definition
+        ),
         session=make_session(),
         lineage=(),
         always=always,
@@ -206,7 +209,7 @@ def test_facts_that_are_too_long_are_cut_too() -> None:
     asked: JsonObject = {"path": "p" * 100_000, "digest": "d"}
     record = make_approval(tool_name="pml:trust", subject=Subject.WORKSPACE_TRUST, tool_input=asked)
     around = Around(
-        asked=Asked(record=record, cwd=WORKSPACE, workspace=WORKSPACE),
+        asked=Asked(record=record, cwd=WORKSPACE, workspace=WORKSPACE, clients=KNOWN.tools),
         session=make_session(),
         lineage=(),
         always=None,
@@ -262,6 +265,7 @@ def test_whatever_is_long_a_short_card_is_short(tool: str, arguments: JsonObject
             record=replace(record, rule=rule),
             cwd=f"/{LONG}",
             workspace=WORKSPACE,
+            clients=KNOWN.tools,
             code=LONG_LINES,
             language="sql",
         ),
@@ -279,7 +283,9 @@ def test_whatever_is_long_a_short_card_is_short(tool: str, arguments: JsonObject
         record, status=State.DENIED, resolved_at=NOW, response_message=LONG, reason=LONG, decided_by=PERSON
     )
     told = make_card(
-        dataclasses.replace(around, asked=Asked(record=denied, cwd=WORKSPACE, workspace=WORKSPACE)),
+        dataclasses.replace(
+            around, asked=Asked(record=denied, cwd=WORKSPACE, workspace=WORKSPACE, clients=KNOWN.tools)
+        ),
         read=lambda path: Present(path=path),
         whole=False,
     )

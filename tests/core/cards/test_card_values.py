@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from pml.agents.known import KNOWN
 from pml.core.cards.blocks import Asked, blocks_of
 from pml.core.cards.card import Arguments
 from pml.core.values import JsonObject
@@ -18,7 +19,7 @@ def arguments_of(tool: str, given: JsonObject) -> tuple[JsonObject | None, JsonO
     record = make_approval(tool_name=tool, tool_input=given)
     shown = [
         block
-        for block in blocks_of(Asked(record=record, cwd=WORKSPACE, workspace=WORKSPACE))
+        for block in blocks_of(Asked(record=record, cwd=WORKSPACE, workspace=WORKSPACE, clients=KNOWN.tools))
         if isinstance(block, Arguments)
     ]
     rest = [json.loads("".join(block.lines)) for block in shown if not block.raw]

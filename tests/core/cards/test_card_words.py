@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from pml.agents.known import KNOWN
 from pml.core.approvals.reasons import CapabilityNeeds
 from pml.core.approvals.record import Subject
 from pml.core.cards.blocks import Asked
@@ -27,6 +28,7 @@ def asked(
         record=make_approval(tool_name=tool, tool_input=arguments, subject=subject),
         cwd=cwd,
         workspace=WORKSPACE,
+        clients=KNOWN.tools,
         definition=None if description is None else {"name": "x", "description": description},
         read=lambda path: Present(path=path, text="", is_missing=is_missing),
     )
@@ -140,7 +142,10 @@ def test_a_tool_without_a_description_is_told_by_its_name(description: Json) -> 
 def test_a_capability_is_told_in_the_words_of_its_registry() -> None:
     made = asked("notes:sum", {})
     record = replace(made.record, rule=CapabilityNeeds(capability="a.b.c", description="Sums up."))
-    assert sentence_of(Asked(record=record, cwd=WORKSPACE, workspace=WORKSPACE)) == ("Sums up.", True)
+    assert sentence_of(Asked(record=record, cwd=WORKSPACE, workspace=WORKSPACE, clients=KNOWN.tools)) == (
+        "Sums up.",
+        True,
+    )
 
 
 @pytest.mark.parametrize(

@@ -166,6 +166,14 @@ def test_an_exact_allow_admits_no_argument_beyond_those_it_names() -> None:
     assert judge(exact, "Bash", {}).kind is VerdictKind.UNLISTED
 
 
+def test_what_a_command_is_said_to_do_counts_only_for_a_clients_own_tool_as_nothing() -> None:
+    exact = rules(allow=[{"tool": "deploy", "args": {"command": {"is": "up"}}, "exact": True}])
+    said = {"command": "up", "description": "to production"}
+    assert judge(exact, "deploy", said).kind is VerdictKind.ALLOW
+    assert judge(exact, "shop:deploy", said).kind is VerdictKind.UNLISTED
+    assert judge(exact, "deploy", {"description": "to production"}).kind is VerdictKind.UNLISTED
+
+
 def test_an_exact_allow_of_no_arguments_admits_none() -> None:
     bare = rules(allow=[{"tool": "t:stop", "exact": True}])
 

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from pml.agents.claude_code.tool_words import TOOLS
 from pml.core.sessions.agent_profiles import AgentProfile
 
 CLAUDE_CODE: Final = AgentProfile(
@@ -15,4 +16,7 @@ CLAUDE_CODE: Final = AgentProfile(
     named_by=(".claude/settings",),
     readers=frozenset({"Glob", "Grep", "LS", "Read"}),
     marks=dict.fromkeys(("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_CHILD_SESSION"), "Claude Code"),
+    tools=TOOLS,
+    server_name="mcp__{server}__{tool}",
+    unsandboxed=frozenset({"dangerouslyDisableSandbox"}),
 )

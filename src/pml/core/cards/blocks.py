@@ -39,6 +39,7 @@ from pml.core.cards.shorten import brief
 from pml.core.names import ToolName, parse_tool
 from pml.core.own_tools import EXECUTE, LAUNCH_TOOL
 from pml.core.rules.arguments import is_list, names_code, names_location
+from pml.core.sessions.client_tools import ClientTools
 from pml.core.text import pieces, visible, visible_json
 from pml.core.values import Json, JsonObject
 
@@ -64,7 +65,6 @@ _SHORT_TEXT: Final = 100  # what has one line of this length is as readable amon
 _MAX_TEXTS: Final = 12  # laid out by themselves; who reads so many reads the arguments
 _MAX_PATH: Final = 4096  # no folder that exists has a longer name
 _EDITED: Final = "this is the call as it was edited; what was asked for stands in the arguments"
-_BASH: Final = "Bash"  # of the client, whose arguments are known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +79,7 @@ class Asked:
     record: Approval
     cwd: str
     workspace: str
+    clients: ClientTools
     definition: JsonObject | None = None
     starts: str | None = None
     code: str | None = None
@@ -89,6 +90,12 @@ class Asked:
     @property
     def tool(self) -> ToolName:
         return parse_tool(self.record.tool_name)
+
+    @property
+    def client_command(self) -> str | None:
+        """The argument with the command line of a client's own tool, None for any other tool."""
+        known = self.clients.get(self.record.tool_name)
+        return None if known is None else known.command
 
     @property
     def folder(self) -> str:
@@ -176,8 +183,8 @@ def command_of(asked: Asked) -> str | None:
     Words of a list are quoted as a shell would need it.
     """
     arguments = asked.record.run_input
-    if asked.record.tool_name == _BASH:
-        return _string(arguments.get("command"))
+    if (known := asked.client_command) is not None:
+        return _string(arguments.get(known))
     given = [value for name, value in arguments.items() if name.lower() in _COMMANDS]
     if len(given) != 1:
         return None
@@ -193,7 +200,7 @@ def command_of(asked: Asked) -> str | None:
 def folder_of(asked: Asked) -> str:
     """Return where a command would run, as far as its arguments tell; visible."""
     tool, arguments = asked.tool, asked.record.run_input
-    if asked.record.tool_name == _BASH:
+    if asked.client_command is not None:
         return asked.folder
     match [arguments[name] for name in _FOLDERS if name in arguments]:
         case []:
@@ -273,13 +280,13 @@ def drawn_names(asked: Asked, shown: Sequence[Block]) -> frozenset[str]:
 
 def _names_of_command(asked: Asked, block: Command) -> set[str]:
     given = asked.record.run_input
-    is_bash = asked.record.tool_name == _BASH
-    names = {"command"} if is_bash else {name for name in given if name.lower() in _COMMANDS} | {"args"}
+    known = asked.client_command
+    names = {name for name in given if name.lower() in _COMMANDS} | {"args"} if known is None else {known}
     says = given.get("description")
     if isinstance(says, str) and visible(says) == block.says:
         names.add("description")
     folders = [name for name in _FOLDERS if name in given]
-    if not is_bash and len(folders) == 1 and given[folders[0]] == block.cwd:
+    if known is None and len(folders) == 1 and given[folders[0]] == block.cwd:
         names.add(folders[0])
     return names & given.keys()
 

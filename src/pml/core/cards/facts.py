@@ -58,7 +58,7 @@ def session_memory(tool: str, arguments: JsonObject) -> str:
     """Return what an allow that is remembered for the session covers."""
     if not runs_code(tool, arguments):
         return f"every {visible(tool)} until the session ends"
-    if tool == "Bash":
+    if ":" not in tool and "command" in arguments:
         return "this exact command, in any folder, until the session ends"
     folder = "" if ":" in tool else ", in any folder"  # where a server works does not depend on the call
     return f"exactly this {visible(tool)}{folder}, until the session ends"

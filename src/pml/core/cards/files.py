@@ -76,7 +76,7 @@ def change_of(tool: ToolName, arguments: JsonObject) -> Change | None:
     path = _text(arguments, _PATHS)
     if path is None:
         return None
-    if tool.namespace is None and tool.action == "NotebookEdit":
+    if tool.namespace is None and "notebook_path" in arguments:
         return _notebook(path, arguments)
     known = {*_PATHS, *_CONTENTS, *_OLD, *_NEW, *_ALL, *_HARMLESS, "edits"}
     if not known.issuperset(arguments) or arguments.get("command") not in _EDITOR_COMMANDS:

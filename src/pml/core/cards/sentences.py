@@ -20,6 +20,7 @@ from pml.core.cards.diff import split_lines
 from pml.core.cards.files import is_new, shown_file, shown_path
 from pml.core.cards.shorten import brief
 from pml.core.rules.arguments import names_location
+from pml.core.sessions.client_tools import ClientTool, Shows
 from pml.core.text import has_rtl, visible, visible_json
 from pml.core.values import Json, JsonObject
 
@@ -101,7 +102,8 @@ def touches_of(asked: Asked) -> str | None:
 def _only_fetches(asked: Asked) -> bool:
     """Tell whether a page is all that is asked for: a server may do more by a name that sounds like it."""
     if asked.tool.namespace is None:
-        return asked.tool.action == "WebFetch"
+        known = asked.clients.get(asked.tool.action)
+        return known is not None and known.shows is Shows.PAGE
     return asked.tool.action.lower() in _FETCHES and _OF_A_FETCH.issuperset(asked.record.run_input)
 
 
@@ -109,13 +111,35 @@ def _own_sentence(asked: Asked) -> str:
     tool = asked.tool
     if (changed := _changed(asked)) is not None:
         return changed
-    if tool.action in _OF_CLIENT:
-        return _OF_CLIENT[tool.action](asked)
-    match tool.action.split("__"):
-        case ["mcp", server, *rest] if rest:
-            return f"Call {server} {'__'.join(rest)} (a server of the client)"
-        case _:
+    known = asked.clients.get(tool.action)
+    if known is not None:
+        return _known_sentence(asked, known)
+    match asked.clients.server_tool(tool.action):
+        case (server, action):
+            return f"Call {server} {action} (a server of the client)"
+        case None:
             return f"Use {tool.action}, one of the client's own tools"
+
+
+def _known_sentence(asked: Asked, tool: ClientTool) -> str:
+    arguments = asked.record.run_input
+    match tool.shows:
+        case Shows.NOTHING:
+            return tool.verb
+        case Shows.PATH:
+            path = shown_path(
+                str(arguments.get(tool.argument, ".")), cwd=asked.cwd, workspace=asked.workspace
+            )
+            return f"{tool.verb} {brief(path, _MAX_NAME)}"
+        case Shows.TEXT | Shows.PAGE:
+            return f"{tool.verb} `{brief(_one_line(arguments.get(tool.argument)), _MAX_NAME)}`"
+        case Shows.COMMAND:
+            is_behind = tool.background is not None and arguments.get(tool.background) is True
+            behind = " in the background" if is_behind else ""
+            return f"{tool.verb} {_named_programs(arguments.get(tool.argument))}{behind}"
+        case Shows.TASK:
+            task = arguments.get(tool.argument, arguments.get(tool.or_else or ""))
+            return f"{tool.verb} {brief(_one_line(task), _MAX_NAME)}"
 
 
 def _changed(asked: Asked) -> str | None:
@@ -134,13 +158,11 @@ def _changed(asked: Asked) -> str | None:
     return f"Write {lines} to {new_file}{name}"
 
 
-def _bash(asked: Asked) -> str:
-    line = asked.record.run_input.get("command")
+def _named_programs(line: Json) -> str:
     programs = programs_of(line[:_LOOKED_AT]) if isinstance(line, str) else []
     more = len(programs) - _MAX_PROGRAMS
     names = ", ".join(programs[:_MAX_PROGRAMS]) + (f" and {more} more" if more > 0 else "")
-    is_behind = asked.record.run_input.get("run_in_background") is True
-    return f"Run {names or 'a command'}" + (" in the background" if is_behind else "")
+    return names or "a command"
 
 
 def programs_of(line: str) -> list[str]:
@@ -192,40 +214,6 @@ def _agent(arguments: JsonObject) -> str:
     return f"Start an agent: {brief(_one_line(prompt), _MAX_NAME)}"
 
 
-def _with_path(verb: str, key: str) -> Callable[[Asked], str]:
-    def tell(asked: Asked) -> str:
-        path = str(asked.record.run_input.get(key, "."))
-        return f"{verb} {brief(shown_path(path, cwd=asked.cwd, workspace=asked.workspace), _MAX_NAME)}"
-
-    return tell
-
-
-def _with_text(verb: str, key: str) -> Callable[[Asked], str]:
-    return lambda asked: f"{verb} `{brief(_one_line(asked.record.run_input.get(key)), _MAX_NAME)}`"
-
-
-_OF_CLIENT: Final[Mapping[str, Callable[[Asked], str]]] = {
-    "Bash": _bash,
-    "Task": lambda asked: _agent(asked.record.run_input),
-    "Agent": lambda asked: _agent(asked.record.run_input),
-    "Read": _with_path("Read", "file_path"),
-    "NotebookRead": _with_path("Read", "notebook_path"),
-    "Edit": _with_path("Edit", "file_path"),
-    "MultiEdit": _with_path("Edit", "file_path"),
-    "Write": _with_path("Write to", "file_path"),
-    "NotebookEdit": _with_path("Edit", "notebook_path"),
-    "LS": _with_path("List", "path"),
-    "Glob": _with_text("Find files named", "pattern"),
-    "Grep": _with_text("Search files for", "pattern"),
-    "WebSearch": _with_text("Search the web for", "query"),
-    "WebFetch": _with_text("Fetch", "url"),
-    "Skill": _with_text("Use the skill", "skill"),
-    "SlashCommand": _with_text("Run the client's command", "command"),
-    "KillShell": lambda _: "End a command that runs in the background",
-    "BashOutput": lambda _: "Read what a command in the background has printed",
-    "TodoWrite": lambda _: "Write down what is to be done",
-    "ExitPlanMode": lambda _: "End planning and begin the work",
-}
 _OF_PML: Final[Mapping[str, Callable[[JsonObject], str]]] = {
     "execute": lambda _: "Run code that calls tools; each call is judged by itself",
     "call": lambda arguments: f"Call {brief(_one_line(arguments.get('tool')), _MAX_NAME)}",
@@ -269,7 +257,7 @@ def warnings_of(asked: Asked, *, hidden: int) -> tuple[str, ...]:
         if has_rtl(record.tool_input) or has_rtl(record.updated_input):
             found.append("it has letters that are written from right to left: mind in which order they run")
         found += islice(dict.fromkeys(_look_alikes(record.run_input)), _MAX_ALIKE)
-        if record.run_input.get("dangerouslyDisableSandbox") is True:
+        if asked.clients.leaves_sandbox(record.run_input):
             found.append("it would run outside of the client's sandbox")
     return tuple(found)
 

@@ -151,7 +151,7 @@ class RuleSet:
         for rule in known:  # the denies come first
             if rule.expires_at is not None and rule.expires_at <= now:
                 continue
-            if meets_arguments(rule, call.arguments, scene):
+            if meets_arguments(rule, call, scene):
                 matched.append(rule)
             if rule.effect is Effect.DENY:
                 unsure = bool(scene.unsure)
@@ -250,13 +250,13 @@ def names_tool(rule: Rule, tool: str) -> bool:
     return Glob(rule.tool).matches(tool if ":" in rule.tool else bare_action(tool))
 
 
-def meets_arguments(rule: Rule, arguments: JsonObject, scene: Scene) -> bool:
-    """Say whether `arguments` are what the rule's `args` ask for."""
+def meets_arguments(rule: Rule, call: Call, scene: Scene) -> bool:
+    """Say whether the call's arguments are what the rule's `args` ask for."""
     reach = reach_of(rule.effect)
-    given = without_words(rule.tool, arguments).keys()
+    given = without_words(call.tool, call.arguments).keys()
     if rule.exact and not given <= {matcher.segments[0] for matcher in rule.args}:
         return False
-    return all(matcher.matches(arguments, reach=reach, scene=scene) for matcher in rule.args)
+    return all(matcher.matches(call.arguments, reach=reach, scene=scene) for matcher in rule.args)
 
 
 def reach_of(effect: Effect) -> Reach:
@@ -274,8 +274,11 @@ def runs_code(tool: str, arguments: JsonObject) -> bool:
 
 
 def without_words(tool: str, arguments: JsonObject) -> JsonObject:
-    """Return the arguments that change what runs: `Bash` also says, each time anew, what it does."""
-    if tool != "Bash":
+    """Return the arguments that change what runs.
+
+    A client's own tool that takes a command also says, each time anew, what that does.
+    """
+    if ":" in tool or not isinstance(arguments.get("command"), str):
         return arguments
     return {name: value for name, value in arguments.items() if name != "description"}
 
@@ -355,7 +358,7 @@ def _check_examples(rule: Rule, entry: JsonObject, base_dir: str, paths: Disk) -
         for position, example in enumerate(examples):
             call = _example(example, (key, position))
             scene = Scene(base_dir, paths, arguments=call.arguments)
-            found = names_tool(rule, call.tool) and meets_arguments(rule, call.arguments, scene)
+            found = names_tool(rule, call.tool) and meets_arguments(rule, call, scene)
             if found is not wanted:
                 shown = visible_json(example, indent=None)
                 problem = "does not match" if wanted else "matches"

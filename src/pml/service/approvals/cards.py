@@ -131,6 +131,7 @@ class _Lookups:
             record=record,
             cwd=record.cwd or cwd,
             workspace=session.workspace,
+            clients=self._context.clients.tools,
             definition=await self._definition(record),
             starts=_starts(self._policies[session.workspace], record),
             code=None if run is None else run.code,
@@ -189,6 +190,7 @@ class _Lookups:
                 record=other,
                 cwd=other.cwd or cwd,
                 workspace=session.workspace,
+                clients=self._context.clients.tools,
                 definition=await self._definition(other),
             )
             words, _ = sentence_of(asked)
