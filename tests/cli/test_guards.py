@@ -26,6 +26,7 @@ PEOPLES: Final[Mapping[str, list[str]]] = {
     "call": ["call", "fs:read"],
     "capability accept": ["capability", "accept", "acme.tools.notes"],
     "deps install": ["deps", "install", "memory", "--yes"],
+    "import": ["import", "--yes"],
     "inbox": ["inbox", "--link"],
     "init --model-may-approve": ["init", "--model-may-approve", "always"],
     "init --remove": ["init", "--claude-code", "--remove"],
@@ -44,6 +45,7 @@ REFUSED: Final = sorted({*PEOPLES} - {"call"})
 ALONE: Final[Mapping[str, list[str]]] = {
     "approvals deny": ["approvals", "deny", "0000"],
     "deps gc": ["deps", "gc"],
+    "import --dry-run": ["import", "--dry-run"],
     "rules deny": ["rules", "deny", "fs:*"],
     "rules ask": ["rules", "ask", "fs:*"],
     "secrets remove": ["secrets", "remove", "A_KEY"],

@@ -3,14 +3,25 @@
 from typing import Final
 
 from pml.agents.claude_code.profile import CLAUDE_CODE
+from pml.agents.claude_code.server_files import CLAUDE_CODE_FILES
+from pml.agents.claude_desktop.server_files import CLAUDE_DESKTOP_FILES
 from pml.agents.cline.profile import CLINE
+from pml.agents.cline.server_files import CLINE_FILES
 from pml.agents.codex.profile import CODEX
+from pml.agents.codex.server_files import CODEX_FILES
 from pml.agents.copilot.profile import COPILOT
+from pml.agents.copilot.server_files import COPILOT_FILES
 from pml.agents.cursor.profile import CURSOR
+from pml.agents.cursor.server_files import CURSOR_FILES
 from pml.agents.gemini.profile import GEMINI
+from pml.agents.gemini.server_files import GEMINI_FILES
 from pml.agents.goose.profile import GOOSE
 from pml.agents.opencode.profile import OPENCODE
+from pml.agents.opencode.server_files import OPENCODE_FILES
 from pml.agents.vscode.profile import VS_CODE
+from pml.agents.vscode.server_files import VS_CODE_FILES
+from pml.agents.windsurf.server_files import WINDSURF_FILES
+from pml.core.imports.client_files import ClientFile
 from pml.core.sessions.agent_profiles import AgentProfile, AgentProfiles
 
 _OTHERS: Final = AgentProfile(  # of which no more than their marks is known
@@ -24,4 +35,16 @@ _OTHERS: Final = AgentProfile(  # of which no more than their marks is known
 )
 KNOWN: Final = AgentProfiles(
     (CLAUDE_CODE, CODEX, GEMINI, OPENCODE, GOOSE, CURSOR, CLINE, VS_CODE, COPILOT, _OTHERS)
+)
+SERVER_FILES: Final[tuple[ClientFile, ...]] = (
+    *CLAUDE_CODE_FILES,
+    *CLAUDE_DESKTOP_FILES,
+    *CURSOR_FILES,
+    *VS_CODE_FILES,
+    *CODEX_FILES,
+    *GEMINI_FILES,
+    *OPENCODE_FILES,
+    *WINDSURF_FILES,
+    *CLINE_FILES,
+    *COPILOT_FILES,
 )

@@ -50,6 +50,8 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "deps gc": Guard.NO_AGENT,
     "doctor": Guard.ANYBODY,
     "hook": Guard.ANYBODY,
+    "import": Guard.PERSON,
+    "import --dry-run": Guard.ANYBODY,
     "inbox": Guard.PERSON,
     "init": Guard.ANYBODY,
     "init --model-may-approve": Guard.PERSON,

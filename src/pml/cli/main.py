@@ -28,6 +28,7 @@ COMMANDS: Final[dict[str, str]] = {
     "servers": "list, look at and stop the MCP servers of the workspace",
     "deps": "list, install, verify and remove servers",
     "catalog": "show the servers that PML knows by itself",
+    "import": "take over the servers that other clients have",
     "capability": "write, check and accept capabilities",
     "publish": "check capabilities, add hashes and locks, fill a registry's folder",
     "cloud": "serve a folder of capabilities as a registry, and run its tools for others",

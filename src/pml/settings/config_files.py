@@ -24,14 +24,16 @@ from pml.core.config.jsonedit import (
     replace_item,
     set_member,
     set_value,
+    without_members,
 )
 from pml.core.config.jsontext import parse
-from pml.core.errors import Changed, Forbidden, Invalid
+from pml.core.errors import Changed, Conflict, Forbidden, Invalid
 from pml.core.ports.world import Loaded
 from pml.core.rules.entry_reference import bare, is_named, is_to_switch
 from pml.core.rules.path_lookups import Look
 from pml.core.rules.ruleset import DEFAULT_ASK, Effect, parse_entry
 from pml.core.servers.spec import ServerSpec
+from pml.core.text import quote
 from pml.core.values import Json, check, is_same
 from pml.host.disk import unavailable
 from pml.host.locks import LOCK_TIMEOUT_S, locked
@@ -281,6 +283,47 @@ class WorkspaceFiles:
             self.edit(which, change, before_replace=before_replace)
         return switched
 
+    def add_servers(
+        self, which: FileKind, entries: Mapping[str, Json], *, before_replace: BeforeReplace | None = None
+    ) -> None:
+        """Add entries to `mcpServers`. Raises: Conflict if a name has another entry, and what `edit` does."""
+        path = str(self.path_of(which))
+
+        def change(text: str) -> str:
+            present = _servers(text, path)
+            for name, entry in entries.items():
+                if name not in present:
+                    text = set_value(text, ("mcpServers", name), entry, path=path)
+                elif not is_same(present[name], entry):
+                    raise Conflict(f"`{path}` has another server {quote(name)}; nothing was written")
+            return text
+
+        self.edit(which, change, before_replace=before_replace)
+
+    def remove_servers(
+        self, which: FileKind, entries: Mapping[str, Json], *, before_replace: BeforeReplace | None = None
+    ) -> tuple[str, ...]:
+        """Remove those of `mcpServers` that are exactly so, and return their names. Raises: as `edit`."""
+        path = self.path_of(which)
+        removed: tuple[str, ...] = ()
+
+        def change(text: str) -> str:
+            nonlocal removed
+            present = _servers(text, str(path))
+            removed = tuple(name for name in entries if name in present)
+            removed = tuple(name for name in removed if is_same(present[name], entries[name]))
+            return without_members(text, [("mcpServers", name) for name in removed], path=str(path))
+
+        if os.path.lexists(path):
+            self.edit(which, change, before_replace=before_replace)
+        return removed
+
+    def servers(self, which: FileKind) -> Mapping[str, Json]:
+        """Return `mcpServers` as it is written, usable or not. Raises: ConfigInvalid."""
+        path = self.path_of(which)
+        found = read_bytes(path)
+        return {} if found is None else _servers(decode(found[0], path=path), str(path))
+
     def parse_workspace(self, text: str, *, name: str) -> ConfigFile:
         """Return what another content of the workspace's file says. Raises: ConfigInvalid, with `name`."""
         return self._parse(FileKind.WORKSPACE, text, name=name)
@@ -333,6 +376,11 @@ def _entries(text: str, effect: Effect, path: str) -> Iterator[tuple[int, Json]]
     permissions = parse(text, path=path).members.get("permissions")
     node = permissions.members.get(effect) if permissions else None
     return enumerate(item.value for item in node.items) if node else iter(())
+
+
+def _servers(text: str, path: str) -> Mapping[str, Json]:
+    node = parse(text, path=path).members.get("mcpServers")
+    return {} if node is None else {name: each.value for name, each in node.members.items()}
 
 
 def _switched(text: str, effect: Effect, index: int, entry: Json, *, enabled: bool, path: str) -> str:

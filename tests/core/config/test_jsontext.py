@@ -138,3 +138,49 @@ def test_nesting_is_read_to_the_limit() -> None:
 def test_numbers_keep_their_kind() -> None:
     values = parse("[1, 1.0, 1e2, -0, 12345678901234567890]", path="f").value
     assert repr(values) == "[1, 1.0, 100.0, 0, 12345678901234567890]"
+
+
+FILLINGS = st.sampled_from(["", " ", "\n", "// a } comment\n", "/* an ] other */", "/**/ // and\r\n\t"])
+
+
+@given(VALUES, st.lists(FILLINGS, min_size=1, max_size=8), st.booleans())
+def test_an_editors_json_is_read_as_without_its_comments_and_last_commas(
+    value: Json, fillings: list[str], has_commas: bool
+) -> None:
+    def spelled(each: Json, depth: int) -> str:
+        fill = fillings[depth % len(fillings)]
+        last = "," if has_commas else ""
+        if isinstance(each, dict) and each:
+            inner = ",".join(
+                f"{fill}{json.dumps(key)}{fill}:{spelled(it, depth + 1)}" for key, it in each.items()
+            )
+            return f"{{{inner}{fill}{last}{fill}}}"
+        if isinstance(each, list) and each:
+            return f"[{','.join(fill + spelled(it, depth + 1) for it in each)}{fill}{last}{fill}]"
+        return json.dumps(each)
+
+    text = f"{fillings[0]}{spelled(value, 0)}{fillings[-1]}"
+    root = parse_relaxed(text, path="f")
+    assert root.value == value
+    for node in walk(root):
+        assert parse_relaxed(text[node.start : node.end], path="f").value == node.value
+
+
+@given(st.text(max_size=30) | st.text(alphabet='{}[]",:01 \n/*\\ud8', max_size=30))
+def test_what_is_json_is_read_the_same_as_an_editors(text: str) -> None:
+    with suppress(ConfigInvalid):
+        assert parse_relaxed(text, path="f").value == parse(text, path="f").value
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [("{} /* open", (1, 4)), ("[1,,2]", (1, 4)), ("{,}", (1, 2)), ("# no\n{}", (1, 1)), ("[/", (1, 2))],
+)
+def test_what_no_editor_reads_is_refused_with_its_place(text: str, place: tuple[int, int]) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        parse_relaxed(text, path="f")
+    assert (caught.value.line, caught.value.column) == place
+
+
+def test_half_of_a_surrogate_pair_in_an_editors_json_is_replaced() -> None:
+    assert parse_relaxed('["\\ud83d cut"]', path="f").value == ["\ufffd cut"]

@@ -45,8 +45,17 @@ PACKAGE: Final = "pml-gateway"
 # All that PML makes in its home. What else lies there, such as a `.env`, somebody else put there.
 _OWN: Final = frozenset(
     {
-        *("config.json", "deps.json", "secrets.json", "pml.db", "pml.db-wal", "pml.db-shm", "pml.db-journal"),
-        *("audit", "cache", "keys", "locks", "logs", "pins", "run", "servers", "state"),
+        *(
+            "config.json",
+            "deps.json",
+            "secrets.json",
+            "imports.json",
+            "pml.db",
+            "pml.db-wal",
+            "pml.db-shm",
+            "pml.db-journal",
+        ),
+        *("added", "audit", "cache", "keys", "locks", "logs", "pins", "run", "servers", "state"),
     }
 )
 _PAGE: Final = 500

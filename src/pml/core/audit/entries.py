@@ -218,6 +218,16 @@ def secret_changed(name: str, word: str, *, at: datetime, by: Decider) -> Entry:
     return Entry(at=at, kind=f"secret.{word}", by=by, detail={"name": name})
 
 
+def server_changed(
+    name: str, word: str, where: str, *, at: datetime, by: Decider, why: str, target: str | None = None
+) -> Entry:
+    """A server that `by` added to what PML may start, or removed; `where` has its entry."""
+    detail: dict[str, Json] = {"name": name, "where": where, "why": why}
+    return Entry(
+        at=at, kind=f"server.{word}", by=by, detail={**detail, **({"target": target} if target else {})}
+    )
+
+
 def cleaned(count: int, *, at: datetime, older_than: datetime) -> Entry:
     return Entry(
         at=at, kind="approvals.cleaned", detail={"count": count, "older_than": older_than.isoformat()}

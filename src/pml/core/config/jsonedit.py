@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from pml.core.config.jsontext import Node, parse
+from pml.core.config.jsontext import Node, parse, parse_relaxed
 from pml.core.errors import ConfigInvalid
 from pml.core.text import quote, visible_json
 from pml.core.values import Json, kind_of
@@ -99,6 +99,21 @@ def remove_member(text: str, pointer: Sequence[str], index: int, key: str, *, pa
     _, _, item = _item(text, pointer, index, path=path)
     start, end = _cut(item, [*item.keys].index(key))
     return text[:start] + text[end:]
+
+
+def without_members(text: str, pointers: Sequence[Sequence[str]], *, path: str) -> str:
+    """Return `text` without the members at `pointers`; it may have comments. One that is not there is gone.
+
+    Raises: ConfigInvalid if `text` cannot be read.
+    """
+    for pointer in pointers:
+        node: Node | None = parse_relaxed(text, path=path)
+        for key in pointer[:-1]:
+            node = None if node is None else node.members.get(key)
+        if node is not None and pointer[-1] in node.members:
+            start, end = _cut(node, [*node.keys].index(pointer[-1]))
+            text = text[:start] + text[end:]
+    return text
 
 
 def _item(text: str, pointer: Sequence[str], index: int, *, path: str) -> tuple[Node, Node, Node]:

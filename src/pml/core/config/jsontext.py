@@ -20,6 +20,8 @@ MAX_NESTING: Final = 64
 BOM: Final = "\ufeff"
 
 _BLANKS: Final = re.compile(r"[ \t\r\n]*")
+_BLOCK_END: Final = re.compile(r"\*/")
+_REPLACEMENT: Final = "\ufffd"
 _NEWLINE: Final = re.compile(r"\r\n|\n|\r")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _PLAIN: Final = re.compile(r'[^"\\\x00-\x1f\ud800-\udfff]*')
@@ -61,12 +63,21 @@ def parse(text: str, *, path: str) -> Node:
     return _Reader(text, path).document()
 
 
+def parse_relaxed(text: str, *, path: str) -> Node:
+    """Return the value of `text` as editors read their settings: with comments and a comma at an end.
+
+    Half of a surrogate pair is replaced: programs cut texts of theirs in two. Raises: ConfigInvalid.
+    """
+    return _Reader(text, path, is_relaxed=True).document()
+
+
 class _Reader:
     """One pass over one text; `_at` is the offset of the next character."""
 
-    def __init__(self, text: str, path: str) -> None:
+    def __init__(self, text: str, path: str, *, is_relaxed: bool = False) -> None:
         self._text = text
         self._path = path
+        self._is_relaxed = is_relaxed
         self._at = 1 if text.startswith(BOM) else 0
         self._line_starts = [self._at, *(found.end() for found in _NEWLINE.finditer(text))]
 
@@ -145,6 +156,8 @@ class _Reader:
             self._refuse(f"expected `,` or `{closing}`, found {self._found()}")
         comma = self._at
         self._at += 1
+        if self._next() == closing and self._is_relaxed:
+            return False
         if self._next() == closing:
             self._refuse(f"trailing comma: nothing follows it before `{closing}`", at=comma)
         return True
@@ -189,6 +202,8 @@ class _Reader:
             if 0xDC00 <= low < 0xE000:
                 self._at += 6
                 return chr(0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00))
+        if 0xD800 <= code < 0xE000 and self._is_relaxed:
+            return _REPLACEMENT
         if 0xD800 <= code < 0xE000:
             self._refuse(f"half of a surrogate pair (U+{code:04X}) in a string", at=start)
         return chr(code)
@@ -224,12 +239,22 @@ class _Reader:
 
     def _next(self) -> str:
         """Pass over blanks and return the next character, or nothing at the end."""
-        blanks = _BLANKS.match(self._text, self._at)
-        assert blanks is not None
-        self._at = blanks.end()
-        if self._text.startswith(("//", "/*", "#"), self._at):
+        while True:
+            blanks = _BLANKS.match(self._text, self._at)
+            assert blanks is not None
+            self._at = blanks.end()
+            if not self._text.startswith(("//", "/*", "#"), self._at):
+                return self._text[self._at : self._at + 1]
+            self._pass_comment()
+
+    def _pass_comment(self) -> None:
+        if not self._is_relaxed or self._text[self._at] == "#":
             self._refuse("JSON has no comments")
-        return self._text[self._at : self._at + 1]
+        is_block = self._text.startswith("/*", self._at)
+        end = (_BLOCK_END if is_block else _NEWLINE).search(self._text, self._at + 2)
+        if end is None and is_block:
+            self._refuse("the comment is never closed with `*/`")
+        self._at = len(self._text) if end is None else end.end()
 
     def _found(self) -> str:
         if self._at == len(self._text):

@@ -107,6 +107,34 @@ _TOOL: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _EXAMPLES: Final = {Ecosystem.NPM: "npx {}@1.2.3", Ecosystem.PYPI: "uvx {}==1.2.3"}
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What a line asks for: a package, and the version as it was asked for, be it none, a range or a tag."""
+
+    ecosystem: Ecosystem
+    name: str
+    wanted: str | None
+    tool: str | None
+    args: tuple[str, ...]
+
+    @property
+    def exact(self) -> str | None:
+        """The version, where exactly one was asked for."""
+        is_exact = self.wanted is not None and is_version(self.wanted, self.ecosystem)
+        return self.wanted if is_exact else None
+
+
+def parse_request(line: str) -> Request:
+    """Return what `line` asks for; unlike `parse_install` it may leave the version open.
+
+    Raises: Invalid, with the reason and the word that gave it.
+    """
+    try:
+        return _request(split_words(line))
+    except Invalid as exc:
+        raise Invalid(f"install line {quote(line)}: {exc.message}", hint=exc.hint) from exc
+
+
 def parse_install(line: str, *, version: str | None = None) -> Package:
     """Return the package that `line` installs or runs; `version` is what else is said of its version.
 
@@ -119,6 +147,17 @@ def parse_install(line: str, *, version: str | None = None) -> Package:
 
 
 def _package(words: tuple[Word, ...], version: str | None) -> Package:
+    asked = _request(words)
+    return Package(
+        ecosystem=asked.ecosystem,
+        name=asked.name,
+        version=_exact_version(asked.name, asked.wanted, version, asked.ecosystem),
+        tool=asked.tool,
+        args=asked.args,
+    )
+
+
+def _request(words: tuple[Word, ...]) -> Request:
     if words and _ASSIGNMENT.fullmatch(words[0].text):
         _refuse(words[0], "sets a variable", hint="name it in `env_required`, or its value in `env`")
     program, rest = _program(words)
@@ -130,15 +169,15 @@ def _package(words: tuple[Word, ...], version: str | None) -> Package:
         )
     if reading.is_named and reading.tool is None:
         raise Invalid("it names a package, but no program of it")
-    name, pinned = _parse_spec(reading.spec, program)
+    name, wanted = _parse_spec(reading.spec, program)
     for word in reading.args:
         if word.expands:
             _refuse(word, "would be expanded by a shell, and none runs it", hint="quote it")
         check_placeholders(word.text)
-    return Package(
+    return Request(
         ecosystem=program.ecosystem,
         name=name,
-        version=_exact_version(name, pinned, version, program.ecosystem),
+        wanted=wanted,
         tool=None if reading.tool is None else _parse_tool(reading.tool, name),
         args=tuple(word.text for word in reading.args),
     )

@@ -152,6 +152,30 @@ class ConfigFiles(Protocol):
         """Disable or enable the entries that are `entry`, but for that, or have that id; return how many."""
         ...
 
+    def add_servers(
+        self,
+        which: FileKind,
+        entries: Mapping[str, Json],
+        *,
+        before_replace: Callable[[str | None, str, str], None] | None = None,
+    ) -> None:
+        """Add entries to `mcpServers`. Raises: Conflict if a name has another entry; as `add_rule`."""
+        ...
+
+    def remove_servers(
+        self,
+        which: FileKind,
+        entries: Mapping[str, Json],
+        *,
+        before_replace: Callable[[str | None, str, str], None] | None = None,
+    ) -> tuple[str, ...]:
+        """Remove those of `mcpServers` that are exactly so, and return their names."""
+        ...
+
+    def servers(self, which: FileKind) -> Mapping[str, Json]:
+        """Return `mcpServers` as it is written, usable or not. Raises: ConfigInvalid, Unavailable."""
+        ...
+
 
 class Configs(Protocol):
     def of(self, workspace: str) -> ConfigFiles: ...

@@ -178,7 +178,7 @@ async def write_rule(
 ) -> bool:
     """Add a rule to a file; False when it stands there already. Raises: Invalid, Changed, Unavailable."""
     files = context.configs.of(workspace)
-    async with _kept_trust(context, workspace, which, by=by) as keep:
+    async with kept_trust(context, workspace, which, by=by) as keep:
         return await asyncio.to_thread(files.add_rule, which, effect, entry, before_replace=keep)
 
 
@@ -187,7 +187,7 @@ async def remove_rule(
 ) -> int:
     """Remove rules equal to `entry`, or with that id. Raises: Invalid, Changed, Unavailable."""
     files = context.configs.of(workspace)
-    async with _kept_trust(context, workspace, which) as keep:
+    async with kept_trust(context, workspace, which) as keep:
         return await asyncio.to_thread(files.remove_rule, which, effect, entry, before_replace=keep)
 
 
@@ -196,7 +196,7 @@ async def write_switch(
 ) -> int:
     """Disable or enable rules that are `entry`, or have that id. Raises: Invalid, Changed, Unavailable."""
     files = context.configs.of(workspace)
-    async with _kept_trust(context, workspace, which) as keep:
+    async with kept_trust(context, workspace, which) as keep:
         return await asyncio.to_thread(
             files.switch_rule, which, effect, entry, enabled=enabled, before_replace=keep
         )
@@ -210,12 +210,12 @@ async def init_workspace(context: Context, workspace: str) -> bool:
         raise file.error
     if file.digest is not None:
         return False
-    async with _kept_trust(context, workspace, FileKind.WORKSPACE) as keep:
+    async with kept_trust(context, workspace, FileKind.WORKSPACE) as keep:
         return await asyncio.to_thread(files.create, FileKind.WORKSPACE, before_replace=keep)
 
 
 @contextlib.asynccontextmanager
-async def _kept_trust(
+async def kept_trust(
     context: Context, workspace: str, which: FileKind, *, by: Decider = KEEPER
 ) -> AsyncGenerator[Callable[[str | None, str, str], None] | None]:
     """Yield what carries trust over to a file's new content just before it is replaced.
