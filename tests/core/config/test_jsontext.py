@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pml.core.config.jsontext import MAX_NESTING, Node, parse
+from pml.core.config.jsontext import MAX_NESTING, Node, parse, parse_relaxed
 from pml.core.errors import ConfigInvalid
 from pml.core.values import Json
 from tests.promises import promise
@@ -151,9 +151,8 @@ def test_an_editors_json_is_read_as_without_its_comments_and_last_commas(
         fill = fillings[depth % len(fillings)]
         last = "," if has_commas else ""
         if isinstance(each, dict) and each:
-            inner = ",".join(
-                f"{fill}{json.dumps(key)}{fill}:{spelled(it, depth + 1)}" for key, it in each.items()
-            )
+            members = (f"{fill}{json.dumps(key)}{fill}:{spelled(it, depth + 1)}" for key, it in each.items())
+            inner = ",".join(members)
             return f"{{{inner}{fill}{last}{fill}}}"
         if isinstance(each, list) and each:
             return f"[{','.join(fill + spelled(it, depth + 1) for it in each)}{fill}{last}{fill}]"
