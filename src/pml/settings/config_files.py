@@ -27,11 +27,12 @@ from pml.core.config.jsonedit import (
     without_members,
 )
 from pml.core.config.jsontext import parse
-from pml.core.errors import Changed, Conflict, Forbidden, Invalid
+from pml.core.errors import Changed, Conflict, Forbidden, Invalid, PmlError
 from pml.core.ports.world import Loaded
 from pml.core.rules.entry_reference import bare, is_named, is_to_switch
 from pml.core.rules.path_lookups import Look
 from pml.core.rules.ruleset import DEFAULT_ASK, Effect, parse_entry
+from pml.core.servers.expansion import Environment
 from pml.core.servers.spec import ServerSpec
 from pml.core.text import quote
 from pml.core.values import Json, check, is_same
@@ -39,7 +40,16 @@ from pml.host.disk import unavailable
 from pml.host.locks import LOCK_TIMEOUT_S, locked
 from pml.host.replace import replace_file
 from pml.settings.programs import programs_in
-from pml.settings.watched_file import MAX_BYTES, WatchedFile, decode, digest_of, read_bytes
+from pml.settings.secrets import SecretNames
+from pml.settings.watched_file import (
+    MAX_BYTES,
+    Signature,
+    WatchedFile,
+    decode,
+    digest_of,
+    read_bytes,
+    signature_of,
+)
 
 _IN_A_ROW: Final = 8  # look-ups of a long look, taken in a thread, before it rests
 _REST_S: Final = 0.0001
@@ -148,6 +158,8 @@ class WorkspaceFiles:
             )
             for kind in FileKind
         }
+        self._secrets = SecretNames(pml_home)
+        self._seen_secrets: Signature | None = None
         self._loaded: Loaded | None = None
 
     @property
@@ -165,10 +177,29 @@ class WorkspaceFiles:
 
     def read(self) -> Loaded:
         """Return both files as they are now; the same object as long as neither changes."""
+        self._look_at_secrets()
         user, workspace = self._watched[FileKind.USER].read(), self._watched[FileKind.WORKSPACE].read()
         if self._loaded is None or self._loaded.user is not user or self._loaded.workspace is not workspace:
             self._loaded = Loaded(user=user, workspace=workspace)
         return self._loaded
+
+    def _look_at_secrets(self) -> None:
+        """Have both files parsed anew if the names of the secrets may have changed: entries may use them."""
+        try:
+            now = signature_of(os.stat(self._secrets.path))
+        except OSError:
+            now = None
+        if now != self._seen_secrets:
+            self._seen_secrets = now
+            for watched in self._watched.values():
+                watched.forget()
+
+    def _environment(self) -> Environment:
+        try:
+            stored = self._secrets.names()
+        except PmlError:  # `pml doctor` tells; no secret is there then
+            stored = {}
+        return Environment(self._environ, stored=stored)
 
     def edit(
         self, which: FileKind, change: Callable[[str], str], *, before_replace: BeforeReplace | None = None
@@ -335,7 +366,7 @@ class WorkspaceFiles:
             kind=which,
             base_dir=str(self._workspace),
             paths=self._paths,
-            environ=self._environ,
+            environ=self._environment(),
         )
 
     def _writable(self, which: FileKind) -> Path:

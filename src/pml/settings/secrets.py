@@ -76,6 +76,25 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     secrets: _Secrets
 
 
+class SecretNames:
+    """The names of the secrets of one `PML_HOME`; no keyring is asked, and no value is read out."""
+
+    def __init__(self, home: Path) -> None:
+        self.path: Final = home / SECRETS_FILE
+
+    def names(self) -> dict[str, Where]:
+        """Return what is stored, and where, by name. Raises: Invalid."""
+        found = read_bytes(self.path)
+        file = None if found is None else _parse(found[0])
+        if found is not None and file is None:
+            raise Invalid(f"{self.path} is not as PML writes it")
+        secrets = {} if file is None else file.secrets
+        return {
+            name: Where.FILE if isinstance(secret, _InFile) else Where.KEYRING
+            for name, secret in sorted(secrets.items())
+        }
+
+
 class Secrets:
     """The secrets of one `PML_HOME`. Raises everywhere: Invalid if the file cannot be understood."""
 

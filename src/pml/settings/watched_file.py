@@ -51,6 +51,10 @@ class WatchedFile:
             self._state = self._parsed(content, digest)
         return self._state
 
+    def forget(self) -> None:
+        """Have the file parsed at the next look, also if it has not changed."""
+        self._state, self._settled = None, False
+
     def _signature(self) -> Signature | None:
         try:
             return signature_of(os.stat(self._path))

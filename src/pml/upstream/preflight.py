@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from pml.core.config.merged import unset_text
-from pml.core.errors import Changed, EnvMissing, ServerFailed
+from pml.core.errors import Changed, EnvMissing, Invalid, ServerFailed
 from pml.core.packages.permissions import Containment, Permissions
 from pml.core.ports.loader import Variables
 from pml.core.ports.servers import Client
@@ -134,13 +134,32 @@ async def prepare(spec: ServerSpec, around: Surroundings) -> Prepared:
     if target.unset:
         hint = "set it where PML is started, or give a default: `${NAME:-default}`"
         raise ServerFailed(unset_text(spec), hint=hint)
+    stored = await _stored_values(spec, around)
+    try:
+        target = target.filled(stored)
+    except Invalid as exc:
+        raise ServerFailed(f"server `{spec.name}` cannot be reached: {exc.message}") from exc
     if isinstance(target, RemoteTarget):
         await around.prove(spec)
         raise ServerFailed(f"server `{spec.name}` cannot be reached: PML does not speak to URLs yet")
-    return await _prepare_process(spec, target, around)
+    return await _prepare_process(spec, target, around, stored)
 
 
-async def _prepare_process(spec: ServerSpec, target: ProcessLaunch, around: Surroundings) -> PreparedProcess:
+async def _stored_values(spec: ServerSpec, around: Surroundings) -> Mapping[str, str]:
+    """Return the secrets that the server's entry names. Raises: EnvMissing."""
+    names = spec.target.later
+    if not names:
+        return {}
+    # in a thread: a keyring may wait for its user; no workspace's `.env`, which an agent may have written
+    values = await asyncio.to_thread(around.variables.values, names, workspace=None)
+    if missing := tuple(name for name in names if name not in values):
+        raise EnvMissing(spec.name, missing)
+    return values
+
+
+async def _prepare_process(
+    spec: ServerSpec, target: ProcessLaunch, around: Surroundings, stored: Mapping[str, str]
+) -> PreparedProcess:
     artefact = target.artefact
     now = held(
         _kind(around),
@@ -150,7 +169,7 @@ async def _prepare_process(spec: ServerSpec, target: ProcessLaunch, around: Surr
         user_home=around.user_home,
         workspace=around.workspace,
     )
-    values: Mapping[str, str] = {}
+    values = stored
     if artefact is not None:
         if now.kind.is_weaker_than(artefact.containment):
             raise Changed(

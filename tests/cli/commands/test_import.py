@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +16,23 @@ from tests.promises import promise
 OK, FAILED, USAGE, DENIED, PENDING, GONE = 0, 1, 2, 3, 4, 5
 KEY: Final = "sk-proj-S3cretS3cretS3cret"
 TOKEN: Final = "ghp_0123456789abcdefABCDEF"
+TELLS_KEY: Final = """
+import json, os, sys
+print("my key is", os.environ["A_TOKEN"], file=sys.stderr, flush=True)
+for line in sys.stdin:
+    message = json.loads(line)
+    method, params = message["method"], message.get("params") or {}
+    if method == "initialize":
+        result = {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
+                  "serverInfo": {"name": "told", "version": "1"}}
+    elif method == "tools/list":
+        result = {"tools": [{"name": "key", "inputSchema": {"type": "object"}}]}
+    else:
+        text = f"{len(os.environ['A_TOKEN'])} characters"
+        result = {"content": [{"type": "text", "text": text}]}
+    if "id" in message:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
 LIST: Final[Mapping[str, Any]] = {
     "numStartups": 4,
     "mcpServers": {
@@ -329,3 +347,26 @@ def test_what_is_not_there_is_told(clients: Clients, argv: list[str], code: int,
     ran = clients.pml("import", *argv)
     assert ran.code == code
     assert words in ran.err
+
+
+@promise("secrets:entry-filled-at-start")
+def test_an_imported_server_gets_its_secret_when_it_is_started_and_no_log_has_it(
+    clients: Clients, workspace: Path
+) -> None:
+    script = workspace / "told.py"
+    script.write_text(TELLS_KEY)
+    clients.claude_has(
+        {"told": {"command": sys.executable, "args": [str(script)], "env": {"A_TOKEN": KEY, "MODE": "x"}}}
+    )
+    assert clients.take("--move-secrets").code == OK
+    assert clients.pml("rules", "allow", "told:*", "--user").code == OK
+    ran = clients.pml("call", "told:key")
+    assert ran.code == OK, ran.err
+    assert f"{len(KEY)} characters" in ran.out
+    logs = [path.read_text() for path in (clients.config.parent / "logs").rglob("*") if path.is_file()]
+    assert logs
+    assert not any(KEY in text for text in logs)
+    assert clients.pml("secrets", "remove", "A_TOKEN").code == OK
+    refused = clients.pml("call", "told:key")
+    assert refused.code == FAILED
+    assert "A_TOKEN" in refused.err

@@ -80,7 +80,8 @@ class Artefact:
 class Written:
     """A server's entry as its file has it, with variables where the values of `ProcessLaunch` have theirs.
 
-    `unset` are those of `names` that have no value: the server cannot be started.
+    `unset` are those of `names` that have no value: the server cannot be started. `later` are stored as
+    secrets, and filled in just before it is.
     """
 
     command: str
@@ -90,6 +91,7 @@ class Written:
     names: tuple[str, ...]
     unset: tuple[str, ...]
     values: Mapping[str, str] = field(repr=False)
+    later: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,6 +124,23 @@ class ProcessLaunch:
     def unset(self) -> tuple[str, ...]:
         """The variables that it cannot be started without, and that are not set."""
         return () if self.written is None else self.written.unset
+
+    @property
+    def later(self) -> tuple[str, ...]:
+        """The variables whose stored values it is given when it is started."""
+        return () if self.written is None else self.written.later
+
+    def filled(self, values: Mapping[str, str]) -> "ProcessLaunch":
+        """Return it with the values of `later`; its digest is the same."""
+        if self.written is None or not self.written.later:
+            return self
+        written, expander = self.written, Expander({**self.written.values, **values})
+        return replace(
+            self,
+            args=tuple(map(expander, written.args)),
+            env={name: expander(value) for name, value in written.env.items()},
+            written=replace(written, values=expander.values),
+        )
 
     @property
     def secrets(self) -> Mapping[str, str]:
@@ -245,12 +264,12 @@ def parse_launch(entry: Section, *, base_dir: str, home: str, environ: Mapping[s
     permissions = entry.section("permissions")
     args, env = entry.texts("args", may_be_empty=True) or (), _environment(entry.section("env"))
     _refuse_foreign(entry)
-    expander = Expander(environ)
+    expander, steers = Expander(environ), steering(env)
     launch = ProcessLaunch(
-        command=expander(command),
+        command=expander.now(command),
         args=tuple(map(expander, args)),
-        env={name: expander(value) for name, value in env.items()},
-        cwd=folder(entry, "cwd", base_dir=base_dir, home=home, expand=expander),
+        env={name: expander.now(env[name]) if name in steers else expander(env[name]) for name in env},
+        cwd=folder(entry, "cwd", base_dir=base_dir, home=home, expand=expander.now),
         permissions=_permissions(permissions) if permissions else None,
     )
     entry.note_unknown()
@@ -264,6 +283,7 @@ def parse_launch(entry: Section, *, base_dir: str, home: str, environ: Mapping[s
         names=tuple(expander.names),
         unset=tuple(expander.unset),
         values=expander.values,
+        later=tuple(expander.later),
     )
     return replace(launch, written=written) if written.names else launch
 

@@ -7,13 +7,14 @@ not known here.
 import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from pml.core.config.section import Section
 from pml.core.digest import digest
+from pml.core.errors import Invalid
 from pml.core.rules.places import Starts
 from pml.core.servers.expansion import Expander, expansion_problem
 from pml.core.servers.remote_facts import RemoteFacts
@@ -66,7 +67,8 @@ class OAuthSettings:
 class WrittenRemote:
     """The entry as its file has it, with variables where `RemoteTarget` has their values.
 
-    `unset` are those of `names` that have no value: the server cannot be reached.
+    `unset` are those of `names` that have no value: the server cannot be reached. `later` are stored as
+    secrets, and filled in just before it is.
     """
 
     url: str = field(repr=False)
@@ -74,6 +76,7 @@ class WrittenRemote:
     names: tuple[str, ...] = ()
     unset: tuple[str, ...] = ()
     values: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    later: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,6 +118,25 @@ class RemoteTarget:
     def unset(self) -> tuple[str, ...]:
         """The variables that it cannot be reached without, and that are not set."""
         return () if self.written is None else self.written.unset
+
+    @property
+    def later(self) -> tuple[str, ...]:
+        """The variables whose stored values are sent when it is reached."""
+        return () if self.written is None else self.written.later
+
+    def filled(self, values: Mapping[str, str]) -> "RemoteTarget":
+        """Return it with the values of `later`. Raises: Invalid if they make no address or no header."""
+        if self.written is None or not self.written.later:
+            return self
+        written, expander = self.written, Expander({**self.written.values, **values})
+        url = expander(written.url)
+        headers = {name: expander(value) for name, value in written.headers.items()}
+        if problem := url_problem(url, is_insecure=self.is_insecure):
+            raise Invalid(f"the address with its stored values {problem}")
+        if unfit := next((name for name, value in headers.items() if not _VALUE.fullmatch(value)), None):
+            raise Invalid(f"the stored value of header {quote(unfit)} cannot stand in a header")
+        written = replace(written, values=expander.values)
+        return replace(self, url=url, headers=headers, written=written)
 
     @property
     def secrets(self) -> Mapping[str, str]:
@@ -258,7 +280,12 @@ def parse_remote(entry: Section, *, environ: Mapping[str, str]) -> RemoteTarget:
     entry.note_unknown()
     names, unset = tuple(expander.names), tuple(expander.unset)
     entry_written = WrittenRemote(
-        url=written, headers=headers, names=names, unset=unset, values=expander.values
+        url=written,
+        headers=headers,
+        names=names,
+        unset=unset,
+        values=expander.values,
+        later=tuple(expander.later),
     )
     return RemoteTarget(
         url=url,
