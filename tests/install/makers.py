@@ -4,7 +4,7 @@ import asyncio
 import os
 import stat
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 
 import msgspec
@@ -87,6 +87,7 @@ class FakeEcosystem:
         self.artefact = ARTEFACT
         self.error: BaseException | None = None
         self.resolved = 0
+        self.asked: list[tuple[str, str | None, date | None]] = []
         self.installs = 0
         self.fetched = 0
         self.aged = 0
@@ -99,6 +100,12 @@ class FakeEcosystem:
     async def resolve(self, package: Package, scratch: Path, *, told: Told) -> Lock:
         assert os.listdir(scratch) == []
         self.resolved += 1
+        return self.lock
+
+    async def look_up(
+        self, name: str, wanted: str | None, scratch: Path, *, before: date | None, told: Told
+    ) -> Lock:
+        self.asked.append((name, wanted, before))
         return self.lock
 
     async def install(self, lock: Lock, package: Package, scratch: Path, tree: Path, *, told: Told) -> Entry:

@@ -4,7 +4,7 @@ Where folders lie, who may install, and what is done with a failure is not known
 """
 
 import re
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -50,6 +50,15 @@ class EcosystemInstaller(Protocol):
         """Return the closure as the package registry has it now; nothing of it is downloaded.
 
         `scratch` is an empty private folder, removed afterwards. Raises: NotFound, Invalid, Unavailable.
+        """
+        ...
+
+    async def look_up(
+        self, name: str, wanted: str | None, scratch: Path, *, before: date | None, told: Told
+    ) -> Lock:
+        """As `resolve`, of the version that is `wanted`: a range, a tag, or None for the newest.
+
+        `before`: nothing of the closure was published on that day or later.
         """
         ...
 

@@ -10,7 +10,7 @@ import random
 import threading
 from collections.abc import AsyncGenerator, Container, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Final
 
@@ -214,6 +214,20 @@ class DiskInstaller:
         check_new(dependency.name, self.all_installed())
         with self._failures(f"install `{dependency.title}`"):
             return await self._closures.resolve(dependency, told=told)
+
+    async def look_up(
+        self, ecosystem: Ecosystem, name: str, wanted: str | None, *, before: date | None, told: Told
+    ) -> Lock:
+        """Return the closure of a package whose version may be left open, as the package registry has it now.
+
+        `before`: nothing of it was published on that day or later. Raises: NotFound, Invalid, Unavailable.
+        """
+        with self._failures(f"look up {quote(name)}"):
+            async with self._staging.room() as room:
+                found = await self._ecosystems[ecosystem].look_up(
+                    name, wanted, room, before=before, told=told
+                )
+            return check_lock(found)
 
     async def youngest_at(self, lock: Lock) -> datetime | None:
         """Return when the youngest package of `lock` was published; None where that cannot be known.

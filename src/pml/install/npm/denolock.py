@@ -27,8 +27,10 @@ _MAX_CHARS: Final = 1000
 _KEY: Final = re.compile(r"((?:@[^@/]+/)?[^@/_][^@/]*)@([^@/_]+)(_[^/]*)?")
 
 
-def read_lock(text: bytes, package: Package, *, origin: Callable[[str], str | None]) -> Lock:
-    """Return the closure of `package` as Deno wrote it down.
+def read_lock(
+    text: bytes, package: Package, *, origin: Callable[[str], str | None], wanted: str | None = None
+) -> Lock:
+    """Return the closure of `package` as Deno wrote it down; `wanted` is how its version was asked for.
 
     `origin` tells the registry of a package: scheme, host and port; a tarball from elsewhere is refused.
     Raises: Invalid, naming the package that cannot be verified.
@@ -38,7 +40,7 @@ def read_lock(text: bytes, package: Package, *, origin: Callable[[str], str | No
         raise Invalid(
             f"{quote(package.spec)} needs packages from elsewhere than npm, which are not installed"
         )
-    root = _root(_object(whole.get("specifiers")), package)
+    root = _root(_object(whole.get("specifiers")), package, wanted or package.version)
     entries = _object(whole.get("npm"))
     packages = [_locked(key, _object(entry), origin) for key, entry in sorted(entries.items())]
     lock = Lock(
@@ -49,6 +51,16 @@ def read_lock(text: bytes, package: Package, *, origin: Callable[[str], str | No
         packages=tuple(packages),
     )
     return check_npm_lock(lock)
+
+
+def found_version(text: bytes, name: str) -> tuple[str, str]:
+    """Return how Deno spells what was asked for of `name`, and the version that it found. Raises: Invalid."""
+    whole = loads_object(text, what="the lock that Deno wrote")
+    asked = f"npm:{name}@"
+    for spelled, found in _object(whole.get("specifiers")).items():
+        if spelled.startswith(asked) and isinstance(found, str):
+            return spelled.removeprefix(asked), found.partition("_")[0]  # what follows tells of its peers
+    raise Invalid(f"the registry gave something else for {quote(name)}")
 
 
 def check_npm_lock(lock: Lock) -> Lock:
@@ -110,8 +122,8 @@ def origin_of(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}".lower()
 
 
-def _root(specifiers: JsonObject, package: Package) -> str:
-    asked = f"npm:{package.name}@{package.version}"
+def _root(specifiers: JsonObject, package: Package, wanted: str) -> str:
+    asked = f"npm:{package.name}@{wanted}"
     found = specifiers.get(asked)
     if set(specifiers) != {asked} or not isinstance(found, str):
         raise Invalid(f"the registry gave something else for {quote(package.spec)}")

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Final, cast
 
@@ -19,7 +19,7 @@ from pml.core.errors import IntegrityFailed, Invalid, NotFound, PmlError, Unavai
 from pml.core.packages.capability import McpDependency
 from pml.core.packages.integrity import Algorithm, integrity_of, parse_integrity
 from pml.core.packages.lock import Lock
-from pml.core.packages.package import Package
+from pml.core.packages.package import Ecosystem, Package, is_name
 from pml.core.ports.loader import Progress, Told
 from pml.core.text import quote, visible
 from pml.core.values import Json, JsonObject, loads_object
@@ -27,7 +27,14 @@ from pml.install.disk_failures import full_disk
 from pml.install.downloads import download
 from pml.install.ecosystems import Command, Entry, Room
 from pml.install.environment import npm_surroundings
-from pml.install.npm.denolock import check_npm_lock, origin_of, read_lock, tarballs_in, write_lock
+from pml.install.npm.denolock import (
+    check_npm_lock,
+    found_version,
+    origin_of,
+    read_lock,
+    tarballs_in,
+    write_lock,
+)
 from pml.install.npm.npmrc import authorization_for, network_of, read_npmrc, registry_for
 from pml.install.npm.start import (
     NOTE,
@@ -119,6 +126,7 @@ _COMPLAINTS: Final[tuple[tuple[re.Pattern[str], _Error], ...]] = (
 _PROJECT: Final = "server"  # Deno names a folder of the tree after the project, so it is always the same
 _OWN_ROOT: Final = b'{"workspace": []}'  # else Deno reads what folders above have, and may take part in it
 _DROPPINGS: Final = frozenset({".deno.lock", ".setup-cache.bin", ".initialized", ".scripts-warned"})
+_RANGE: Final = re.compile(r"[0-9A-Za-z.^~<>=|*+ -]{1,100}")  # neither an alias, nor a file or a URL
 _OUTSIDE: Final = re.compile(
     r"(file|link|portal|workspace|git\S*|https?|ssh|github|gitlab|bitbucket):|[./]|~/"
 )
@@ -144,10 +152,24 @@ class NpmInstaller:
 
     async def resolve(self, package: Package, scratch: Path, *, told: Told) -> Lock:
         """Return the closure as the registry has it now. Raises: NotFound, Invalid, Unavailable."""
-        told(Progress(done=0, total=None, message=f"looking up {package.spec}"))
-        project = await self._look_up({package.name: package.version}, scratch, title=package.spec)
+        return await self.look_up(package.name, package.version, scratch, before=None, told=told)
+
+    async def look_up(
+        self, name: str, wanted: str | None, scratch: Path, *, before: date | None, told: Told
+    ) -> Lock:
+        """As `EcosystemInstaller.look_up`."""
+        asked = wanted or ("latest" if before is None else "*")  # a tag knows of no day
+        if not is_name(name, Ecosystem.NPM) or not _RANGE.fullmatch(asked):
+            raise Invalid(f"{quote(asked)} is not a version of {quote(name)}, nor a range or tag")
+        title = f"{name}@{asked}"
+        told(Progress(done=0, total=None, message=f"looking up {title}"))
+        options = () if before is None else (f"--minimum-dependency-age={before.isoformat()}",)
+        project = await self._look_up({name: asked}, scratch, title=title, options=options)
         packuments = await asyncio.to_thread(_packuments, project.cache)
-        lock = read_lock(project.read_lock(), package, origin=project.origin)
+        written = project.read_lock()
+        spelled, version = found_version(written, name)
+        package = Package(ecosystem=Ecosystem.NPM, name=name, version=version)
+        lock = read_lock(written, package, origin=project.origin, wanted=spelled)
         _check_dependencies(lock, packuments)
         released = _published_at(packuments.get(lock.name), lock.version)
         return msgspec.structs.replace(
@@ -212,10 +234,12 @@ class NpmInstaller:
         """Deno and node run what was installed for any of their versions."""
         return False
 
-    async def _look_up(self, wanted: Mapping[str, str], scratch: Path, *, title: str) -> "_Project":
+    async def _look_up(
+        self, wanted: Mapping[str, str], scratch: Path, *, title: str, options: Sequence[str] = ()
+    ) -> "_Project":
         project = _Project(scratch, self._environ)
         project.write(wanted)
-        output = await self._run(project, ("--lockfile-only",), timeout_s=self._limits.resolve_s)
+        output = await self._run(project, ("--lockfile-only", *options), timeout_s=self._limits.resolve_s)
         if output.code != 0 or not project.lock.is_file():
             raise complaint(output, title, at=project.top)
         return project

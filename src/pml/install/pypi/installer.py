@@ -11,7 +11,7 @@ import re
 import sys
 import sysconfig
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -155,10 +155,19 @@ class PypiInstaller:
         self._limits = limits or Limits()
 
     async def resolve(self, package: Package, scratch: Path, *, told: Told) -> Lock:
-        told(Progress(done=0, total=1, message=f"looking up {package.spec}"))
-        content = await self._lock_file(package, scratch, _EVERYWHERE)
-        lock = pylock.read_closure(content, package)
-        told(Progress(done=1, total=1, message=f"looked up {package.spec}"))
+        return await self.look_up(package.name, package.version, scratch, before=None, told=told)
+
+    async def look_up(
+        self, name: str, wanted: str | None, scratch: Path, *, before: date | None, told: Told
+    ) -> Lock:
+        """As `EcosystemInstaller.look_up`."""
+        asked = pylock.wanted_requirement(name, wanted)
+        told(Progress(done=0, total=1, message=f"looking up {asked}"))
+        options = _EVERYWHERE if before is None else (*_EVERYWHERE, "--exclude-newer", before.isoformat())
+        content = await self._compiled(f"{asked}\n", scratch, options, title=asked)
+        version = pylock.found_version(content, name)
+        lock = pylock.read_closure(content, Package(ecosystem=Ecosystem.PYPI, name=name, version=version))
+        told(Progress(done=1, total=1, message=f"looked up {asked}"))
         return lock
 
     async def install(self, lock: Lock, package: Package, scratch: Path, tree: Path, *, told: Told) -> Entry:

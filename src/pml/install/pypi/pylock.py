@@ -20,6 +20,7 @@ from pml.core.text import quote, visible
 
 NO_SOURCE: Final = "building from source would run its code"
 
+_RANGE: Final = re.compile(r"(?:[=~!<>]=?=?[0-9A-Za-z.*+!]+)(?:,[=~!<>]=?=?[0-9A-Za-z.*+!]+)*", re.ASCII)
 _MARKER: Final = re.compile(
     r"""(?:\s*(?:[()]|===?|!=|~=|[<>]=?|[a-z_]+|'[A-Za-z0-9_.+*! -]*'|"[A-Za-z0-9_.+*! -]*"))+\s*""", re.ASCII
 )
@@ -57,6 +58,30 @@ def requirement(name: str, version: str) -> str:
             f"{quote(version)} is not one version of {quote(name)}", hint="name it as `name==1.2.3`"
         )
     return f"{name}=={version}"
+
+
+def wanted_requirement(name: str, wanted: str | None) -> str:
+    """Return what asks for the version that is wanted: exactly one, a range, or None for the newest.
+
+    Raises: Invalid for what would ask for more than that.
+    """
+    if wanted is not None and is_version(wanted, Ecosystem.PYPI):
+        return requirement(name, wanted)
+    if not is_name(name, Ecosystem.PYPI):
+        raise Invalid(f"{quote(name)} is not the name of a Python package")
+    if wanted in (None, "latest"):
+        return name
+    if not _RANGE.fullmatch(wanted or ""):
+        raise Invalid(f"{quote(wanted or '')} is not a version of {quote(name)}, nor a range of them")
+    return f"{name}{wanted}"
+
+
+def found_version(content: bytes, name: str) -> str:
+    """Return the version that uv found of the package. Raises: Invalid."""
+    versions = {one.version for one in _read(content) if _normal(one.name) == _normal(name)}
+    if len(versions) != 1 or (found := versions.pop()) is None:
+        raise Invalid(f"uv found no one version of {quote(name)}")
+    return found
 
 
 def read_closure(content: bytes, package: Package) -> Lock:
