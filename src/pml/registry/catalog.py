@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from pml.core.errors import Invalid
 from pml.core.packages.capability import parse_metadata
 from pml.core.packages.lock import Lock, parse_lock
-from pml.core.ports.loader import Found
+from pml.core.ports.loader import CATALOG, Found
 from pml.core.values import loads
 
-SOURCE: Final = "catalog"
+SOURCE: Final = CATALOG
 LOCKS: Final = "locks"
 
 _BUNDLED: Final = Path(__file__).with_name("bundled")

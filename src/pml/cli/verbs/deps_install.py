@@ -5,7 +5,6 @@ and one set of variables, as for an install that a call asks for.
 """
 
 import argparse
-import asyncio
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
@@ -15,23 +14,19 @@ from pml.cli.exits import Exit
 from pml.cli.guards import guard
 from pml.cli.open_context import opened
 from pml.cli.terminal.output import complain, print_json, say
-from pml.cli.terminal.progress import InstallBar
 from pml.cli.terminal.prompts import confirm, is_interactive
+from pml.cli.verbs.installs import Installs, named_tool
 from pml.core.approvals.record import instant
-from pml.core.audit.entries import dependency_installed
-from pml.core.errors import ArtefactChanged, Conflict, IntegrityFailed, NotFound, PmlError
-from pml.core.names import FALLBACK_EXPORT, ToolName, parse_tool
-from pml.core.packages.install_facts import install_facts, tell_install
-from pml.core.packages.permissions import Containment, Permissions
+from pml.core.errors import ArtefactChanged, NotFound, PmlError
+from pml.core.names import ToolName, parse_tool
+from pml.core.packages.install_facts import tell_install
 from pml.core.ports.loader import Found, Installed, Plan
-from pml.core.rules.ruleset import Call, VerdictKind
 from pml.core.text import quote, visible
 from pml.core.values import Json, JsonObject
 
 if TYPE_CHECKING:
     from pml.app import Place
     from pml.core.packages.capability import McpDependency
-    from pml.service.call import Loader
     from pml.service.context import Context
     from pml.service.policy.policy import Policy
 
@@ -96,13 +91,13 @@ class _Installing:
     def __init__(
         self, context: "Context", place: "Place", policy: "Policy", args: argparse.Namespace
     ) -> None:
+        self._installs = Installs(context, place, policy)
         self._context = context
         self._place = place
-        self._policy = policy
         self._args = args
         self._yes = bool(args.yes)
         self._as_json = bool(args.json)
-        self._loader = _loader(context, place)
+        self._loader = self._installs.loader
         self.installed: list[JsonObject] = []
         self.declined: list[str] = []
         self.waiting: list[JsonObject] = []
@@ -111,9 +106,9 @@ class _Installing:
         from pml.service.install.load import in_use
 
         is_tool = ":" in name
-        tool = parse_tool(name) if is_tool else ToolName(namespace=name, action=FALLBACK_EXPORT)
+        tool = parse_tool(name) if is_tool else named_tool(name)
         found = await self._find(name, tool, is_tool=is_tool)
-        await self._refuse(found, tool)
+        await self._installs.refuse(found.metadata, tool)
         for dependency in found.metadata.mcp_deps:
             before = in_use(self._loader, dependency)
             if before is not None and await self._is_sound(before):
@@ -125,9 +120,9 @@ class _Installing:
         from pml.service.call import Attempt
         from pml.service.install.load import find
 
-        _refuse_configured(self._policy, tool.namespace or "")
-        settings = self._policy.settings
-        policy = self._policy
+        self._installs.refuse_configured(tool.namespace or "")
+        policy = self._installs.policy
+        settings = policy.settings
         if not is_tool:  # a server by its own name, and no capability that is called like the stand-in action
             policy = replace(policy, settings=replace(settings, registry_prefix=None))
         found = await find(self._loader, policy, Attempt(tool=tool, arguments={}, offered=False))
@@ -138,9 +133,9 @@ class _Installing:
 
     def _where_to_look(self, name: str) -> str:
         """Return what to do about a name that nothing has."""
-        config, settings = self._policy.loaded.workspace.config, self._policy.settings
-        if config is not None and config.registry is not None and not self._policy.trusted:
-            path = visible(self._policy.loaded.workspace.path)
+        config, settings = self._installs.policy.loaded.workspace.config, self._installs.policy.settings
+        if config is not None and config.registry is not None and not self._installs.policy.trusted:
+            path = visible(self._installs.policy.loaded.workspace.path)
             return f"{path} names a registry and is not trusted: look at it with `pml trust`, then try again"
         sources = self._loader.sources
         known = [each.metadata for each in (*sources.bundled(), *sources.known(settings.registry))]
@@ -149,42 +144,6 @@ class _Installing:
         meant = f"did you mean `{near[0]}`? " if near else ""
         more = "" if settings.registry else "; `registry` in a configuration file names a place with more"
         return f"{meant}`pml catalog list` shows the catalog{more}; `mcpServers` starts other programs"
-
-    async def _refuse(self, found: Found, tool: ToolName) -> None:
-        """Refuse what the files as they are now do not let be installed. Raises: as `install_servers`."""
-        from pml.service.policy.policy import current_policy
-
-        self._policy = await current_policy(self._context, str(self._place.workspace))
-        for error in self._policy.broken:
-            raise error
-        _refuse_configured(self._policy, tool.namespace or "")
-        await self._refuse_denied(found, tool)
-
-    def _refuse_unverified(self, dependency: "McpDependency") -> None:
-        if dependency.integrity is None and not self._policy.settings.allow_unverified:
-            raise IntegrityFailed(
-                dependency.title,
-                expected="the integrity of its artefact",
-                got="none",
-                hint="`install.allow_unverified` in the user's config.json lets you decide",
-            )
-
-    async def _refuse_denied(self, found: Found, tool: ToolName) -> None:
-        """Refuse a server of which a deny leaves no tool. Raises: ToolDenied."""
-        from pml.service.policy.policy import judge, refuse_denied
-
-        actions = [str(each.get("name")) for each in found.metadata.tools] or [tool.action]
-        judged = [
-            await judge(
-                self._context,
-                self._policy,
-                Call(tool=f"{tool.namespace}:{action}", arguments={}),
-                session=None,
-            )
-            for action in actions
-        ]
-        if all(each.kind is VerdictKind.DENY for each in judged):
-            refuse_denied(judged[0], f"{tool.namespace}:*")
 
     async def _is_sound(self, installed: Installed) -> bool:
         """Tell whether it can be started as it is, its files as they were, held as strongly as was agreed."""
@@ -208,37 +167,19 @@ class _Installing:
         return True
 
     async def _install(self, found: Found, tool: ToolName, dependency: "McpDependency") -> None:
-        from pml.service.install.load import plan_install
-
-        self._refuse_unverified(dependency)
-        with InstallBar() as bar:
-            now = self._context.clock.now()
-            plan = await plan_install(self._loader, dependency, self._policy, now=now, told=bar)
+        plan = await self._installs.plan(dependency)
         if not await self._agrees(plan, source=found.source):
             return
         await guard(self._context, self._args)  # an agent may have come while the question was open
-        await self._refuse(found, tool)  # and so may a rule
-        self._refuse_unverified(dependency)
-        with InstallBar() as bar:
-            installed = await self._loader.installer.install(plan, told=bar)
-        await self._context.store.audit.record(
-            dependency_installed(
-                dependency.name,
-                dependency.version,
-                integrity=dependency.integrity,
-                lock=plan.lock.digest,
-                why="by command",
-                at=self._context.clock.now(),
-            )
-        )
+        await self._installs.refuse(found.metadata, tool)  # and so may a rule
+        installed = await self._installs.carry_out(plan, why="by command")
         self._tell(installed, f"installed {dependency.title}")
-        await self._tell_missing(dependency)
+        for name in await self._installs.missing(dependency):
+            complain(f"  it needs {visible(name)}, which is not set: pml secrets set {visible(name)}")
 
     async def _agrees(self, plan: Plan, *, source: str) -> bool:
         """Show the facts, and ask unless that was done by `--yes`."""
-        installer, name = self._loader.installer, plan.dependency.name
-        accepted, before = installer.accepted(name), installer.installed(name)
-        asked = install_facts(plan, source=source, accepted=accepted, before=before)
+        asked = self._installs.facts(plan, source=source)
         title = plan.dependency.title
         if not self._as_json:
             print_facts(title, tell_install(asked, at=self._context.clock.now()))
@@ -246,14 +187,14 @@ class _Installing:
         if self._yes and not is_young:
             return True
         if self._as_json or not is_interactive():
-            complain(f"pml: {_unanswered(title, is_young=is_young)}")
+            complain(f"pml: {unanswered(title, is_young=is_young)}")
             self.waiting.append({**asked, "terms": plan.terms})
             return False
         word = "" if plan.dependency.integrity is not None else " UNVERIFIED"
         if confirm(f"\nInstall {visible(title)}{word}?"):
             return True
         say(f"{visible(title)} is not installed")
-        self.declined.append(name)
+        self.declined.append(plan.dependency.name)
         return False
 
     def _tell(self, installed: Installed, words: str) -> None:
@@ -262,53 +203,11 @@ class _Installing:
             word = " UNVERIFIED" if proof_of(installed) == "unverified" else ""
             say(f"{visible(words)}{word}: {visible(installed.path)}")
 
-    async def _tell_missing(self, dependency: "McpDependency") -> None:
-        workspace = str(self._place.workspace) if self._policy.trusted else None
-        names = dependency.env_required
-        known = await asyncio.to_thread(self._loader.variables.values, names, workspace=workspace)
-        for name in names:
-            if name not in known:
-                complain(f"  it needs {visible(name)}, which is not set: pml secrets set {visible(name)}")
 
-
-def _loader(context: "Context", place: "Place") -> "Loader":
-    from pml.app import open_installer, open_sources, open_variables
-    from pml.service.call import Loader
-    from pml.upstream.containment.box import available, containment_of
-
-    def containment(permissions: Permissions) -> Containment:
-        return containment_of(
-            available(),
-            permissions,
-            home=place.home,
-            user_home=place.user_home,
-            workspace=str(place.workspace),
-        )
-
-    return Loader(
-        sources=open_sources(place, context.clock, warn=complain),
-        installer=open_installer(place),
-        variables=open_variables(place),
-        containment=containment,
-    )
-
-
-def _unanswered(title: str, *, is_young: bool) -> str:
+def unanswered(title: str, *, is_young: bool) -> str:
     if is_young:
         return (
             f"{visible(title)} is younger than `install.min_age_days`, or its age is not known; `--yes` does "
             "not cover that: answer on a terminal"
         )
     return f"nobody is there to answer; to install {visible(title)}, add `--yes`"
-
-
-def _refuse_configured(policy: "Policy", name: str) -> None:
-    """Refuse a name that a file has already: what it configures is what runs. Raises: Conflict."""
-    for config in (policy.loaded.user.config, policy.loaded.workspace.config):
-        entry = None if config is None else config.servers.get(name) or config.unusable.get(name)
-        if entry is not None:
-            where = f"{entry.source.file}:{entry.source.line}"
-            raise Conflict(
-                f"server {quote(name)} is configured in {where}, and runs as that says",
-                hint="remove it there to use the one of the catalog or the registry",
-            )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -12,16 +12,19 @@ from pml.core.packages.lock import Lock
 from pml.core.packages.permissions import Containment
 from pml.core.servers.spec import ServerSpec
 
+CATALOG: Final = "catalog"
+ADDED: Final = "pml add"
+
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """Metadata and where it is from: `catalog`, or the registry's URL or folder."""
+    """Metadata and where it is from: `catalog`, `pml add`, or the registry's URL or folder."""
 
     metadata: CapabilityMetadata
     source: str
 
 
 class Sources(Protocol):
-    """Where capabilities are looked up: the bundled catalog, then the registry, if one is configured."""
+    """Where capabilities are looked up: what the user added, the catalog, then a registry that is configured."""
 
     async def find(self, tool: ToolName, *, registry: str | None, prefix: str | None) -> Found | None:
         """Return what offers `tool`; a second look at the same makes no request.
@@ -38,7 +41,7 @@ class Sources(Protocol):
         ...
 
     def bundled(self) -> Sequence[Found]:
-        """Return the catalog, by name."""
+        """Return what the user added, and the catalog but for what has the same name."""
         ...
 
     def known(self, registry: str | None) -> Sequence[Found]:

@@ -18,9 +18,10 @@ from pml.core.errors import IntegrityFailed, Invalid, NotFound, PmlError, Unavai
 from pml.core.names import ToolName
 from pml.core.packages.capability import CapabilityMetadata
 from pml.core.packages.integrity import integrity_of, parse_integrity
-from pml.core.ports.loader import Found
+from pml.core.ports.loader import ADDED, Found
 from pml.core.ports.world import Clock
 from pml.core.text import quote, visible
+from pml.registry.added import AddedServers
 from pml.registry.catalog import SOURCE, Catalog
 from pml.registry.client.addresses import registry_url
 from pml.registry.client.cache import Cache, Key
@@ -247,29 +248,38 @@ class CatalogAndRegistry:
     """The port `Sources`. `warn` and `debug` get lines for people."""
 
     def __init__(self, home: Path, *, clock: Clock, warn: Say, debug: Say) -> None:
+        self._added = AddedServers(home, warn=warn)
         self._catalog = Catalog()
         self._registry = RegistryClient(home, clock=clock, warn=warn, debug=debug)
 
     async def find(self, tool: ToolName, *, registry: str | None, prefix: str | None) -> Found | None:
         """As `Sources.find`."""
-        found = None if tool.namespace is None else self._catalog.find(tool.namespace)
+        name = tool.namespace
+        found = None if name is None else self._added.find(name) or self._catalog.find(name)
         if found is not None or registry is None or tool.namespace is None:
             return found
         return await self._registry.find(tool, registry=registry, prefix=prefix)
 
     async def code(self, found: Found) -> bytes:
         """As `Sources.code`."""
-        if found.source == SOURCE:
-            raise NotFound(f"{quote(str(found.metadata.fqdn))} is of the bundled catalog and has no code")
+        if found.source in (SOURCE, ADDED):
+            raise NotFound(f"{quote(str(found.metadata.fqdn))} is a server and has no code")
         return await self._registry.code(found)
 
     def bundled(self) -> Sequence[Found]:
         """As `Sources.bundled`."""
-        return self._catalog.bundled()
+        added = self._added.all()
+        names = {dependency.name for each in added for dependency in each.metadata.mcp_deps}
+        others = (each for each in self._catalog.bundled() if names.isdisjoint(_names(each)))
+        return (*added, *others)
 
     def known(self, registry: str | None) -> Sequence[Found]:
         """As `Sources.known`."""
         return () if registry is None else self._registry.known(registry)
+
+
+def _names(found: Found) -> set[str]:
+    return {dependency.name for dependency in found.metadata.mcp_deps}
 
 
 def _marks(folder: Path) -> list[tuple[str, _Mark]]:

@@ -12,6 +12,7 @@ from typing import Final
 
 from pml.core.errors import Invalid, PmlError, Unavailable
 from pml.core.names import ToolName, wire_of
+from pml.core.ports.loader import ADDED
 from pml.core.rules.globs import Glob
 from pml.core.servers.manifest import Manifest
 from pml.core.servers.search import find_tools
@@ -60,8 +61,10 @@ async def known_tools(gate: Gate, policy: Policy, *, problems: Mapping[str, str]
         elif manifest is not None:
             manifests.append(manifest)
     known = [entry for manifest in manifests for entry in _entries(manifest, policy)]
+    added = _added(gate)
     for manifest, installs in await _loadable(gate, policy):
-        known += [entry for entry in _entries(manifest, policy, installs=installs)]
+        is_added = manifest.server in added
+        known += [entry for entry in _entries(manifest, policy, installs=installs, is_added=is_added)]
         manifests += [manifest] if installs is None else []
     taken = {entry.tool for entry in known}
     known += [entry for entry in _capabilities(gate, policy) if entry.tool not in taken]
@@ -173,9 +176,17 @@ def _installed(gate: Gate, loader: Loader) -> list[tuple[str, ServerTarget]]:
     return launches
 
 
-def _entries(manifest: Manifest, policy: Policy, *, installs: str | None = None) -> list[Known]:
+def _added(gate: Gate) -> set[str]:
+    """Return the servers that the user added: their tools are listed as those of `mcpServers` are."""
+    found = () if gate.loader is None else gate.loader.sources.bundled()
+    return {it.name for each in found if each.source == ADDED for it in each.metadata.mcp_deps}
+
+
+def _entries(
+    manifest: Manifest, policy: Policy, *, installs: str | None = None, is_added: bool = False
+) -> list[Known]:
     lists = (policy.settings.expose, policy.settings.expose_within)
-    is_configured = manifest.server in policy.settings.servers
+    is_configured = is_added or manifest.server in policy.settings.servers
     exposing = [[Glob(text) for text in given] for given in lists if given is not None]
     entries: list[Known] = []
     for shape in manifest.tools:

@@ -31,7 +31,7 @@ from pml.core.errors import (
 )
 from pml.core.packages.capability import CapabilityType, McpDependency, Routing
 from pml.core.packages.install_facts import install_facts, rule_could_cover
-from pml.core.ports.loader import Age, Found, Installed, Plan, Progress, Told
+from pml.core.ports.loader import CATALOG, Age, Found, Installed, Plan, Progress, Told
 from pml.core.rules.ruleset import VerdictKind, runs_code
 from pml.core.values import JsonObject
 from pml.service.approvals.claims import claim, finish
@@ -165,8 +165,10 @@ def _compared_with_bundled(loader: Loader, dependency: McpDependency) -> list[bo
     return [replace(each, lock=None, says_workspace=True) == plain for each in same_name]
 
 
-def _bundled(loader: Loader) -> list[McpDependency]:
-    return [dependency for found in loader.sources.bundled() for dependency in found.metadata.mcp_deps]
+def _bundled(loader: Loader, *, source: str | None = None) -> list[McpDependency]:
+    """Return the servers that are known without a registry; only those of `source`, if one is given."""
+    found = [each for each in loader.sources.bundled() if source in (None, each.source)]
+    return [dependency for each in found for dependency in each.metadata.mcp_deps]
 
 
 def _remember(call: PendingCall, loader: Loader) -> ServerTarget | None:
@@ -252,7 +254,7 @@ class _Step:
         installer, name = self._loader.installer, plan.dependency.name
         return rule_could_cover(
             plan,
-            bundled=_bundled(self._loader),
+            bundled=_bundled(self._loader, source=CATALOG),
             accepted=installer.accepted(name),
             before=installer.installed(name),
         )
