@@ -24,9 +24,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sources(Protocol):
-    """Where capabilities are looked up: what the user added, the catalog, then a registry that is configured."""
+    """Where capabilities are looked up: what the user added, the catalog, then the registries in their order."""
 
-    async def find(self, tool: ToolName, *, registry: str | None, prefix: str | None) -> Found | None:
+    async def find(self, tool: ToolName, *, registries: Sequence[str], prefix: str | None) -> Found | None:
         """Return what offers `tool`; a second look at the same makes no request.
 
         Raises: Invalid for metadata that is not sound; Unavailable if the registry cannot be asked.
@@ -44,8 +44,8 @@ class Sources(Protocol):
         """Return what the user added, and the catalog but for what has the same name."""
         ...
 
-    def known(self, registry: str | None) -> Sequence[Found]:
-        """Return what is known of the registry without a request: a folder's entries, a URL's used ones."""
+    def known(self, registries: Sequence[str]) -> Sequence[Found]:
+        """Return what is known of the registries without a request: a folder's entries, a URL's used ones."""
         ...
 
 
