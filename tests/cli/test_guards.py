@@ -22,6 +22,7 @@ from tests.promises import promise
 
 # A command line for each that needs a person. It would do something, or at least not be refused for this.
 PEOPLES: Final[Mapping[str, list[str]]] = {
+    "add": ["add", "memory", "--yes"],
     "approvals allow": ["approvals", "allow", "0000"],
     "call": ["call", "fs:read"],
     "capability accept": ["capability", "accept", "acme.tools.notes"],
@@ -43,9 +44,12 @@ PEOPLES: Final[Mapping[str, list[str]]] = {
 # `call` asks at its terminal, or leaves the question to others: nothing is refused.
 REFUSED: Final = sorted({*PEOPLES} - {"call"})
 ALONE: Final[Mapping[str, list[str]]] = {
+    "add --dry-run": ["add", "memory", "--dry-run"],
     "approvals deny": ["approvals", "deny", "0000"],
     "deps gc": ["deps", "gc"],
     "import --dry-run": ["import", "--dry-run"],
+    "remove": ["remove", "nothing", "--yes"],
+    "remove --dry-run": ["remove", "nothing", "--dry-run"],
     "rules deny": ["rules", "deny", "fs:*"],
     "rules ask": ["rules", "ask", "fs:*"],
     "secrets remove": ["secrets", "remove", "A_KEY"],

@@ -25,6 +25,8 @@ class Guard(StrEnum):
 
 
 GUARDS: Final[Mapping[str, Guard]] = {
+    "add": Guard.PERSON,
+    "add --dry-run": Guard.ANYBODY,
     "approvals list": Guard.ANYBODY,
     "approvals show": Guard.ANYBODY,
     "approvals ask": Guard.ANYBODY,
@@ -59,6 +61,8 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "launch": Guard.NO_AGENT,
     "launch --may-launch": Guard.PERSON,
     "publish": Guard.ANYBODY,
+    "remove": Guard.NO_AGENT,
+    "remove --dry-run": Guard.ANYBODY,
     "rules list": Guard.ANYBODY,
     "rules explain": Guard.ANYBODY,
     "rules allow": Guard.PERSON,

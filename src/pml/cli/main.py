@@ -28,6 +28,8 @@ COMMANDS: Final[dict[str, str]] = {
     "servers": "list, look at and stop the MCP servers of the workspace",
     "deps": "list, install, verify and remove servers",
     "catalog": "show the servers that PML knows by itself",
+    "add": "add any server by one line: a package, a URL, a name",
+    "remove": "remove a server that was added",
     "import": "take over the servers that other clients have",
     "capability": "write, check and accept capabilities",
     "publish": "check capabilities, add hashes and locks, fill a registry's folder",

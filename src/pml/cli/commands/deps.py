@@ -24,6 +24,7 @@ from pml.core.text import quote, visible
 from pml.core.values import JsonObject
 
 if TYPE_CHECKING:
+    from pml.app import Place
     from pml.core.servers.run import ServerRun
     from pml.install.tree.hashes import Difference
 
@@ -128,8 +129,7 @@ async def remove_installed(args: argparse.Namespace) -> int:
     async with opened(args) as context:
         await guard(context, args)
         installed = _named(installer.all_installed(), name)[name]
-        stopped = await _stop(place.home, name, installer.target_digest(installed))
-        kept = await installer.remove(name, _Trees(_running(place.home, but=stopped)))
+        stopped, kept = await remove_files(place, installed)
     if args.json:
         print_json(
             {
@@ -165,6 +165,18 @@ async def collect_garbage(args: argparse.Namespace) -> int:
     for name in running:
         say(f"  all of {visible(name)} was kept: it runs")
     return Exit.OK
+
+
+async def remove_files(place: "Place", installed: Installed) -> "tuple[Sequence[ServerRun], Sequence[str]]":
+    """Stop what runs from an installed server's files and remove them; return that, and what is kept.
+
+    Raises: NotFound, Unavailable.
+    """
+    from pml.app import open_installer
+
+    installer, name = open_installer(place), installed.dependency.name
+    stopped = await _stop(place.home, name, installer.target_digest(installed))
+    return stopped, await installer.remove(name, _Trees(_running(place.home, but=stopped)))
 
 
 class _Trees:

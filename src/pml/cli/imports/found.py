@@ -59,7 +59,7 @@ def find_servers(place: "Place", args: argparse.Namespace) -> FoundServers:
     planned = plan_import(
         servers,
         present=_present(files, which),
-        problem_of=lambda name, entry: _problem(files, name, entry),
+        problem_of=lambda name, entry: entry_problem(files, name, entry),
         prove=which is FileKind.USER and not args.as_is,
     )
     loaded = files.read()
@@ -112,7 +112,7 @@ def _present(files: "ConfigFiles", which: FileKind) -> Present:
     return Present(entries=files.servers(which), others=others)
 
 
-def _problem(files: "ConfigFiles", name: str, entry: JsonObject) -> str | None:
+def entry_problem(files: "ConfigFiles", name: str, entry: JsonObject) -> str | None:
     """Return why PML could not use the entry, in the words of whatever reads its file."""
     text = json.dumps({"mcpServers": {name: entry}})
     unusable = files.parse_workspace(text, name="entry").unusable.get(name)

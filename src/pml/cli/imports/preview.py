@@ -43,7 +43,7 @@ def show_preview(found: "FoundServers", installs: Mapping[str, Sequence[tuple[st
         for each in rest:
             name = visible(each.name or each.server.name)
             say(f"  {name}: {visible(each.why or '')} ({visible(describe(each))})")
-            _show_target(each.entry)
+            show_target(each.entry)
 
 
 def _show_taken(each: ImportedServer, missing: Sequence[str], facts: Sequence[tuple[str, str]]) -> None:
@@ -53,7 +53,7 @@ def _show_taken(each: ImportedServer, missing: Sequence[str], facts: Sequence[tu
         say("    of this workspace only; from your file it is there in every workspace")
     if old := renamed(each):
         say(f"    its client calls it {old}")
-    _show_target(each.entry)
+    show_target(each.entry)
     if each.outcome is Outcome.PROVEN:
         say("    becomes an install that is proven before each start:")
     elif each.why is not None:
@@ -71,7 +71,7 @@ def _show_taken(each: ImportedServer, missing: Sequence[str], facts: Sequence[tu
         say(f"    does nothing here: {', '.join(map(visible, each.server.reading.left_out))}")
 
 
-def _show_target(entry: JsonObject) -> None:
+def show_target(entry: JsonObject) -> None:
     """Say what would be started or reached, nothing of it cut."""
     words = command_words(entry)
     if words:
@@ -137,12 +137,7 @@ def _server_json(
         "project": each.server.is_project,
         "outcome": each.outcome.value,
         "why": each.why,
-        "command": command_words(each.entry),
-        "url": each.entry.get("url"),
-        "cwd": each.entry.get("cwd"),
-        "env_names": _names(each.entry, "env"),
-        "steering": _steering(each.entry),
-        "header_names": _names(each.entry, "headers"),
+        **target_json(each.entry),
         "secrets": [
             {"name": it.name, "where": it.where, "stored_in": None if moved is None else moved.get(it.name)}
             for it in each.secrets
@@ -150,6 +145,18 @@ def _server_json(
         "missing": list(found.missing.get(each.name, ())),
         "left_out": list(each.server.reading.left_out),
         "install": install,
+    }
+
+
+def target_json(entry: JsonObject) -> dict[str, Json]:
+    """Return what an entry starts or reaches; of variables and headers only the names."""
+    return {
+        "command": command_words(entry),
+        "url": entry.get("url"),
+        "cwd": entry.get("cwd"),
+        "env_names": _names(entry, "env"),
+        "steering": _steering(entry),
+        "header_names": _names(entry, "headers"),
     }
 
 

@@ -29,6 +29,16 @@ def answer(question: str) -> bool | None:
     return said.strip().lower() in ("y", "yes")
 
 
+def ask_for(what: str) -> str:
+    """Return the line that the person types; the end of the input is an empty one."""
+    with _interruptible():
+        try:
+            return input(f"{what}: ").strip()
+        except EOFError:
+            print()
+            return ""
+
+
 def choose(question: str, answers: Mapping[str, str], *, default: str) -> str:
     """Return what the person chose of `answers`, by its letter; `default` for nothing or the end of input."""
     with _interruptible():

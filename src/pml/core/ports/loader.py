@@ -24,7 +24,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sources(Protocol):
-    """Where capabilities are looked up: what the user added, the catalog, then the registries in their order."""
+    """Where capabilities are looked up: what the user added, the catalog, then the registries in order."""
 
     async def find(self, tool: ToolName, *, registries: Sequence[str], prefix: str | None) -> Found | None:
         """Return what offers `tool`; a second look at the same makes no request.
