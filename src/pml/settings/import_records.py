@@ -32,7 +32,10 @@ class ReplacedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImportRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One import: the entries it wrote to `file`, the servers that it added, the secrets that it stored."""
+    """One import: the entries it wrote to `file`, the servers that it added, the secrets that it stored.
+
+    `installed` are those of `added` whose files were not there before.
+    """
 
     at: datetime
     file: str
@@ -40,6 +43,7 @@ class ImportRecord(msgspec.Struct, frozen=True, kw_only=True):
     is_workspace_file: bool
     entries: Mapping[str, Any]
     added: tuple[str, ...] = ()
+    installed: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
     replaced: tuple[ReplacedFile, ...] = ()
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pml.cli.additions.added_entry import keep_server
 from pml.cli.additions.line import (
     BundleLine,
     EntryLine,
@@ -27,7 +28,7 @@ from pml.cli.commands.catalog import print_facts
 from pml.cli.exits import Exit
 from pml.cli.guards import guard
 from pml.cli.imports.found import entry_problem
-from pml.cli.imports.preview import show_target, target_json
+from pml.cli.imports.preview import ELSEWHERE, show_target, target_json
 from pml.cli.terminal.output import complain, print_json, say
 from pml.cli.terminal.prompts import confirm, is_interactive
 from pml.cli.verbs.installs import Installs, named_tool
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from pml.service.context import Context
 
 
-_ELSEWHERE: Final = "runs elsewhere: its code is not proven"
 _UNPROVEN: Final = "NOT PROVEN, NOT CONTAINED: it can do what you can"
 
 
@@ -63,8 +63,6 @@ async def add_server(context: "Context", place: "Place", args: argparse.Namespac
     match line:
         case PackageLine(request=request):
             name = adding.named(default_name(request))
-            if adding.is_there(name):
-                await adding.refuse(name)
             proposal = await propose(adding.installs, name, request, wish_of(args))
             return await adding.add_package(proposal)
         case EntryLine(name=suggested, entry=entry):
@@ -145,7 +143,7 @@ class _Adding:
         if self._is_same(proposal):
             return self._tell_there(name)
         if self.is_there(name):
-            await self.refuse(name)
+            self.refuse(name)
         missing = await self.installs.missing(proposal.dependency)
         if not self.args.json:
             print_facts(plan.dependency.title, tell_install(facts, at=self.context.clock.now()))
@@ -165,7 +163,7 @@ class _Adding:
         installed = await self.installs.carry_out(proposal.plan, why="added")
         try:
             manifest = await self._tried(installed) if is_tried else None
-            return manifest, await self._keep(proposal, manifest)
+            return manifest, await keep_server(self.installs, proposal, manifest, why="added")
         except BaseException:
             if before is None:
                 await asyncio.shield(self._take_away(name))
@@ -187,24 +185,6 @@ class _Adding:
         with contextlib.suppress(PmlError):  # what went wrong first is told
             await open_installer(self.place).remove(name)
 
-    async def _keep(self, proposal: Proposal, manifest: "Manifest | None") -> str:
-        from msgspec.structs import replace
-
-        from pml.app import person
-        from pml.core.audit.entries import server_changed
-        from pml.registry.added import AddedServers
-
-        names = [str(tool["name"]) for tool in manifest.tools] if manifest else list(proposal.tools)
-        dependency = replace(proposal.dependency, lock=proposal.plan.lock)
-        metadata = added_metadata(dependency, tools=_listed(names), description=proposal.description)
-        path = str(await asyncio.to_thread(AddedServers(self.place.home).write, metadata))
-        now, target = self.context.clock.now(), proposal.plan.terms
-        change = server_changed(
-            dependency.name, "added", path, at=now, by=person(), why="added", target=target
-        )
-        await self.context.store.audit.record(change)
-        return path
-
     def is_there(self, name: str) -> bool:
         """Tell whether a server of this name was added before."""
         from pml.registry.added import AddedServers
@@ -221,7 +201,7 @@ class _Adding:
             return False
         return known.terms(known.lock.digest) == proposal.plan.terms
 
-    async def refuse(self, name: str) -> None:
+    def refuse(self, name: str) -> None:
         """Raises: Conflict."""
         raise Conflict(
             f"a server {quote(name)} was added already",
@@ -240,14 +220,14 @@ class _Adding:
             return self._tell_there(name)
         self.installs.refuse_configured(name)
         if self.is_there(name):
-            await self.refuse(name)
+            self.refuse(name)
         if problem := entry_problem(files, name, entry):
             raise Invalid(f"it cannot be added: {problem}")
         missing = await self._unset(entry)
         if not self.args.json:
             say(visible(name))
             show_target(entry)
-            say(f"    {_ELSEWHERE if 'url' in entry else _UNPROVEN}")
+            say(f"    {ELSEWHERE if 'url' in entry else _UNPROVEN}")
             _tell_missing(missing)
         code = self._agreed(f"Add {visible(name)}?")
         if code is not Exit.OK or self.args.dry_run:
@@ -371,14 +351,3 @@ def refuse_options(args: argparse.Namespace) -> None:
 def _tell_missing(missing: Sequence[str]) -> None:
     for name in missing:
         say(f"    needs {visible(name)}, which is not set: pml secrets set {visible(name)}")
-
-
-def _listed(names: Sequence[str]) -> list[JsonObject]:
-    """Return the tools whose names can be called; what a server lists is its own word."""
-    from pml.core.names import ToolName
-
-    found: dict[str, None] = {}
-    for name in names:
-        with contextlib.suppress(Invalid):
-            found[ToolName(namespace="x", action=name).action] = None
-    return [{"name": name} for name in found]

@@ -21,6 +21,7 @@ from pml.core.packages.offer import USUAL_REACH
 from pml.core.packages.permissions import Access, Permissions, expected_in
 from pml.core.ports.loader import CATALOG, Found, Plan
 from pml.core.text import quote
+from pml.core.values import JsonObject
 
 if TYPE_CHECKING:
     from pml.app import Place
@@ -44,7 +45,7 @@ class Proposal:
     plan: Plan
     source: str
     description: str | None = None
-    tools: Sequence[str] = ()
+    tools: Sequence[JsonObject] = ()
 
     @property
     def dependency(self) -> McpDependency:
@@ -75,7 +76,7 @@ async def propose_dependency(
         plan=await installs.plan(dependency),
         source=source,
         description=None if metadata is None else metadata.description,
-        tools=() if metadata is None else [str(tool.get("name")) for tool in metadata.tools],
+        tools=() if metadata is None else metadata.tools,
     )
 
 

@@ -71,9 +71,6 @@ async def remove_server(context: "Context", place: "Place", args: argparse.Names
 async def remove_all(context: "Context", place: "Place", removal: _Removal) -> None:
     """Remove the entry first: nothing starts from it any more. Raises: Changed, Unavailable."""
     from pml.app import person
-    from pml.cli.commands.deps import remove_files
-    from pml.core.audit.entries import server_changed
-    from pml.registry.added import AddedServers
     from pml.service.policy.server_entries import remove_servers
 
     name, workspace = removal.name, str(place.workspace)
@@ -81,13 +78,29 @@ async def remove_all(context: "Context", place: "Place", removal: _Removal) -> N
         entries: Mapping[str, Json] = {name: removal.entry}
         await remove_servers(context, workspace, entries, which=removal.which, by=person(), why="removed")
     if removal.added is not None:
-        await asyncio.to_thread(AddedServers(place.home).remove, name)
+        await remove_added(context, place, name)
+    await forget_secrets(context, place, removal.secrets)
+
+
+async def remove_added(context: "Context", place: "Place", name: str, *, files: bool = True) -> bool:
+    """Remove what `pml add` keeps of a server, and its files; False if it was not added.
+
+    Raises: Unavailable.
+    """
+    from pml.app import open_installer, person
+    from pml.cli.commands.deps import remove_files
+    from pml.core.audit.entries import server_changed
+    from pml.registry.added import AddedServers
+
+    is_added = await asyncio.to_thread(AddedServers(place.home).remove, name)
+    if is_added:
         now = context.clock.now()
         change = server_changed(name, "removed", "pml add", at=now, by=person(), why="removed")
         await context.store.audit.record(change)
-    if removal.installed is not None:
-        await remove_files(place, removal.installed)
-    await forget_secrets(context, place, removal.secrets)
+    installed = open_installer(place).installed(name)
+    if files and is_added and installed is not None:
+        await remove_files(place, installed)
+    return is_added
 
 
 async def forget_secrets(context: "Context", place: "Place", names: Sequence[str]) -> None:

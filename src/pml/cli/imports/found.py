@@ -58,7 +58,7 @@ def find_servers(place: "Place", args: argparse.Namespace) -> FoundServers:
     servers = [each for each in lists.servers if each.is_project or which is FileKind.USER]
     planned = plan_import(
         servers,
-        present=_present(files, which),
+        present=_present(place, files, which),
         problem_of=lambda name, entry: entry_problem(files, name, entry),
         prove=which is FileKind.USER and not args.as_is,
     )
@@ -102,14 +102,18 @@ def _named(
     return [each for each in planned if each.name in names or each.server.name in names]
 
 
-def _present(files: "ConfigFiles", which: FileKind) -> Present:
+def _present(place: "Place", files: "ConfigFiles", which: FileKind) -> Present:
     """Raises: ConfigInvalid."""
+    from pml.registry.added import AddedServers
+
     loaded = files.read()
     other = loaded.workspace if which is FileKind.USER else loaded.user
+    added = AddedServers(place.home).all() if which is FileKind.USER else ()
+    names = frozenset(it.name for each in added for it in each.metadata.mcp_deps)
     others: dict[str, str] = {}
     if other.config is not None:
         others = dict.fromkeys([*other.config.servers, *other.config.unusable], f"in {other.path}")
-    return Present(entries=files.servers(which), others=others)
+    return Present(entries=files.servers(which), others=others, added=names)
 
 
 def entry_problem(files: "ConfigFiles", name: str, entry: JsonObject) -> str | None:

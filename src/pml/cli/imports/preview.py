@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from pml.cli.imports.found import FoundServers
 
+ELSEWHERE: Final = "runs elsewhere: its code is not proven"
+UNPROVEN: Final = "NOT PROVEN, NOT CONTAINED, as so far"
 _TITLES: Final[Mapping[Outcome, str]] = {
     Outcome.SAME: "there already",
     Outcome.DIFFERENT: "not taken: another server has the name",
@@ -56,8 +58,10 @@ def _show_taken(each: ImportedServer, missing: Sequence[str], facts: Sequence[tu
     show_target(each.entry)
     if each.outcome is Outcome.PROVEN:
         say("    becomes an install that is proven before each start:")
-    elif each.why is not None:
-        say(f"    stays a command that is not proven: {visible(each.why)}")
+    elif "url" in each.entry:
+        say(f"    {ELSEWHERE}")
+    else:
+        say(f"    {UNPROVEN}{'' if each.why is None else f': {visible(each.why)}'}")
     for name, value in facts:
         first, *rest = value.split("\n")
         say(f"      {name:<10} {first}")

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 from pml.cli.exits import Exit
 from pml.cli.guards import guard
 from pml.cli.imports.found import FoundServers, find_servers, servers_of
+from pml.cli.imports.installs import ProposedInstalls, propose_installs
 from pml.cli.imports.preview import preview_json, show_preview, show_removal
 from pml.cli.imports.undo import take_back
 from pml.cli.terminal.output import complain, count, print_json, say
 from pml.cli.terminal.prompts import confirm, is_interactive
+from pml.cli.verbs.installs import Installs
 from pml.core.config.file import FileKind
 from pml.core.imports.client_files import ClientServer
 from pml.core.imports.import_plan import Outcome
@@ -38,10 +40,15 @@ class _Edit:
 
 async def take_over(context: "Context", place: "Place", args: argparse.Namespace) -> int:
     """Show what would be taken over, ask, and do it. Raises: as `pml import`."""
+    from pml.service.policy.policy import current_policy
+
+    policy = await current_policy(context, str(place.workspace))
     found = await asyncio.to_thread(find_servers, place, args)
+    found, proposed = await propose_installs(Installs(context, place, policy), found)
+    installs = {name: proposed.facts(name) for name in proposed.proposals}
     edits = _edits(found) if args.replace else []
     if not args.json:
-        show_preview(found, {})
+        show_preview(found, proposed.rows(context.clock.now()))
         for edit in edits:
             show_removal(edit.path, edit.before, edit.servers)
     code, moves = _agreed(args, found, edits)
@@ -49,12 +56,12 @@ async def take_over(context: "Context", place: "Place", args: argparse.Namespace
         edits = _edits(found, but_secrets=True)  # their values are nowhere else
     if code is not Exit.OK or args.dry_run or not (found.taken or edits):
         if args.json:
-            print_json(preview_json(found, installs={}, moved=None, written=False))
+            print_json(preview_json(found, installs=installs, moved=None, written=False))
         return code
     await guard(context, args)  # an agent may have come while the question was open
-    moved = await _carry_out(context, place, found, edits, moves=moves)
+    moved = await _carry_out(context, place, found, edits, proposed, moves=moves)
     if args.json:
-        print_json(preview_json(found, installs={}, moved=moved, written=True))
+        print_json(preview_json(found, installs=installs, moved=moved, written=True))
     else:
         _tell(found, moved, edits)
     return code
@@ -81,7 +88,13 @@ def _agreed(args: argparse.Namespace, found: FoundServers, edits: Sequence[_Edit
 
 
 async def _carry_out(
-    context: "Context", place: "Place", found: FoundServers, edits: Sequence[_Edit], *, moves: bool
+    context: "Context",
+    place: "Place",
+    found: FoundServers,
+    edits: Sequence[_Edit],
+    proposed: ProposedInstalls,
+    *,
+    moves: bool,
 ) -> dict[str, str]:
     """Do it, or nothing of it; return where each secret went."""
     from pml.app import person
@@ -99,12 +112,16 @@ async def _carry_out(
         workspace=str(place.workspace),
         is_workspace_file=found.which is FileKind.WORKSPACE,
         entries=entries,
+        added=tuple(proposed.proposals),
+        installed=tuple(name for name in proposed.proposals if proposed.is_new(name)),
         secrets=tuple(secrets),
         replaced=tuple(_kept(edit) for edit in edits),
     )
     records.add(record)  # first: what a crash leaves can be taken back
     try:
         moved = await _store(context, place, secrets)
+        for name in proposed.proposals:
+            await proposed.carry_out(name)
         if entries:
             await add_servers(
                 context,
@@ -117,6 +134,7 @@ async def _carry_out(
         _replace(edits)
     except BaseException:
         await asyncio.shield(take_back(context, place, record))
+        await asyncio.shield(proposed.take_away(record.installed))
         records.forget(record)
         raise
     return moved

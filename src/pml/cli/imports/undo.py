@@ -5,6 +5,7 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pml.cli.additions.removal import forget_secrets, remove_added
 from pml.cli.exits import Exit
 from pml.cli.guards import guard
 from pml.cli.terminal.output import complain, count, print_json, say
@@ -47,8 +48,7 @@ async def undo_last(context: "Context", place: "Place", args: argparse.Namespace
 
 async def take_back(context: "Context", place: "Place", record: "ImportRecord") -> list[str]:
     """Remove what an import added; return the names of the servers. Raises: ConfigInvalid, Unavailable."""
-    from pml.app import open_variables, person
-    from pml.core.audit.entries import secret_changed
+    from pml.app import person
     from pml.service.policy.server_entries import remove_servers
 
     for file in reversed(record.replaced):
@@ -57,16 +57,13 @@ async def take_back(context: "Context", place: "Place", record: "ImportRecord") 
     removed = await remove_servers(
         context, record.workspace, record.entries, which=which, by=person(), why="import undone"
     )
-    for name in record.secrets:
-        try:
-            problem = await asyncio.to_thread(open_variables(place).secrets.remove, name)
-        except NotFound:
-            continue
-        if problem is not None:
-            complain(f"warning: {visible(problem)}")
-        entry = secret_changed(name, "removed", at=context.clock.now(), by=person())
-        await context.store.audit.record(entry)
-    return [*removed]
+    added = [
+        name
+        for name in record.added
+        if await remove_added(context, place, name, files=name in record.installed)
+    ]
+    await forget_secrets(context, place, record.secrets)
+    return [*removed, *added]
 
 
 def _put_back(file: "ReplacedFile") -> None:

@@ -63,6 +63,7 @@ class Present:
 
     entries: Mapping[str, Json]
     others: Mapping[str, str]  # name: where it is
+    added: frozenset[str] = frozenset()  # installs, which only an install can be the same as
 
 
 def plan_import(
@@ -96,6 +97,11 @@ def plan_import(
 def unproven(planned: ImportedServer, why: str) -> ImportedServer:
     """Return the server taken as it is, since it cannot be installed."""
     return replace(planned, outcome=Outcome.TAKEN, request=None, why=why)
+
+
+def settled(planned: ImportedServer, outcome: Outcome, why: str) -> ImportedServer:
+    """Return the server with what was found out about it since: that it is not taken."""
+    return replace(planned, outcome=outcome, request=None, why=why)
 
 
 def import_name(name: str) -> str:
@@ -141,9 +147,11 @@ def _planned(
         return outcome(Outcome.DIFFERENT, f"is there already: {present.others[name]}")
     if problem := problem_of(name, entry):
         return outcome(Outcome.REFUSED, problem)
-    if entry.get("disabled") or "url" in entry or not prove:
-        return outcome(Outcome.TAKEN)
-    return _with_request(outcome(Outcome.TAKEN))
+    is_plain = bool(entry.get("disabled")) or "url" in entry or not prove
+    planned = outcome(Outcome.TAKEN) if is_plain else _with_request(outcome(Outcome.TAKEN))
+    if name in present.added and planned.outcome is Outcome.TAKEN:
+        return outcome(Outcome.DIFFERENT, "is there already, added by `pml add`, and is kept")
+    return planned
 
 
 def _with_request(planned: ImportedServer) -> ImportedServer:
@@ -155,6 +163,8 @@ def _with_request(planned: ImportedServer) -> ImportedServer:
         return replace(planned, why="has a secret among its arguments, which no install keeps")
     if planned.entry.get("cwd") is not None:
         return replace(planned, why="is started in a folder of its own (`cwd`)")
+    if other := _renamed_variable(planned.entry):
+        return replace(planned, why=f"gets its variable {other} under another name")
     if any("${" in word for word in words):
         return replace(planned, why="has variables in its command line")
     try:
@@ -162,6 +172,21 @@ def _with_request(planned: ImportedServer) -> ImportedServer:
     except Invalid as exc:
         return replace(planned, why=exc.message)
     return replace(planned, outcome=Outcome.PROVEN, request=request)
+
+
+def install_variables(entry: JsonObject) -> tuple[dict[str, str], list[str]]:
+    """Return the variables of an entry with their values, and the names of those that come from outside."""
+    env = entry.get("env")
+    texts = {name: str(value) for name, value in env.items()} if isinstance(env, Mapping) else {}
+    required = [name for name, value in texts.items() if "${" in value]
+    return {name: value for name, value in texts.items() if name not in required}, required
+
+
+def _renamed_variable(entry: JsonObject) -> str | None:
+    """Return a variable that comes from one with another name, or is only part of a value."""
+    env = entry.get("env")
+    given = env.items() if isinstance(env, Mapping) else ()
+    return next((name for name, value in given if "${" in str(value) and value != f"${{{name}}}"), None)
 
 
 def plain_words(words: Sequence[str]) -> list[str]:

@@ -86,7 +86,8 @@ async def learn_servers(gate: Gate, policy: Policy) -> dict[str, str]:
             return exc.message
         return None
 
-    unknown = [launch for launch in _startable(gate, policy) if await _known(gate, launch) is None]
+    startable = [*_startable(gate, policy), *_startable_added(gate, policy)]
+    unknown = [launch for launch in startable if await _known(gate, launch) is None]
     outcomes = await asyncio.gather(*(learn(launch) for launch in unknown))
     return {
         launch.spec.name: said for launch, said in zip(unknown, outcomes, strict=True) if said is not None
@@ -119,6 +120,15 @@ def _startable(gate: Gate, policy: Policy) -> list[ServerTarget]:
     return [
         launch for launch in found if launch is not None and not _is_denied(gate, policy, launch.spec.name)
     ]
+
+
+def _startable_added(gate: Gate, policy: Policy) -> list[ServerTarget]:
+    """Return the servers that the user added and that are installed; no file means another by their names."""
+    if gate.loader is None:
+        return []
+    names = _added(gate) - {*policy.settings.servers, *policy.settings.unusable}
+    found = [target for name, target in _installed(gate, gate.loader) if name in names]
+    return [target for target in found if not _is_denied(gate, policy, target.spec.name)]
 
 
 def _is_denied(gate: Gate, policy: Policy, name: str) -> bool:
