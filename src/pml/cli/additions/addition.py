@@ -72,7 +72,9 @@ async def add_server(context: "Context", place: "Place", args: argparse.Namespac
         case ShortName(name=short):
             return await adding.add_package(await adding.known(short))
         case BundleLine(path=path):
-            raise Invalid(f"{quote(path)} is an MCP bundle, which `pml add` does not take yet")
+            from pml.cli.additions.listing import bundle_server
+
+            return await adding.add_package(await bundle_server(adding.installs, path, args))
 
 
 @dataclass(frozen=True, kw_only=True)

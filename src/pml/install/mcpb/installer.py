@@ -8,7 +8,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Final
 
@@ -91,6 +91,12 @@ class McpbInstaller:
             f"{quote(package.spec)} is an MCP bundle without a lock, and only its hash says which",
             hint=f"`pml add {package.origin}` reads the file and pins it",
         )
+
+    async def look_up(
+        self, name: str, wanted: str | None, scratch: Path, *, before: date | None, told: Told
+    ) -> Lock:
+        """As `EcosystemInstaller.look_up`; a bundle is one version, and its hash says which."""
+        raise Invalid(f"{quote(name)} is an MCP bundle, of which no registry has other versions")
 
     async def install(self, lock: Lock, package: Package, scratch: Path, tree: Path, *, told: Told) -> Entry:
         """As `EcosystemInstaller.install`."""
