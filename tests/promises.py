@@ -5,6 +5,11 @@ from typing import Final
 import pytest
 
 PROMISES: Final[dict[str, str]] = {
+    "add:no-secret-on-the-line": "A secret on the line of `pml add` is refused, and not repeated.",
+    "add:nothing-half-done": "An add that fails or is interrupted leaves no server that was not there.",
+    "add:one-consent": "An add installs and writes nothing before a person's yes to what it shows.",
+    "add:pinned-and-proven": "An added package is pinned with its whole lock, and proven before each start.",
+    "add:reach-shown": "An added package reaches what its card shows: what the options or the line name.",
     "agent:cannot-decide": "A deciding command refuses to run beneath a registered agent process.",
     "agent:detached": "A command that allows or makes a token refuses where nobody is known to be there.",
     "agent:marked": "A command that allows or makes a token refuses where an agent's mark is set.",
@@ -245,6 +250,7 @@ PROMISES: Final[dict[str, str]] = {
     "reserved:own-folder": "In PML_HOME a server's own folder, and nothing else, is not reserved for it.",
     "reserved:person-only": "A call that names PML itself is decided by a person, whatever else allows it.",
     "reserved:settings-files": "A call that leads to `.pml.json` or a client's settings is a person's.",
+    "remove:all-of-it": "Removing a server takes its entry, its files and, if asked, only its own secrets.",
     "result:lossless": "A server's result or error reaches the client with everything the server wrote.",
     "results:pass-as-written": "A server's result reaches the client as the server wrote it.",
     "rules:any-argument": "A deny on `*` finds a path in any argument, and takes no contents for one.",

@@ -1,6 +1,7 @@
 """The argument of `pml add`: which kind of server it names."""
 
 import argparse
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from pml.core.values import Json, JsonObject
 if TYPE_CHECKING:
     from pml.app import Place
 
+_FOR_SHELL: Final = re.compile(r"\$(?!\{)|`|^(?:[|;<>]|&&?|\|\|)$")
 _RUNNERS: Final = frozenset({"npx", "bunx", "uvx", "pnpm", "npm", "uv", "pipx", "pip", "pip3", "deno"})
 
 
@@ -80,10 +82,10 @@ def read_line(args: argparse.Namespace) -> Line:
     if len(words) == 1 and "." in what.partition("/")[0].strip(".") and what.count("/") == 1:
         name, at, version = what.partition("@")
         return RegistryName(name=name, version=version if at else None)
-    words = plain_words(words)
-    if words[0] in _RUNNERS:
-        return PackageLine(request=parse_request(shlex.join(words)))
-    return _program(_words(what), args)
+    plain = plain_words(words)
+    if plain[0] in _RUNNERS:  # as it was typed, so that what only a shell could do is seen and refused
+        return PackageLine(request=parse_request(what if plain == words else shlex.join(plain)))
+    return _program(words, args)
 
 
 def wish_of(args: argparse.Namespace) -> Wish:
@@ -97,7 +99,7 @@ def wish_of(args: argparse.Namespace) -> Wish:
     permissions = reach(
         net=args.net, workspace=args.access, read=args.read, write=args.write, run=args.programs
     )
-    return Wish(env=env, env_required=required, permissions=permissions, before=before)
+    return Wish(env=env, env_required=tuple(required), permissions=permissions, before=before)
 
 
 def variables(args: argparse.Namespace) -> tuple[dict[str, str], list[str]]:
@@ -167,6 +169,8 @@ def _host_name(url: str) -> str:
 
 
 def _program(words: list[str], args: argparse.Namespace) -> EntryLine:
+    if odd := next((word for word in words if _FOR_SHELL.search(word)), None):
+        raise Invalid(f"{quote(odd)} is for a shell, and none runs it", hint="`${NAME}` names a variable")
     env, required = variables(args)
     given = {**env, **{name: f"${{{name}}}" for name in required}}
     entry: dict[str, Json] = {"command": words[0], "args": words[1:]}

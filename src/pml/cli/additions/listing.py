@@ -83,11 +83,15 @@ async def bundle_server(installs: "Installs", path: str, args: argparse.Namespac
     """Return what the file of an MCP bundle would install. Raises: Invalid, NotFound, Unavailable."""
     from pml.app import open_bundles
 
-    whole = os.path.realpath(os.path.expanduser(path))
+    whole = _whole(path)
     with InstallBar() as bar:
         bar(Progress(done=0, total=None, message=f"reading {path}"))
         bundle = await open_bundles().read(whole)
     return await _bundle(installs, bundle, str(args.name or import_name(bundle.manifest.name)), args, whole)
+
+
+def _whole(path: str) -> str:
+    return os.path.realpath(os.path.expanduser(path))
 
 
 async def _bundle(
