@@ -14,8 +14,8 @@ PLACES = {
         "/home/me/.config/Code/User/mcp.json",
         "/home/me/.cursor/mcp.json",
         "/home/me/.codex/config.toml",
-        "/work/.mcp.json",
-        "/work/.vscode/mcp.json",
+        "/shop/.mcp.json",
+        "/shop/.vscode/mcp.json",
     },
     "darwin": {
         "/home/me/.claude.json",
@@ -32,7 +32,7 @@ PLACES = {
 
 
 def places(system: str, environ: dict[str, str]) -> set[str]:
-    machine = Machine(environ=environ, home=Path("/home/me"), workspace=Path("/work"), system=system)
+    machine = Machine(environ=environ, home=Path("/home/me"), workspace=Path("/shop"), system=system)
     return {str(path) for file in SERVER_FILES if (path := path_of(file, machine))}
 
 

@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from pml.agents.claude_code.profile import CLAUDE_CODE
-from pml.agents.claude_code.server_files import CLAUDE_CODE_FILES
+from pml.agents.claude_code.profile import CLAUDE_CODE, CLAUDE_CODE_FILES
 from pml.agents.claude_desktop.server_files import CLAUDE_DESKTOP_FILES
 from pml.agents.cline.profile import CLINE
 from pml.agents.cline.server_files import CLINE_FILES

@@ -3,6 +3,7 @@
 from typing import Final
 
 from pml.agents.claude_code.tool_words import TOOLS
+from pml.core.imports.client_files import ANY, ClientFile, everywhere
 from pml.core.sessions.agent_profiles import AgentProfile
 
 CLAUDE_CODE: Final = AgentProfile(
@@ -19,4 +20,16 @@ CLAUDE_CODE: Final = AgentProfile(
     tools=TOOLS,
     server_name="mcp__{server}__{tool}",
     unsandboxed=frozenset({"dangerouslyDisableSandbox"}),
+)
+
+_CLIENT: Final = "Claude Code"
+_OWN: Final = everywhere("{home}/.claude.json")
+_MOVED: Final = ("CLAUDE_CONFIG_DIR", ".claude.json")
+
+CLAUDE_CODE_FILES: Final = (
+    ClientFile(client=_CLIENT, places=_OWN, moved_by=_MOVED),
+    ClientFile(
+        client=_CLIENT, places=_OWN, moved_by=_MOVED, keys=("projects", ANY, "mcpServers"), is_project=True
+    ),
+    ClientFile(client=_CLIENT, places=everywhere("{workspace}/.mcp.json"), is_project=True),
 )

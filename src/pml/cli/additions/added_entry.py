@@ -24,7 +24,7 @@ async def keep_server(
 ) -> str:
     """Write the entry of what was installed, and return its file. Raises: Invalid, Unavailable."""
     from pml.app import person
-    from pml.registry.added import AddedServers
+    from pml.registry.added_servers import AddedServers
 
     dependency = replace(proposal.dependency, lock=proposal.plan.lock)
     tools = proposal.tools if manifest is None else _callable(manifest.tools)

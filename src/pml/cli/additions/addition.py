@@ -72,7 +72,7 @@ async def add_server(context: "Context", place: "Place", args: argparse.Namespac
         case ShortName(name=short):
             return await adding.add_package(await adding.known(short))
         case BundleLine(path=path):
-            from pml.cli.additions.listing import bundle_server
+            from pml.cli.additions.listed_offer import bundle_server
 
             return await adding.add_package(await bundle_server(adding.installs, path, args))
 
@@ -119,7 +119,7 @@ class _Adding:
 
     async def add_listed(self, full: str, version: str | None) -> int:
         """Add what a registry with the official API lists. Raises: NotFound, Invalid, Unavailable."""
-        from pml.cli.additions.listing import listed_server
+        from pml.cli.additions.listed_offer import listed_server
 
         offer = await listed_server(self.installs, full, version, self.args, answers_of(self.args))
         if isinstance(offer, Proposal):
@@ -189,13 +189,13 @@ class _Adding:
 
     def is_there(self, name: str) -> bool:
         """Tell whether a server of this name was added before."""
-        from pml.registry.added import AddedServers
+        from pml.registry.added_servers import AddedServers
 
         return AddedServers(self.place.home).find(name) is not None
 
     def _is_same(self, proposal: Proposal) -> bool:
         from pml.core.packages.lock import Lock
-        from pml.registry.added import AddedServers
+        from pml.registry.added_servers import AddedServers
 
         found = AddedServers(self.place.home).find(proposal.dependency.name)
         known = None if found is None else found.metadata.dependency(proposal.dependency.name)

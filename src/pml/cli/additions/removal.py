@@ -90,7 +90,7 @@ async def remove_added(context: "Context", place: "Place", name: str, *, files: 
     from pml.app import open_installer, person
     from pml.cli.commands.deps import remove_files
     from pml.core.audit.entries import server_changed
-    from pml.registry.added import AddedServers
+    from pml.registry.added_servers import AddedServers
 
     is_added = await asyncio.to_thread(AddedServers(place.home).remove, name)
     if is_added:
@@ -122,7 +122,7 @@ async def forget_secrets(context: "Context", place: "Place", names: Sequence[str
 def _find(place: "Place", args: argparse.Namespace) -> _Removal:
     """Raises: NotFound, ConfigInvalid."""
     from pml.app import DiskConfigs, open_installer
-    from pml.registry.added import AddedServers
+    from pml.registry.added_servers import AddedServers
 
     name = str(args.name)
     which = FileKind.WORKSPACE if args.workspace_file else FileKind.USER

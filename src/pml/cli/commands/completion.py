@@ -188,6 +188,8 @@ def _look_for(name: str, action: argparse.Action) -> "_Look | None":
             return _secrets
         case "servers", "NAME":
             return _servers
+        case "remove", "NAME":
+            return _removable
         case "deps" | "catalog", "NAME":
             return _offered if name in ("deps install", "catalog show") else _installed
         case _, "TOOL" | "ENTRY":
@@ -224,6 +226,16 @@ async def _secrets(context: "Context", place: "Place") -> Words:
     from pml.app import open_variables
 
     return {name: where.value for name, where in open_variables(place).secrets.names().items()}
+
+
+async def _removable(context: "Context", place: "Place") -> Words:
+    """Return what `pml remove` takes: the user's entries, and what was added."""
+    from pml.core.config.file import FileKind
+    from pml.registry.added_servers import AddedServers
+
+    added = [it for each in AddedServers(place.home).all() for it in each.metadata.mcp_deps]
+    entries = context.configs.of(str(place.workspace)).servers(FileKind.USER)
+    return {**dict.fromkeys(entries, "configured"), **{each.name: each.title for each in added}}
 
 
 async def _servers(context: "Context", place: "Place") -> Words:

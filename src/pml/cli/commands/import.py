@@ -49,8 +49,8 @@ async def run(args: argparse.Namespace) -> int:
     """Raises: MayNotDecide, NotFound, Conflict, ConfigInvalid, Invalid, Unavailable."""
     from pml.app import find_place
     from pml.cli.guards import guard
+    from pml.cli.imports.reversal import undo_last
     from pml.cli.imports.takeover import take_over
-    from pml.cli.imports.undo import undo_last
     from pml.cli.open_context import opened
     from pml.core.errors import Invalid
 

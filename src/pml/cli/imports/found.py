@@ -104,7 +104,7 @@ def _named(
 
 def _present(place: "Place", files: "ConfigFiles", which: FileKind) -> Present:
     """Raises: ConfigInvalid."""
-    from pml.registry.added import AddedServers
+    from pml.registry.added_servers import AddedServers
 
     loaded = files.read()
     other = loaded.workspace if which is FileKind.USER else loaded.user

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from pml.cli.exits import Exit
 from pml.cli.guards import guard
 from pml.cli.imports.found import FoundServers, find_servers, servers_of
-from pml.cli.imports.installs import ProposedInstalls, propose_installs
 from pml.cli.imports.preview import preview_json, show_preview, show_removal
-from pml.cli.imports.undo import take_back
+from pml.cli.imports.proposed_installs import ProposedInstalls, propose_installs
+from pml.cli.imports.reversal import take_back
 from pml.cli.terminal.output import complain, count, print_json, say
 from pml.cli.terminal.prompts import confirm, is_interactive
 from pml.cli.verbs.installs import Installs

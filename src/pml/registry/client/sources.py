@@ -22,7 +22,7 @@ from pml.core.packages.server_json import Listed
 from pml.core.ports.loader import ADDED, Found
 from pml.core.ports.world import Clock
 from pml.core.text import quote, visible
-from pml.registry.added import AddedServers
+from pml.registry.added_servers import AddedServers
 from pml.registry.catalog import SOURCE, Catalog
 from pml.registry.client.addresses import registry_url
 from pml.registry.client.cache import Cache, Key

@@ -92,7 +92,7 @@ async def propose_installs(installs: Installs, found: FoundServers) -> tuple[Fou
 
 async def _judged(installs: Installs, each: ImportedServer, proposal: Proposal) -> ImportedServer:
     """Return the server as what it is now that its install is known."""
-    from pml.registry.added import AddedServers
+    from pml.registry.added_servers import AddedServers
 
     plan, name = proposal.plan, each.name
     there = AddedServers(installs.place.home).find(name)
