@@ -150,6 +150,7 @@ PROMISES: Final[dict[str, str]] = {
     "import:client-files-stay": "A client's file changes only with `--replace`, and never a broken one.",
     "import:no-value-shown": "An import shows no secret's value, and writes none but to `pml secrets`.",
     "import:one-yes": "An import writes nothing before a person's yes, and exactly what it showed.",
+    "import:proven": "A command that fetches a package is imported as a proven install, or it says why not.",
     "import:undone": "Undoing an import removes what it added, as it was written, and nothing else.",
     "inbox:accessible": "axe finds nothing serious on any page, in light and dark.",
     "inbox:agent-goes-on": "What a person presses in the page is what the waiting agent gets, at once.",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,8 +10,9 @@ from typing import Any, Final
 
 import pytest
 
+from tests.cli.offering import Registry
 from tests.cli.terminals import on_terminal
-from tests.commands import Pml, Ran
+from tests.commands import TIMEOUT_S, Pml, Ran, spawn
 from tests.promises import promise
 
 OK, FAILED, USAGE, DENIED, PENDING, GONE = 0, 1, 2, 3, 4, 5
@@ -71,7 +73,7 @@ class Clients:
         self.claude.write_text(json.dumps({"mcpServers": servers}, indent=2))
 
     def entries(self) -> Any:
-        return json.loads(self.config.read_text())["mcpServers"] if self.config.exists() else {}
+        return json.loads(self.config.read_text()).get("mcpServers", {}) if self.config.exists() else {}
 
     def preview(self, *argv: str) -> dict[str, Any]:
         ran = self.pml("import", "--dry-run", "--as-is", "--json", *argv)
@@ -370,3 +372,77 @@ def test_an_imported_server_gets_its_secret_when_it_is_started_and_no_log_has_it
     refused = clients.pml("call", "told:key")
     assert refused.code == FAILED
     assert "A_TOKEN" in refused.err
+
+
+@pytest.fixture
+def index(clients: Clients, registry: Registry) -> Registry:
+    """The index on loopback; nothing but clients' lists tells of its server."""
+    clients.config.write_text("{}")
+    return registry
+
+
+@promise("import:proven")
+def test_a_command_that_fetches_a_package_becomes_an_install_and_is_called_at_once(
+    clients: Clients, index: Registry
+) -> None:
+    clients.claude_has(
+        {
+            "greeter": {"command": "uvx", "args": ["greeter-server"], "env": {"A_TOKEN": KEY, "MODE": "x"}},
+            "local": {"command": "node", "args": ["x.js"]},
+        }
+    )
+    looked = clients.pml("import", "--dry-run", "--json").json["servers"]
+    assert [each["outcome"] for each in looked] == ["proven", "taken"]
+    assert looked[0]["install"]["dependency"]["integrity"] == index.integrity
+    assert looked[0]["install"]["dependency"]["env"] == {"MODE": "x"}
+    assert index.leftovers == []
+    ran = clients.pml("import", "--yes", "--move-secrets")
+    assert ran.code == OK, ran.err
+    assert index.integrity in ran.out
+    assert list(clients.entries()) == ["local"]
+    assert clients.pml("rules", "allow", "greeter:*", "--user").code == OK
+    assert "hello you" in clients.pml("call", "greeter:greet", '{"name": "you"}').out
+    again = clients.pml("import", "--dry-run", "--json").json["servers"]
+    assert [each["outcome"] for each in again] == ["same", "same"]
+    stored = (clients.config.parent / "secrets.json").read_text()
+    assert KEY not in clients.everything_of_pmls().replace(stored, "")
+    undone = clients.pml("import", "--undo", "--yes", "--json").json
+    assert sorted(undone["removed"]) == ["greeter", "local"]
+    assert index.leftovers == []
+    assert clients.pml("deps", "list", "--json").json["installed"] == []
+
+
+@promise("import:proven")
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ({"command": "uvx", "args": ["nothing-like-it"]}, "no such package"),
+        ({"command": "uvx", "args": ["--from", "git+https://x.example.com/y", "y"]}, "URL"),
+        ({"command": "uvx", "args": ["greeter-server", "--token", TOKEN]}, "secret among its arguments"),
+        ({"command": "uvx", "args": ["greeter-server"], "cwd": "/srv"}, "a folder of its own"),
+        ({"command": "uvx", "args": ["greeter-server"], "env": {"A": "${B}"}}, "under another name"),
+        ({"command": "uvx", "args": ["greeter-server", "${HOME}"]}, "variables in its command line"),
+    ],
+)
+def test_what_cannot_be_an_install_is_taken_as_it_is_with_the_reason(
+    clients: Clients, index: Registry, entry: dict[str, Any], why: str
+) -> None:
+    clients.claude_has({"it": entry})
+    [found] = clients.pml("import", "--dry-run", "--json").json["servers"]
+    assert found["outcome"] == "taken"
+    assert why in found["why"]
+    assert "NOT PROVEN, NOT CONTAINED" in clients.pml("import", "--dry-run").out
+
+
+@promise("import:undone")
+def test_an_import_that_fails_in_the_middle_leaves_nothing(clients: Clients, index: Registry) -> None:
+    clients.claude_has({"greeter": {"command": "uvx", "args": ["greeter-server"]}, "x": {"command": "x"}})
+    index.index.endless.add(index.file)
+    with spawn(["import", "--yes"]) as process:
+        index.wait_for_download()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 130
+    assert clients.entries() == {}
+    assert index.leftovers == []
+    assert clients.pml("import", "--undo", "--yes").code == GONE
