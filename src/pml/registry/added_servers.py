@@ -56,6 +56,10 @@ class AddedServers:
             found += [] if each is None else [each]
         return found
 
+    def is_there(self, name: str) -> bool:
+        """Tell whether there is a file of the server, sound or not."""
+        return not server_name_problem(name) and os.path.lexists(self._path(name))
+
     def find(self, name: str) -> Found | None:
         """Return the server, None if none of that name was added. Raises: Invalid, Unavailable."""
         if server_name_problem(name):

@@ -272,3 +272,15 @@ def test_the_file_of_a_bundle_is_added(index: Registry, pml: Pml, workspace: Pat
     assert ran.code == OK, ran.err
     assert ran.json["tools"] == ["hello"]
     assert added(index) == ["greeter.json"]
+
+
+def test_a_broken_entry_is_told_of_starts_nothing_and_can_be_removed(index: Registry, pml: Pml) -> None:
+    assert pml("add", LINE, "--yes").code == OK
+    (index.home / "added" / "greeter.json").write_text("{")
+    assert pml("rules", "allow", "greeter:*", "--user").code == OK
+    ran = pml(*GREET)
+    assert ran.code != OK
+    assert "hello you" not in ran.out
+    assert "greeter.json" in ran.err
+    assert pml("remove", "greeter", "--yes").code == OK
+    assert (added(index), index.leftovers) == ([], [])

@@ -323,6 +323,14 @@ def test_what_is_of_the_workspace_can_go_into_its_file(
     assert clients.pml("servers", "list", "--json").json["servers"][0]["name"] == "own"  # and it is trusted
 
 
+def test_how_a_client_logs_in_comes_over_without_its_secret(clients: Clients) -> None:
+    oauth = {"clientId": "abc", "callbackPort": 8123, "clientSecret": KEY}
+    clients.claude_has({"web": {"type": "http", "url": "https://x.example.com/mcp", "oauth": oauth}})
+    assert clients.preview()["web"]["left_out"] == ["oauth.clientSecret"]
+    assert KEY not in clients.take().out
+    assert clients.entries()["web"]["oauth"] == {"client_id": "abc", "callback_port": 8123}
+
+
 def test_hidden_characters_of_a_command_are_shown(clients: Clients) -> None:
     clients.claude_has({"web": {"command": "w", "args": ["a\u202eb"]}})
     assert '"a\\u202eb"' in clients.take().out
@@ -394,7 +402,7 @@ def test_a_command_that_fetches_a_package_becomes_an_install_and_is_called_at_on
     looked = clients.pml("import", "--dry-run", "--json").json["servers"]
     assert [each["outcome"] for each in looked] == ["proven", "taken"]
     assert looked[0]["install"]["dependency"]["integrity"] == index.integrity
-    assert looked[0]["install"]["dependency"]["env"] == {"MODE": "x"}
+    assert looked[0]["install"]["dependency"]["env"] == {"MODE": "…"}
     assert index.leftovers == []
     ran = clients.pml("import", "--yes", "--move-secrets")
     assert ran.code == OK, ran.err

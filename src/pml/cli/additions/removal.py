@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -13,7 +14,7 @@ from pml.cli.imports.preview import show_target
 from pml.cli.terminal.output import complain, print_json, say
 from pml.cli.terminal.prompts import confirm, is_interactive
 from pml.core.config.file import FileKind
-from pml.core.errors import NotFound
+from pml.core.errors import Invalid, NotFound
 from pml.core.imports.client_entries import texts_of
 from pml.core.servers.expansion import Expander
 from pml.core.text import quote, visible
@@ -33,12 +34,9 @@ class _Removal:
     which: FileKind
     entry: Json = field(repr=False)
     added: "Found | None"
+    is_added: bool
     installed: "Installed | None"
     secrets: Sequence[str]
-
-    @property
-    def is_nothing(self) -> bool:
-        return self.entry is None and self.added is None
 
 
 async def remove_server(context: "Context", place: "Place", args: argparse.Namespace) -> int:
@@ -58,7 +56,7 @@ async def remove_server(context: "Context", place: "Place", args: argparse.Names
                 "name": removal.name,
                 "removed": done,
                 "entry": removal.entry is not None,
-                "added": removal.added is not None,
+                "added": removal.is_added,
                 "installed": None if installed is None else installed.dependency.title,
                 "secrets": [*removal.secrets],
             }
@@ -77,7 +75,7 @@ async def remove_all(context: "Context", place: "Place", removal: _Removal) -> N
     if removal.entry is not None:
         entries: Mapping[str, Json] = {name: removal.entry}
         await remove_servers(context, workspace, entries, which=removal.which, by=person(), why="removed")
-    if removal.added is not None:
+    if removal.is_added:
         await remove_added(context, place, name)
     await forget_secrets(context, place, removal.secrets)
 
@@ -129,8 +127,12 @@ def _find(place: "Place", args: argparse.Namespace) -> _Removal:
     files = DiskConfigs(place).of(str(place.workspace))
     entries = files.servers(which)
     added = AddedServers(place.home)
-    found = None if args.workspace_file else added.find(name)
-    if name not in entries and found is None:
+    found, is_added = None, False
+    if not args.workspace_file:
+        is_added = added.is_there(name)
+        with contextlib.suppress(Invalid):  # one whose file is broken can be removed too
+            found = added.find(name)
+    if name not in entries and not is_added:
         there = [*entries, *(it.name for each in added.all() for it in each.metadata.mcp_deps)]
         near = get_close_matches(name, there, n=1)
         hint = f"did you mean `{near[0]}`?" if near else "`pml servers list` shows all there are"
@@ -140,7 +142,8 @@ def _find(place: "Place", args: argparse.Namespace) -> _Removal:
         which=which,
         entry=entries.get(name),
         added=found,
-        installed=None if found is None else open_installer(place).installed(name),
+        is_added=is_added,
+        installed=open_installer(place).installed(name) if is_added else None,
         secrets=(),
     )
     others = {key: each for key, each in entries.items() if key != name}
@@ -150,6 +153,7 @@ def _find(place: "Place", args: argparse.Namespace) -> _Removal:
         which=which,
         entry=removal.entry,
         added=found,
+        is_added=is_added,
         installed=removal.installed,
         secrets=secrets,
     )
@@ -188,6 +192,8 @@ def _show(removal: _Removal) -> None:
         show_target(removal.entry)
     for dependency in () if removal.added is None else removal.added.metadata.mcp_deps:
         say(f"    the server that was added: {visible(dependency.install)}")
+    if removal.is_added and removal.added is None:
+        say("    what was added under this name, whose file cannot be understood")
     if removal.installed is not None:
         say(f"    its files: {visible(removal.installed.path)}")
     for name in removal.secrets:

@@ -1,7 +1,7 @@
 """Installs in place of commands that fetch a package each time: proposed for a preview, then carried out."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -31,9 +31,12 @@ class ProposedInstalls:
     proposals: dict[str, Proposal]
 
     def facts(self, name: str) -> JsonObject:
-        """Return all that consent to the install of a server binds."""
+        """Return all that consent to the install of a server binds, but for values that its client sets."""
         proposal = self.proposals[name]
-        return self.installs.facts(proposal.plan, source=proposal.source)
+        facts = self.installs.facts(proposal.plan, source=proposal.source)
+        hidden: JsonObject = dict.fromkeys(proposal.dependency.env, "…")
+        told = facts["dependency"]
+        return {"dependency": {**told, "env": hidden}} if isinstance(told, Mapping) else facts
 
     def rows(self, at: "datetime") -> dict[str, Sequence[tuple[str, str]]]:
         return {name: tell_install(self.facts(name), at=at) for name in self.proposals}

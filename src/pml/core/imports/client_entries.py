@@ -17,6 +17,11 @@ _STREAMS: Final = {
     **dict.fromkeys(("http", "streamable-http", "streamableHttp", "streamable_http", "remote"), "http"),
     "sse": "sse",
 }
+_OAUTH: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("clientId", "client_id"), "client_id"),
+    **dict.fromkeys(("callbackPort", "callback_port"), "callback_port"),
+    "scopes": "scopes",
+}
 _REFUSED_KEYS: Final[Mapping[str, str]] = {
     "headersHelper": "gets its headers from a command (`headersHelper`), which PML does not run",
     "envFile": "takes variables from a file (`envFile`): name them in `env`",
@@ -54,12 +59,15 @@ def common_words(value: JsonObject) -> Reading:
     if isinstance(enabled := value.get("enabled"), bool) and not enabled:
         entry["disabled"] = True
     used = {*_KNOWN, "serverUrl", "httpUrl", "enabled"}
-    left_out = tuple(key for key in value if key not in used)
+    left_out = [key for key in value if key not in used]
+    if isinstance(oauth := entry.pop("oauth", None), Mapping):
+        entry["oauth"] = {_OAUTH[key]: each for key, each in oauth.items() if key in _OAUTH}
+        left_out += [f"oauth.{key}" for key in oauth if key not in _OAUTH]
     refused = next((why for key, why in _REFUSED_KEYS.items() if value.get(key)), None)
     kind = entry.pop("type", None)
     if refused is None and kind is not None:
         refused = _set_kind(entry, kind)
-    return Reading(entry=entry, left_out=left_out, refused=refused or _unusable(entry))
+    return Reading(entry=entry, left_out=tuple(left_out), refused=refused or _unusable(entry))
 
 
 def editor_words(value: JsonObject) -> Reading:
