@@ -18,7 +18,7 @@ from pml.core.values import JsonObject, loads_object
 from pml.upstream.transport.peer import NotOffered
 
 VERSION: Final = "2026-07-28"
-_PREFIX: Final = "io.modelcontextprotocol/"
+PREFIX: Final = "io.modelcontextprotocol/"
 _ROUNDS: Final = 16
 _QUESTIONS: Final = 16  # of one round
 _WAIT_S: Final = 0.05
@@ -50,7 +50,7 @@ class Answers(Protocol):
 
 class _Question(msgspec.Struct):
     method: str
-    params: JsonObject = msgspec.field(default_factory=dict[str, Any])
+    params: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class _Kind(msgspec.Struct):
@@ -68,9 +68,9 @@ def client_meta(client: Client) -> JsonObject:
         **({"elicitation": {"form": {}}} if client.can_elicit else {}),
     }
     return {
-        f"{_PREFIX}protocolVersion": VERSION,
-        f"{_PREFIX}clientInfo": {"name": "pml", "version": __version__},
-        f"{_PREFIX}clientCapabilities": capabilities,
+        f"{PREFIX}protocolVersion": VERSION,
+        f"{PREFIX}clientInfo": {"name": "pml", "version": __version__},
+        f"{PREFIX}clientCapabilities": capabilities,
     }
 
 
@@ -118,7 +118,9 @@ async def _reply(server: str, answers: Answers, questions: dict[str, _Question])
     replies: dict[str, JsonObject] = {}
     for name, question in questions.items():
         try:
-            replies[name] = await answers.answer(question.method, question.params)
+            replies[name] = await answers.answer(
+                question.method, loads_object(bytes(question.params), what="a question")
+            )
         except NotOffered as exc:
             what = quote(question.method, limit=60)
             raise ServerFailed(f"server `{server}` asks for {what} to go on: {exc.message}") from exc
