@@ -7,6 +7,7 @@ import pytest
 
 from pml.agents.known import KNOWN
 from pml.core.rules.path_lookups import Budget, Look, OverBudget
+from pml.core.rules.places import Scene, Starts
 from pml.core.rules.reserved import Surroundings, full_budget, small_budget, why_reserved
 from pml.core.sessions.agent_profiles import AgentProfile, AgentProfiles
 from pml.core.values import Json, JsonObject
@@ -60,10 +61,8 @@ class LinkedTree:
 
 
 def around(tree: LinkedTree) -> Surroundings:
-    folders, homes = ("/repo/shop", "/srv"), (tree.home,)
-    return Surroundings(
-        home=HOME, workspace="/repo/shop", folders=folders, homes=homes, tree=tree, clients=KNOWN
-    )
+    scene = Scene("/repo/shop", tree, Starts(folders=("/srv",)))
+    return Surroundings(home=HOME, workspace="/repo/shop", scene=lambda: scene, tree=tree, clients=KNOWN)
 
 
 def why(tool: str, arguments: JsonObject, *, budget: Budget | None = None) -> str | None:
@@ -390,16 +389,11 @@ def reserved_for_server(text: str, *, links: dict[str, str] | None = None, home:
     """Tell whether a call of the installed server that works in `OWN` is reserved."""
     tree = LinkedTree(links)
     own = OWN.replace(HOME, home)
-    scene = Surroundings(
-        home=home,
-        workspace="/repo/shop",
-        folders=("/repo/shop", own),
-        homes=(tree.home, own),
-        tree=tree,
-        clients=KNOWN,
-        own=own,
+    scene = Scene("/repo/shop", tree, Starts(folders=(own,), homes=(own,), own=own))
+    surroundings = Surroundings(
+        home=home, workspace="/repo/shop", scene=lambda: scene, tree=tree, clients=KNOWN
     )
-    return why_reserved("time:now", {"path": text}, scene, budget=full_budget()) is not None
+    return why_reserved("time:now", {"path": text}, surroundings, budget=full_budget()) is not None
 
 
 @promise("reserved:own-folder")

@@ -39,7 +39,9 @@ class SettingsFiles:
         self.in_commands: Final = _in_commands(paths, self._folders, named_by)
         """What names a settings file, or a folder of them, in a command of lower case."""
         hints = {".json", *firsts, *named_by}
-        self.hints: Final = tuple(sorted(each for each in hints if not any(o in each for o in hints - {each})))
+        self.hints: Final = tuple(
+            sorted(each for each in hints if not any(o in each for o in hints - {each}))
+        )
         """One of these is in every such command, and they are sooner looked for."""
 
     def file(self, path: str) -> str | None:

@@ -249,13 +249,10 @@ async def _why_reserved(context: Context, policy: Policy, call: Call) -> str | N
     """
     if call.tool == EXECUTE:
         return None
-    scene = policy.rules.scene(call)
     around = Surroundings(
         home=context.home,
         workspace=policy.workspace,
-        folders=scene.folders() or (policy.workspace,),
-        homes=scene.homes(),
-        own=scene.starts.own,
+        scene=lambda: policy.rules.scene(call),
         tree=context.configs.of(policy.workspace).paths,
         clients=context.clients,
     )
