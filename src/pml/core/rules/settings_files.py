@@ -33,7 +33,10 @@ class SettingsFiles:
         # a bare `*`, of a folder whose every file counts, would be every name
         last = {name for path in paths if (name := path.rpartition("/")[2]) != "*"}
         self._names = frozenset((*(name for name in last if not has_wildcard(name)), *self._folders))
-        self._name_globs = tuple(Glob(name) for name in sorted(last) if has_wildcard(name))
+        globs = [name for name in sorted(last) if has_wildcard(name)]
+        self._name_globs = tuple(map(Glob, globs))
+        ends = {name.rpartition("*")[2] for name in globs}
+        self._name_ends = tuple("" if has_wildcard(end) else end for end in ends)  # every text ends with ""
         self._first = frozenset(firsts)
         self._depth = max(path.count("/") for path in paths) + 1
         self.in_commands: Final = _in_commands(paths, self._folders, named_by)
@@ -57,7 +60,9 @@ class SettingsFiles:
         if len(text) > _MOST_CHARS:
             return False
         name = fold(text)
-        return name in self._names or any(glob.matches(name) for glob in self._name_globs)
+        if name in self._names:
+            return True
+        return name.endswith(self._name_ends) and any(glob.matches(name) for glob in self._name_globs)
 
     def files_in(self, folder: str) -> Iterator[str]:
         """Yield where the files would lie that belong to a workspace or a home."""
