@@ -111,7 +111,7 @@ def check_set_up(place: "Place") -> Iterator[Check]:
 
 
 def _doubled(place: "Place") -> Iterator[Check]:
-    from pml.cli.claude_list import doubles
+    from pml.cli.claude_code.listed_gateways import doubles
 
     for path, command in doubles(place):
         message = f"{visible(str(path))} starts PML a second time, as `pml`: every tool is offered twice"

@@ -33,8 +33,8 @@ from pml.agents.claude_code.settings import (
     without_server,
     write_settings,
 )
+from pml.cli.claude_code.listed_gateways import doubles
 from pml.cli.claude_code.registration import ClientGateway, client_file, gateway, known_gateway, own_gateway
-from pml.cli.claude_list import doubles
 from pml.cli.exits import Exit
 from pml.cli.terminal.output import print_json, say, say_command, say_prose
 from pml.core.text import visible, visible_json

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pml.cli.claude_code.init import Change, removals, show_change, write_change
+from pml.cli.claude_code.listed_gateways import ListedGateway, listed_gateways, take_out
 from pml.cli.claude_code.registration import client_file
-from pml.cli.claude_list import ListedGateway, listed_gateways, take_out
 from pml.cli.exits import Exit
 from pml.cli.guards import guard
 from pml.cli.open_context import opened

@@ -50,6 +50,8 @@ ENDED: Final = frozenset(State) - LIVE
 
 
 class Subject(StrEnum):
+    # The table of approvals lists these words and refuses others. SQLite cannot change such a list in place:
+    # the migration of a new subject makes the table, with its indexes, anew.
     TOOL_CALL = "tool_call"
     DEPENDENCY_INSTALL = "dependency_install"
     API_KEY_REQUIRED = "api_key_required"
