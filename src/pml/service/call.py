@@ -220,6 +220,7 @@ async def policy_of_turn(gate: Gate) -> Policy:
     """Return the policy as it is now, looked up once for all calls that this turn of the loop judges."""
     if not gate.of_turn:
         gate.of_turn.append(await current_policy(gate.context, gate.session.workspace))
+        # For this turn only: kept any longer, a deny written meanwhile would come too late.
         asyncio.get_running_loop().call_soon(gate.of_turn.clear)
     return gate.of_turn[0]
 

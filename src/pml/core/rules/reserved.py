@@ -117,6 +117,7 @@ class _Look:
 
         if self._plain_home in plain:
             return WHY_PML
+        # Looking for three letters costs nothing beside two patterns, and most texts do not have them.
         if "pml" in plain and (finds(_FOLDER) or (finds(_NAME) and self._runs_code())):
             return WHY_PML
         if any(hint in plain for hint in self._settings.hints):
@@ -136,6 +137,7 @@ class _Look:
             return None  # also a bare name may be a link, where the argument is named like a place
         is_left_out = names_exclusion(name)
         if not is_left_out:
+            # Counted also when it was seen: two arguments that are equal may be joined to one path.
             self._texts[text] += 1
             if self._texts[text] > 1:
                 return None
