@@ -385,6 +385,30 @@ def test_a_path_that_could_mean_much_is_also_taken_as_it_is_written(odd: str) ->
     assert not reserved("say", {"text": "notes"})
 
 
+@promise("reserved:person-only")
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("/repo/shop", ".mcp.json"),
+        ("/repo/shop", "OpenCode.json"),
+        ("/repo/shop", ".claude"),
+        ("/repo/shop/.claude", "settings.json"),
+        ("/repo/shop/.claude", "settings.mine.json"),
+        ("/repo/shop/.codex", "config.toml"),
+        ("/repo/shop/.codex/rules", "any.rules"),
+    ],
+)
+def test_the_bare_name_of_a_settings_file_is_a_persons_whatever_the_argument_is_called(
+    folder: str, name: str
+) -> None:
+    tree = LinkedTree()
+    scene = Scene(folder, tree)
+    inside = Surroundings(home=HOME, workspace="/repo/shop", scene=lambda: scene, tree=tree, clients=KNOWN)
+
+    assert why_reserved("put", {"text": name}, inside, budget=small_budget()) is not None
+    assert why_reserved("put", {"text": "notes.md"}, inside, budget=small_budget()) is None
+
+
 def reserved_for_server(text: str, *, links: dict[str, str] | None = None, home: str = HOME) -> bool:
     """Tell whether a call of the installed server that works in `OWN` is reserved."""
     tree = LinkedTree(links)
