@@ -168,7 +168,7 @@ class CodeOrigin:
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One call as it reached the gateway. `offered`: the client lists the tool by its own name.
 
-    What is no tool is named after its method: `memory:resources/read`; the rules judge it by that name.
+    What is not a tool is named after its method: `memory:resources/read`; the rules judge it by that name.
     `run_id` is the run that goes on with it; `prefix` is the registry prefix that a client spelt out.
     `no_trust` is why the workspace's file is not trusted, where that was asked for this call already.
     """

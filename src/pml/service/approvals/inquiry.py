@@ -247,7 +247,7 @@ async def ask_and_use(call: PendingCall, question: Question, because: Reason | N
 async def pause(call: PendingCall, record: Approval) -> Workflow:
     """Issue the workflow with which the call can be continued; the same call gets the same one.
 
-    What is no tool is not continued but asked for again.
+    What is not a tool is not continued but asked for again.
     """
     context, attempt, inner = call.gate.context, call.attempt, call.attempt.inner
     paused = PausedCall(

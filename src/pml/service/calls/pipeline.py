@@ -163,7 +163,7 @@ def _anew(call: PendingCall) -> Again:
 
 
 def _is_pinned(call: PendingCall, target: Target, manifest: Manifest) -> bool:
-    """Tell whether the tool was seen to be as it is pinned; what is no server's has no pin."""
+    """Tell whether the tool was seen to be as it is pinned; what is not a server's has no pin."""
     if not isinstance(target, ServerTarget):
         return True
     action = call.attempt.tool.action

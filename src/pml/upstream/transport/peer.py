@@ -27,7 +27,7 @@ from pml.upstream.limits import Limits
 from pml.upstream.log import ServerLog
 from pml.upstream.transport.outbox import Outbox, TooMuch, Wire
 
-_NOISE_BYTES: Final = 4 * 1024  # looked at of a line that is no message; fewer are noted
+_NOISE_BYTES: Final = 4 * 1024  # looked at of a line that is not a message; fewer are noted
 
 
 class Asked(Protocol):
