@@ -45,7 +45,7 @@ _STEERING: Final = (
 )  # variables that decide what a hook runs, or whom it asks
 _NAME: Final = "claude prompts"
 _OR: Final = "or set `approval.unlisted` to `every_call`, and `approval.enabled` to true, in your config.json"
-_WRITTEN_ANEW: Final = "`pml init --claude-code` writes it anew"
+_WRITTEN_ANEW: Final = "`pml init --claude-code` writes it again"
 
 
 def check_client() -> tuple[str | None, Check]:

@@ -11,7 +11,7 @@ from pml.cli.capability.new import new_capability, write_types
 from pml.cli.exits import Exit
 from pml.cli.guards import guard
 from pml.cli.open_context import opened
-from pml.cli.terminal.output import complain, local_time, print_json, say
+from pml.cli.terminal.output import complain, complain_prose, local_time, print_json, say, say_prose
 from pml.cli.terminal.prompts import confirm, is_interactive
 from pml.cli.verbs.verbs import Verbs, run_verb
 from pml.core.approvals.record import instant
@@ -142,7 +142,7 @@ def _ask(pin: "Pin", sha256: str, *, as_json: bool) -> Exit:
     if as_json or not is_interactive():
         if as_json:
             _tell(pin, sha256, accepted=False, as_json=True)
-        complain(
+        complain_prose(
             "pml: nobody is there to answer; to accept exactly this code: "
             f"pml capability accept {visible(pin.fqdn)} --sha256 {sha256}"
         )
@@ -189,12 +189,12 @@ async def _accept(context: "Context", pins: "CodePins", pin: "Pin", sha256: str)
 
 def _show(pin: "Pin", offered: "Offered | None", sha256: str) -> None:
     say(f"{visible(pin.fqdn)} from {visible(pin.registry)}")
-    say(f"  was  sha256 {visible(pin.sha256)}, pinned {local_time(pin.pinned_at)}")
+    say_prose(f"  was  sha256 {visible(pin.sha256)}, pinned {local_time(pin.pinned_at)}")
     say(f"  is   sha256 {sha256}")
     if offered is None or sha256 == pin.sha256:
         return
     if offered.before is None:
-        say("  the code as it was is no longer kept: there is nothing to compare it with")
+        say_prose("  the code as it was is no longer kept: there is nothing to compare it with")
         return
     if max(len(offered.before), len(offered.code)) > _MAX_COMPARED:
         say("  it is too long to be compared here")

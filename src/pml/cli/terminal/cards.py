@@ -134,7 +134,7 @@ def _about(record: Approval, workspace: str, session_name: str | None) -> list[t
 
 
 def _outcome(record: Approval) -> list[tuple[str, str]]:
-    facts = [] if record.status is State.PENDING else [("outcome", visible(told(record)))]
+    facts = [] if record.status is State.PENDING else [("outcome", visible(told(record, when=local_time)))]
     if record.response_message is not None:
         facts.append(("message", visible(record.response_message)))
     if record.reason is not None:

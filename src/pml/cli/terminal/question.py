@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from pml.cli.guards import guard_as_person, is_person
 from pml.cli.terminal.cards import print_card
-from pml.cli.terminal.output import complain
+from pml.cli.terminal.output import complain, complain_prose, local_time
 from pml.cli.verbs.approvals_answer import tell_memory
 from pml.core.approvals.memory import always_entry, always_of, can_last, scopes_of
 from pml.core.approvals.record import Approval, Scope, State, told
@@ -91,7 +91,7 @@ class TerminalAsking:
             await asyncio.wait({choosing, deciding}, return_when=asyncio.FIRST_COMPLETED)
             if choosing.done():
                 return await self._decide(record, choosing.result())
-            complain(f"\nmeanwhile: {visible(told(deciding.result()))}")
+            complain_prose(f"\nmeanwhile: {visible(told(deciding.result(), when=local_time))}")
             return deciding.result()
         finally:
             choosing.cancel()
