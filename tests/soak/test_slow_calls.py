@@ -1,4 +1,4 @@
-"""A call that takes longer than clients wait in silence: each of the eight lets it end. It takes ten minutes."""
+"""A call that takes longer than clients wait in silence: each of the eight lets it end. Ten minutes."""
 
 import pytest
 

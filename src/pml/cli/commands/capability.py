@@ -36,13 +36,13 @@ examples:
 exit codes: 0 ok, 1 problems or failed, 2 usage or not sound, 3 answered no, 4 nobody there to answer,
 5 nothing of that name"""
 _NEW: Final = """NAME is `org.project.namespace.action`, or `org.project.name`. No file that is there changes,
-but for the types in `mcp.d.ts` that PML made: they are written anew, with those of SERVER.
+but for the types in `mcp.d.ts` that PML made: they are written again, with those of SERVER.
 
 examples:
   pml capability new acme.tools.notes.summarize
   pml capability new acme.tools.notes.summarize --use memory --use time --dir capabilities
   pml capability new acme.tools.clock --language python --use time"""
-_TYPES: Final = """Writes `mcp.d.ts` anew, for the tools that the folder's code calls and those of SERVER.
+_TYPES: Final = """Writes `mcp.d.ts` again, for the tools that the folder's code calls and those of SERVER.
 
 examples:
   pml capability types

@@ -46,7 +46,7 @@ examples:
   pml deps list
   pml deps list --json | jq -r '.installed[] | select(.proof != "verified") | .name'"""
 _INSTALL: Final = """NAME is a server of the catalog or the registry, or one of its tools (`acme:greet`).
-One that is installed and whose files have changed is installed anew. To give up files that were accepted,
+One that is installed and whose files have changed is installed again. To give up files that were accepted,
 remove it first.
 
 examples:

@@ -40,7 +40,7 @@ examples:
   pml rules explain fs:read '{"path": "/etc/passwd"}'"""
 LIST_EXAMPLES = """examples:
   pml rules list
-  pml rules list --json | jq '.rules[] | select(.counts | not)'    those that do not count, and why
+  pml rules list --json | jq '.rules[] | select(.counts | not)'    those that do not apply, and why
 
 exit codes: 0 ok, 1 a file is broken"""
 EXPLAIN_EXAMPLES = """Judges by the rules alone: what is remembered for a session does not show here.

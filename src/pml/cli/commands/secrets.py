@@ -43,7 +43,7 @@ _LIST: Final = """examples:
   pml secrets list --json | jq -r '.secrets[].name'"""
 _REMOVE: Final = """examples:
   pml secrets remove GITHUB_TOKEN"""
-_CHECK: Final = """The .env of the workspace counts only while its .pml.json is trusted.
+_CHECK: Final = """The .env of the workspace applies only while its .pml.json is trusted.
 
 examples:
   pml secrets check GITHUB_TOKEN SLACK_TOKEN

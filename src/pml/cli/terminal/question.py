@@ -150,7 +150,7 @@ async def _choose(choices: Sequence[Choice]) -> Choice:
     _forget_typed()
     complain("")
     for choice in choices:
-        complain(f"  {choice.key}  {choice.word:<10}{choice.means}")
+        complain_prose(f"  {choice.key}  {choice.word:<10}{choice.means}")
     keys = [choice.key for choice in choices]
     words = {text: choice for choice in choices for text in (choice.key, choice.word)}
     try:
