@@ -66,7 +66,7 @@ from pml.service.policy.policy import matched_rule
 
 
 class _Again(Enum):
-    AGAIN = "time has passed: begin anew"
+    AGAIN = "time has passed: begin again"
 
 
 AGAIN: Final = _Again.AGAIN
