@@ -85,6 +85,15 @@ def pipe(launcher: list[str]) -> dict[str, Any]:
     return found
 
 
+def leave(launcher: list[str]) -> dict[str, Any]:
+    """Talk, by two named pipes, to a gateway that is beneath nobody any more."""
+    start = (
+        'd=$(mktemp -d); mkfifo "$d/in" "$d/out"; (setsid "$@" <"$d/in" >"$d/out" &); '
+        'cat <"$d/out" & cat >"$d/in"'
+    )
+    return answer(["sh", "-c", start, "sh", *launcher])
+
+
 def answer(launcher: list[str]) -> dict[str, Any]:
     """Ask for a call, accept its form, and continue its workflow."""
     found: dict[str, Any] = {}
@@ -107,5 +116,5 @@ def answer(launcher: list[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    task = {"decide": decide, "nest": nest, "pipe": pipe, "answer": answer}[sys.argv[1]]
+    task = {"decide": decide, "nest": nest, "pipe": pipe, "leave": leave, "answer": answer}[sys.argv[1]]
     print(json.dumps(task(sys.argv[2:])))

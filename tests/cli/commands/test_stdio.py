@@ -58,6 +58,27 @@ def test_what_an_agent_starts_can_neither_answer_a_form_nor_confirm_a_call(place
     }
 
 
+@promise("gate:agent-cannot-approve-itself")
+@pytest.mark.skipif(sys.platform != "linux", reason="`setsid` is a command of Linux")
+def test_a_gateway_that_an_agent_left_alone_can_neither_answer_a_form_nor_confirm_a_call(place: Path) -> None:
+    assert agent(place, "leave") == {
+        "with": {"forms": 0, "waits": True},
+        "without": {"forms": 0, "waits": True},
+    }
+
+
+@promise("gate:agent-cannot-approve-itself")
+def test_nor_can_one_that_carries_the_mark_of_what_pml_starts(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PML_AGENT", "1")
+
+    assert agent(place, "answer") == {
+        "with": {"forms": 0, "waits": True},
+        "without": {"forms": 0, "waits": True},
+    }
+
+
 def test_a_client_that_no_agent_started_answers_its_own_forms(place: Path) -> None:
     assert agent(place, "answer") == {
         "with": {"forms": 1, "waits": False},
