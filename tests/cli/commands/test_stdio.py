@@ -86,6 +86,11 @@ def test_a_client_that_no_agent_started_answers_its_own_forms(place: Path) -> No
     }
 
 
+@promise("form:read-before-answered")
+def test_a_form_that_is_accepted_at_once_is_shown_once_more_and_then_decides_nothing(place: Path) -> None:
+    assert agent(place, "hurry") == {"forms": 2, "waits": True}
+
+
 def test_its_model_confirms_nothing_that_a_rule_asks_for(place: Path, home: Path) -> None:
     configure(home, ask=["odd:*"])
 

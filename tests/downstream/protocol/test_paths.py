@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from pml.core.approvals.record import Role, Subject
+from pml.core.approvals.record import Role, Scope, Subject
 from pml.core.config.file import FileKind
 from pml.core.servers.manifest import Manifest
 from pml.core.servers.spec import ServerSpec
@@ -40,10 +40,11 @@ class Door:
         cwd: Path | None = None,
         command: str = "files",
         args: tuple[str, ...] = (),
+        asking: bool = True,
         **rules: list[Json],
     ) -> None:
         files = {"command": command, "args": list(args)} | ({} if cwd is None else {"cwd": str(cwd)})
-        approval = {"unlisted": "every_call", "model_may_approve": "never"}
+        approval = {"unlisted": "every_call", "model_may_approve": "never", "enabled": asking}
         config = {"mcpServers": {"files": files}, "permissions": rules, "approval": approval}
         self.behind.office.write(FileKind.USER, config)
 
@@ -187,6 +188,21 @@ async def test_no_allow_covers_a_link_that_an_agent_could_exchange(door: Door) -
     door.configure(allow=["files:*"], deny=[under(door.data, "*")])
     assert await door.read("notes.txt") == RAN
     assert await door.read("link") == ASKED
+
+
+@promise("rules:no-allow-through-links")
+async def test_nor_does_what_a_session_remembers_or_asking_that_is_off(door: Door) -> None:
+    (door.workspace / "notes.txt").write_text("hello")
+    (door.workspace / "link").symlink_to("notes.txt")
+    door.configure(deny=[under(door.data, "*")])
+    assert await door.read("notes.txt") == ASKED
+    (record,) = await door.behind.pending()
+    await door.behind.office.allow(record, scope=Scope.SESSION)
+    assert [await door.read("notes.txt"), await door.read("notes.txt")] == [RAN, RAN]
+    assert await door.read("link") == ASKED
+    door.configure(deny=[under(door.data, "*")], asking=False)
+    assert await door.call("stat", {"path": "notes.txt"}) == RAN
+    assert await door.call("stat", {"path": "link"}) == ASKED
 
 
 @promise("server:programs-pinned")
