@@ -125,5 +125,7 @@ def answer(launcher: list[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    task = {"decide": decide, "nest": nest, "pipe": pipe, "leave": leave, "hurry": hurry, "answer": answer}[sys.argv[1]]
+    task = {"decide": decide, "nest": nest, "pipe": pipe, "leave": leave, "hurry": hurry, "answer": answer}[
+        sys.argv[1]
+    ]
     print(json.dumps(task(sys.argv[2:])))

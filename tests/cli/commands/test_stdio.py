@@ -58,7 +58,7 @@ def test_what_an_agent_starts_can_neither_answer_a_form_nor_confirm_a_call(place
     }
 
 
-@promise("gate:agent-cannot-approve-itself")
+@promise("agent:left-alone")
 @pytest.mark.skipif(sys.platform != "linux", reason="`setsid` is a command of Linux")
 def test_a_gateway_that_an_agent_left_alone_can_neither_answer_a_form_nor_confirm_a_call(place: Path) -> None:
     assert agent(place, "leave") == {
@@ -67,7 +67,7 @@ def test_a_gateway_that_an_agent_left_alone_can_neither_answer_a_form_nor_confir
     }
 
 
-@promise("gate:agent-cannot-approve-itself")
+@promise("agent:left-alone")
 def test_nor_can_one_that_carries_the_mark_of_what_pml_starts(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -147,7 +147,7 @@ async def test_permission_for_the_same_words_asked_another_way_starts_nothing(hu
     assert hub.agents.ran == {}
 
 
-@promise("launch:a-persons-to-allow")
+@promise("launch:asker-continues")
 @pytest.mark.parametrize("version", [LATEST, MODERN])
 async def test_another_session_of_the_same_user_does_not_continue_a_launch(hub: Hub, version: str) -> None:
     """The card said which agent would answer for the new one."""

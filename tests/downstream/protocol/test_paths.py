@@ -178,6 +178,31 @@ async def test_a_settings_file_is_a_persons_in_the_name_of_a_member_and_in_two_a
     assert await door.call("stat", {"cwd": str(bare), "path": "other"}) == RAN
 
 
+@promise("rules:paths-by-lists")
+@pytest.mark.parametrize("marks", ["{},{}", "{}, {}", "{};{}", "{} {}", "{}|{}", "{}={}", "{}@{}"])
+async def test_no_list_in_one_text_takes_a_path_past_a_rule(door: Door, marks: str) -> None:
+    key = str(door.data / "private" / "key")
+    door.configure(allow=[under(".")])
+    assert await door.read(marks.format("notes.txt", key)) == ASKED
+    assert await door.read(marks.format("notes.txt", "../data/private/key")) == ASKED
+    assert await door.read(marks.format("my notes", "b.txt")) == RAN
+    door.configure(allow=["files:*"], deny=[under(door.data / "private")])
+    assert await door.read(marks.format("notes.txt", key)) == DENIED
+    if marks.strip("{} "):  # in any argument, what has only blanks is prose
+        door.configure(allow=["files:*"], deny=[under(door.data / "private", "*")])
+        assert await door.read(marks.format("notes.txt", key)) == DENIED
+        assert await door.call("stat", {"text": f"see {key}, please"}) == RAN
+
+
+@promise("reserved:settings-files")
+@pytest.mark.parametrize("text", ["notes.txt,.pml.json", "a; .claude/settings.json", "a|./.mcp.json"])
+async def test_no_list_in_one_text_takes_a_settings_file_past_a_person(door: Door, text: str) -> None:
+    door.configure(allow=["files:*"])
+    assert await door.read(text) == ASKED
+    (record,) = await door.behind.pending()
+    assert record.deciders == {Role.PERSON}
+
+
 @promise("rules:no-allow-through-links")
 async def test_no_allow_covers_a_link_that_an_agent_could_exchange(door: Door) -> None:
     (door.workspace / "notes.txt").write_text("hello")

@@ -245,7 +245,9 @@ def is_running(action: str, arguments: JsonObject) -> bool:
     letters = _NOT_LETTER.sub("", action.lower())
     if not _RUNNING_WORDS.isdisjoint(words) or _RUNNING_AT_END.match(letters) is not None:
         return True
-    if _is_program(words) or (arguments.get("args") and not isinstance(arguments["args"], bool | int | float)):
+    if _is_program(words) or (
+        arguments.get("args") and not isinstance(arguments["args"], bool | int | float)
+    ):
         return True
     is_run = "run" in words and words[0] not in _READING_WORDS
     return is_run and any(not isinstance(value, bool | int | float | None) for value in arguments.values())

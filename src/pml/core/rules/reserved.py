@@ -143,6 +143,7 @@ class _Look:
         spellings = MAX_SPELLINGS if "[" in text else 1
         self._budget.take(segments=(text.count("/") + 1) * spellings)
         inner = () if "\n" in text else inner_paths(text)
+        self._budget.take(segments=sum(each.count("/") + 1 for each in inner))
         places = (place for each in (text, *inner) for place in _places(each, self._around))
         for path in dict.fromkeys(places):
             with suppress(OSError, ValueError):  # no system can open it
