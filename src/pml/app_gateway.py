@@ -130,8 +130,8 @@ def _open_gate(
 def _is_left_alone(context: "Context") -> bool:
     """Tell whether no person is behind the client: what PML started has this started, or nobody does.
 
-    An agent can have its shell start a gateway that is no longer beneath it. The marks of clients tell nothing
-    here, since they set them for their servers too.
+    An agent can have its shell start a gateway that is no longer beneath it. The marks of clients tell
+    nothing here, since they set them for their servers too.
     """
     from pml.core.sessions.agent_marks import MARK
 
