@@ -7,7 +7,7 @@ import pytest
 PROMISES: Final[dict[str, str]] = {
     "agent:cannot-decide": "A deciding command refuses to run beneath a registered agent process.",
     "agent:detached": "A command that allows or makes a token refuses where nobody is known to be there.",
-    "agent:left-alone": "A gateway with PML's mark, or detached from its client, takes no form or model's word.",
+    "agent:left-alone": "A gateway with PML's mark, or without its client, takes no form or model's word.",
     "agent:marked": "A command that allows or makes a token refuses where an agent's mark is set.",
     "agent:nothing-unapproved": "What is neither allowed by a rule or grant nor approved is never granted.",
     "always:only-what-was-shown": "A remembered allow covers what was shown beside the button and no more.",

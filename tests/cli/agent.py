@@ -125,7 +125,5 @@ def answer(launcher: list[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    task = {"decide": decide, "nest": nest, "pipe": pipe, "leave": leave, "hurry": hurry, "answer": answer}[
-        sys.argv[1]
-    ]
-    print(json.dumps(task(sys.argv[2:])))
+    tasks = {each.__name__: each for each in (decide, nest, pipe, leave, hurry, answer)}
+    print(json.dumps(tasks[sys.argv[1]](sys.argv[2:])))

@@ -17,8 +17,8 @@ from pml.core.values import Json, JsonObject
 # Left out are words that mostly stand for data or for a thing's name: `payload`, `template`, `input`.
 CODE_WORDS: Final = frozenset(
     "aql argv bash cmd cmdline cmds code command commandline commands cypher entrypoint eval evaluate exec "
-    "executable execute expr expression expressions formula formulas function graphql gremlin javascript js keystrokes "
-    "kql lua macro macros perl php powershell program pwsh python queries query rawquery ruby script scripts "
+    "executable execute expr expression expressions formula formulas function graphql gremlin javascript js "
+    "keystrokes kql lua macro macros perl php powershell program pwsh python queries query rawquery ruby script scripts "
     "sh shell snippet snippets source sources sparql sql statement statements stdin stmt typescript "
     "zsh".split()
 )
@@ -245,12 +245,16 @@ def is_running(action: str, arguments: JsonObject) -> bool:
     letters = _NOT_LETTER.sub("", action.lower())
     if not _RUNNING_WORDS.isdisjoint(words) or _RUNNING_AT_END.match(letters) is not None:
         return True
-    if _is_program(words) or (
-        arguments.get("args") and not isinstance(arguments["args"], bool | int | float)
-    ):
+    if _is_program(words) or _has_args(arguments):
         return True
     is_run = "run" in words and words[0] not in _READING_WORDS
     return is_run and any(not isinstance(value, bool | int | float | None) for value in arguments.values())
+
+
+def _has_args(arguments: JsonObject) -> bool:
+    """Say whether the call hands a program, or another tool, its arguments."""
+    given = arguments.get("args")
+    return bool(given) and not isinstance(given, bool | int | float)
 
 
 def _is_program(words: Sequence[str]) -> bool:
