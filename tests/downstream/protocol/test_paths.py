@@ -195,8 +195,16 @@ async def test_no_list_in_one_text_takes_a_path_past_a_rule(door: Door, marks: s
 
 
 @promise("reserved:settings-files")
-@pytest.mark.parametrize("text", ["notes.txt,.pml.json", "a; .claude/settings.json", "a|./.mcp.json"])
-async def test_no_list_in_one_text_takes_a_settings_file_past_a_person(door: Door, text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("notes.txt,.pml.json", "a; .claude/settings.json", "a|./.mcp.json"),
+        *(" .pml.json", ".pml.json\n", '".pml.json"', "'./.mcp.json' ", "%2epml.json"),
+    ],
+)
+async def test_neither_a_list_nor_what_tools_tidy_away_takes_a_settings_file_past_a_person(
+    door: Door, text: str
+) -> None:
     door.configure(allow=["files:*"])
     assert await door.read(text) == ASKED
     (record,) = await door.behind.pending()

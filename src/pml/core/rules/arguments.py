@@ -19,8 +19,8 @@ CODE_WORDS: Final = frozenset(
     "aql argv bash cmd cmdline cmds code command commandline commands cypher entrypoint eval evaluate exec "
     "executable execute expr expression expressions formula formulas function graphql gremlin javascript js "
     "keystrokes kql lua macro macros perl php powershell program pwsh python queries query rawquery ruby "
-    "script scripts sh shell snippet snippets source sources sparql sql statement statements stdin stmt typescript "
-    "zsh".split()
+    "script scripts sh shell snippet snippets source sources sparql sql statement statements stdin stmt "
+    "typescript zsh".split()
 )
 # Tools that run what they are given, whatever they call it. `run` does unless it is a thing to be read.
 _RUNNING_WORDS: Final = frozenset(
