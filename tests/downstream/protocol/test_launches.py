@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pml.core.approvals.record import Role, Scope, SessionId, State
+from pml.core.approvals.record import Role, Scope, State
 from pml.core.config.file import FileKind
 from pml.core.errors import Invalid
 from pml.core.ports.queries import AuditQuery
@@ -13,7 +13,6 @@ from pml.core.ports.records import Session
 from pml.core.sessions.token import ParentMay, TokenRole
 from pml.core.values import Json, JsonObject
 from pml.downstream.protocol.eras import MODERN
-from pml.service.session_tree import start_session
 from tests.downstream.parties import LATEST, Message, text_of
 from tests.downstream.seats import BASH, Hub, Seat, found, opened_hub, permit_of
 from tests.promises import promise
@@ -145,33 +144,6 @@ async def test_permission_for_the_same_words_asked_another_way_starts_nothing(hu
     assert permit_of(await middle.result_of(permitted))["behavior"] == "deny"
     assert (await middle.result_of(launched))["isError"] is True
     assert hub.agents.ran == {}
-
-
-@promise("launch:asker-continues")
-@pytest.mark.parametrize("version", [LATEST, MODERN])
-async def test_another_session_of_the_same_user_does_not_continue_a_launch(hub: Hub, version: str) -> None:
-    """The card said which agent would answer for the new one."""
-    seat = await hub.sit(hub.family.stranger, version)
-    workflow_id = await assert_waits(hub, seat)
-    await seat.decide(allow=True)
-    beside = await start_session(
-        hub.office.context,
-        session_id=SessionId("beside"),
-        name="beside",
-        principal=seat.session.principal,
-        workspace=seat.session.workspace,
-        process=None,
-        is_agent=True,
-    )
-    other = await hub.sit(beside, version)
-
-    await other.continue_("call", workflow_id)
-    await other.continue_("session_launch", workflow_id)
-    assert hub.agents.ran == {}
-
-    launched = found((await seat.continue_("session_launch", workflow_id))["result"])
-    await hub.agents.until_running()
-    assert list(hub.agents.ran) == [launched["session_id"]]
 
 
 # What a launch gives
