@@ -11,7 +11,7 @@ PROMISES: Final[dict[str, str]] = {
     "agent:marked": "A command that allows or makes a token refuses where an agent's mark is set.",
     "agent:nothing-unapproved": "What is neither allowed by a rule or grant nor approved is never granted.",
     "always:only-what-was-shown": "A remembered allow covers what was shown beside the button and no more.",
-    "approval:alone": "Trust, installs, changed tools and files are never allowed with others at once.",
+    "approval:alone": "Trust, installs, changed tools and files, reserved calls: never allowed with others.",
     "approval:bounded-asks": "A question too large, or one too many, is refused, logged and noticed.",
     "approval:decision-never-lost": "A decision made before the waiter waits is not lost.",
     "approval:exact-arguments": "A claim runs exactly the call that was approved.",

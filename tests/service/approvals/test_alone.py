@@ -2,6 +2,7 @@
 
 import pytest
 
+from pml.core.approvals.reasons import Reserved
 from pml.core.approvals.record import State, Subject
 from pml.core.errors import MayNotDecide
 from pml.core.values import JsonObject
@@ -31,6 +32,17 @@ async def test_an_allow_that_comes_with_others_is_refused_and_the_question_waits
     assert await office.status(record) is State.PENDING
     no = Decision(by=PERSON, digest=record.digest, allow=False, is_batch=True)
     assert (await decide(office.context, record.id, no)).record.status is State.DENIED
+
+
+@promise("approval:alone")
+async def test_a_call_that_leads_to_settings_or_names_pml_is_not_allowed_with_others(office: Office) -> None:
+    record = await office.ask(
+        "Bash", {"command": "pml trust --yes"}, rule=Reserved(why="it names PML itself")
+    )
+    together = Decision(by=PERSON, digest=record.digest, allow=True, is_batch=True)
+    with pytest.raises(MayNotDecide, match="by itself"):
+        await decide(office.context, record.id, together)
+    assert await office.status(record) is State.PENDING
 
 
 @promise("approval:alone")

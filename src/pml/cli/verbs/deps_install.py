@@ -14,7 +14,7 @@ from pml.cli.commands.catalog import print_facts
 from pml.cli.exits import Exit
 from pml.cli.guards import guard
 from pml.cli.open_context import opened
-from pml.cli.terminal.output import complain, print_json, say
+from pml.cli.terminal.output import complain, complain_prose, print_json, say
 from pml.cli.terminal.progress import InstallBar
 from pml.cli.terminal.prompts import confirm, is_interactive
 from pml.core.approvals.record import instant
@@ -196,7 +196,7 @@ class _Installing:
                 loader.installer.launch(installed, workspace=str(self._place.workspace))
             )
         except ArtefactChanged as exc:
-            complain(f"the files of {installed.dependency.title} have changed since it was installed:")
+            complain_prose(f"the files of {installed.dependency.title} have changed since it was installed:")
             for file in exc.files[:_SHOWN_FILES]:
                 complain(f"  {visible(file)}")
             if len(exc.files) > _SHOWN_FILES:
@@ -268,7 +268,9 @@ class _Installing:
         known = await asyncio.to_thread(self._loader.variables.values, names, workspace=workspace)
         for name in names:
             if name not in known:
-                complain(f"  it needs {visible(name)}, which is not set: pml secrets set {visible(name)}")
+                complain_prose(
+                    f"  it needs {visible(name)}, which is not set: pml secrets set {visible(name)}"
+                )
 
 
 def _loader(context: "Context", place: "Place") -> "Loader":

@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import Final, TypeAlias, TypeGuard, cast
 
 from pml.core.text import quote
@@ -98,6 +99,8 @@ MOST_NAME_CHARS: Final = 1_024
 MOST_VALUES: Final = 100_000
 SHORT_CHARS: Final = 32 * 1024
 SHORT_VALUES: Final = 256
+_KNOWN_NAMES: Final = 4096  # agents choose names: so many, and no longer ones, are read once only
+_KNOWN_NAME_CHARS: Final = 64
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
@@ -173,6 +176,15 @@ def same(left: Json, right: Json) -> bool:
 
 def names_code(name: str) -> bool:
     """Say whether an argument of this name may hold a command or code."""
+    return _short_names_code(name) if len(name) <= _KNOWN_NAME_CHARS else _names_code(name)
+
+
+@lru_cache(_KNOWN_NAMES)
+def _short_names_code(name: str) -> bool:
+    return _names_code(name)
+
+
+def _names_code(name: str) -> bool:
     words = _words(name)
     rest = [word for at, word in enumerate(words) if not _is_of_data(words, at)]
     return _has_code_word(name if len(rest) == len(words) else "_".join(rest))
@@ -181,7 +193,7 @@ def names_code(name: str) -> bool:
 def _is_of_data(words: Sequence[str], at: int) -> bool:
     """Say whether the word is half of a name for data: `source` of a time zone, `code` of a country."""
     if words[at] == "source":
-        return words[at + 1 : at + 2] != [] and words[at + 1] in _SOURCE_OF
+        return at + 1 < len(words) and words[at + 1] in _SOURCE_OF
     return words[at] == "code" and at > 0 and words[at - 1] in _CODE_OF
 
 
@@ -328,5 +340,14 @@ def _member(value: Found, key: str) -> Found:
     return Gap.MISSING if value is None or is_list(value) else Gap.UNREADABLE
 
 
-def _words(name: str) -> list[str]:
-    return [word.lower() for word in _WORD.findall(name)]
+def _words(name: str) -> tuple[str, ...]:
+    return _short_words(name) if len(name) <= _KNOWN_NAME_CHARS else _words_of(name)
+
+
+@lru_cache(_KNOWN_NAMES)
+def _short_words(name: str) -> tuple[str, ...]:
+    return _words_of(name)
+
+
+def _words_of(name: str) -> tuple[str, ...]:
+    return tuple(word.lower() for word in _WORD.findall(name))

@@ -98,10 +98,12 @@ class Matcher:
 
     def matches(self, arguments: JsonObject, *, reach: Reach, scene: Scene) -> bool:
         """Say whether the argument meets the condition. An argument that is not there never does."""
+        # A way through a list leads to many values: an allow must hold for all, a deny or ask for one.
         verdicts = (self._passes(found, reach, scene) for found in lookup(arguments, self.segments))
         return all(verdicts) if reach is Reach.NARROW else any(verdicts)
 
     def _passes(self, found: Found, reach: Reach, scene: Scene) -> bool:
+        # The tool may read a member out of the text there: enough for a deny, not for an allow.
         if isinstance(found, Gap):
             return reach is Reach.WIDE and found is Gap.UNREADABLE
         return self.condition.passes(found, reach=reach, scene=scene)
@@ -144,6 +146,7 @@ class Under:
 
     def is_in(self, arguments: JsonObject, scene: Scene) -> bool:
         texts, directory = path_texts(arguments), scene.follow(self.directory)
+        # Too much to look through, or no telling where the folder is: a deny applies.
         if texts is None or directory is None:
             return texts is None or bool(texts)
         if any(self._may_be_led_to(text, directory, scene) for text in texts):
@@ -161,6 +164,7 @@ class Under:
         else:
             readings = (*readings, *chain.from_iterable(map(scene.readings, listed)))
         places = [place for reading in readings if (place := scene.follow(reading)) is not None]
+        # Empty is doubt, which `_passes` takes for a no to an allow and a yes to a deny.
         if directory is None or len(places) < len(readings):
             return []
         if reach is Reach.NARROW:
