@@ -7,6 +7,7 @@ import pytest
 PROMISES: Final[dict[str, str]] = {
     "agent:cannot-decide": "A deciding command refuses to run beneath a registered agent process.",
     "agent:detached": "A command that allows or makes a token refuses where nobody is known to be there.",
+    "agent:left-alone": "A gateway with PML's mark, or without its client, takes no form or model's word.",
     "agent:marked": "A command that allows or makes a token refuses where an agent's mark is set.",
     "agent:nothing-unapproved": "What is neither allowed by a rule or grant nor approved is never granted.",
     "always:only-what-was-shown": "A remembered allow covers what was shown beside the button and no more.",
@@ -177,6 +178,7 @@ PROMISES: Final[dict[str, str]] = {
     "install:young-is-a-persons": "What is younger than the user wants, or of no known age, asks a person.",
     "integrity:no-weak-proof": "Only one sha256 or sha512 of the whole artefact counts as proof.",
     "launch:a-persons-to-allow": "An agent is started only if a person said so, through whatever door.",
+    "launch:asker-continues": "A launch is continued by the session that asked for it, and no other.",
     "launch:exit-code-tells": "A launch exits with 3 where a person said no, with 5 where nobody answered.",
     "launch:config-private-and-removed": "The file with an agent's token is private and ends with the run.",
     "launch:ends-with-parent": "An agent ends with the session that launched it.",
@@ -244,6 +246,7 @@ PROMISES: Final[dict[str, str]] = {
     "rules:literals-stay-literal": "A literal value in a rule is never read as a pattern.",
     "rules:names-are-checked": "A rule for a tool or argument that a known server lacks is reported.",
     "rules:no-allow-through-links": "No allow covers a path through a link that an agent could exchange.",
+    "rules:paths-by-lists": "Each path of a text that lists several is judged like one by itself.",
     "rules:paths-by-real-path": "A path is judged by where it really leads, however it is written.",
     "rules:paths-from-every-folder": "A path is judged from every folder that its server could open it from.",
     "run:at-most-once": "An approved call is claimed at most once.",

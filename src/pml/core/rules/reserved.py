@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
+from urllib.parse import unquote
 
 from pml.core.rules.any_argument import inner_paths
 from pml.core.rules.arguments import names_exclusion, names_location
@@ -34,6 +35,7 @@ _NAME: Final = re.compile(r"(?<![a-z0-9])pml(?![a-z0-9])")
 _FOLDER: Final = re.compile(r"(?:^|[/\\])\.pml(?:[/\\]|$)")
 _CARRIED_CHARS: Final = 512  # of what was looked at, so that no name is cut in two
 _NO_TEXT: Final = frozenset({int, float, bool, type(None)})
+_ENDS: Final = " \t\r\n\v\f'\"`"  # what tools take off the ends of a path
 _NAME_CHARS: Final = 64  # of the end of an argument's name, which tells whether it is where something is
 
 
@@ -130,9 +132,9 @@ class _Look:
         """Return why, if the text is a path that really leads to such a file, however it is written."""
         if len(text) > MAX_PATH_CHARS:
             return None
-        name = name[-_NAME_CHARS:]
+        name, tidy = name[-_NAME_CHARS:], unquote(text).strip(_ENDS)
         if not (
-            "/" in text or "\\" in text or names_location(name) or self._settings.is_named_like_one(text)
+            "/" in tidy or "\\" in tidy or names_location(name) or self._settings.is_named_like_one(tidy)
         ):
             return None  # also a bare name may be a link, where the argument is named like a place
         is_left_out = names_exclusion(name)
@@ -143,7 +145,8 @@ class _Look:
                 return None
         spellings = MAX_SPELLINGS if "[" in text else 1
         self._budget.take(segments=(text.count("/") + 1) * spellings)
-        inner = () if "\n" in text else inner_paths(text)
+        inner = [] if "\n" in tidy else [*([tidy] if tidy != text else []), *inner_paths(text)]
+        self._budget.take(segments=sum(each.count("/") + 1 for each in inner))
         folders, homes = self._folders(), self._scene_now().homes()
         places = (place for each in (text, *inner) for place in _places(each, folders, homes))
         for path in dict.fromkeys(places):
