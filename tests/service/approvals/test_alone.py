@@ -34,16 +34,6 @@ async def test_an_allow_that_comes_with_others_is_refused_and_the_question_waits
 
 
 @promise("approval:alone")
-async def test_a_call_that_leads_to_settings_or_names_pml_is_not_allowed_with_others(office: Office) -> None:
-    record = await office.ask("Bash", {"command": "pml trust"})
-    assert record.is_reserved
-    together = Decision(by=PERSON, digest=record.digest, allow=True, is_batch=True)
-    with pytest.raises(MayNotDecide, match="by itself"):
-        await decide(office.context, record.id, together)
-    assert await office.status(record) is State.PENDING
-
-
-@promise("approval:alone")
 async def test_plain_calls_are_allowed_together(office: Office) -> None:
     record = await office.ask()
     together = Decision(by=PERSON, digest=record.digest, allow=True, is_batch=True)
