@@ -40,7 +40,7 @@ quick: $(READY) ## run the tests that need no process, browser or network: half 
 test-load: $(READY) $(CLIENTS) $(AGENTS) ## run every test beside four busy loops, which must not matter
 	@$(PY) scripts/test --beside 4
 
-soak: $(READY) ## run what takes too long for every change: a thousand starts and stops
+soak: $(READY) $(CLIENTS) $(AGENTS) ## run what takes too long for every change: a thousand starts and stops, slow calls
 	@$(PY) -m pytest tests/soak
 
 check: $(READY) ## lint, types, layers, the shape of the source, and the tests of the docs

@@ -119,11 +119,25 @@ def _open_gate(
         loader=loader,
         workshop=workshop,
         cloud=cloud,
+        client_answers=not _is_left_alone(context),
         form_hook=_form_hook(place, session.name),
         asks_nothing=functools.partial(_asks_nothing, place),
         is_stdio=True,
         shows_forms=shows_forms,
     )
+
+
+def _is_left_alone(context: "Context") -> bool:
+    """Tell whether no person is behind the client: what PML started has this started, or nobody does.
+
+    An agent can have its shell start a gateway that is no longer beneath it. The marks of clients tell
+    nothing here, since they set them for their servers too.
+    """
+    from pml.core.sessions.agent_marks import MARK
+
+    processes = context.processes
+    is_orphan = processes.is_detached() and not processes.feeds(processes.client())
+    return bool(os.environ.get(MARK)) or is_orphan
 
 
 def _form_hook(place: Place, client: str) -> Callable[[], str | None]:

@@ -17,10 +17,11 @@ TOOL, ARGUMENTS = "odd__echo", {"n": 1}
 class Client:
     """A legacy client; with `forms` it accepts every form that it is shown, as late as a person would."""
 
-    def __init__(self, launcher: list[str], *, forms: bool) -> None:
+    def __init__(self, launcher: list[str], *, forms: bool, read_s: float = READ_S) -> None:
         pipe = subprocess.PIPE
         self._process = subprocess.Popen([*launcher, *PML, "stdio"], stdin=pipe, stdout=pipe, text=True)
         self.forms = 0
+        self._read_s = read_s
         capabilities: dict[str, Any] = {"elicitation": {}} if forms else {}
         info = {"name": "agent", "version": "1"}
         self.ask(
@@ -35,7 +36,7 @@ class Client:
             message = json.loads(line)
             if message.get("method") == "elicitation/create":
                 self.forms += 1
-                time.sleep(READ_S)
+                time.sleep(self._read_s)
                 answer = {"action": "accept", "content": {"remember": "once"}}
                 self._send({"id": message["id"], "result": answer})
             elif message.get("id") == 1:
@@ -85,6 +86,23 @@ def pipe(launcher: list[str]) -> dict[str, Any]:
     return found
 
 
+def leave(launcher: list[str]) -> dict[str, Any]:
+    """Talk, by two named pipes, to a gateway that is beneath nobody any more."""
+    start = (
+        'd=$(mktemp -d); mkfifo "$d/in" "$d/out"; (setsid "$@" <"$d/in" >"$d/out" &); '
+        'cat <"$d/out" & cat >"$d/in"'
+    )
+    return answer(["sh", "-c", start, "sh", *launcher])
+
+
+def hurry(launcher: list[str]) -> dict[str, Any]:
+    """Accept a form as soon as it comes."""
+    client = Client(launcher, forms=True, read_s=0)
+    result = client.call()
+    client.close()
+    return {"forms": client.forms, "waits": "approval_context" in result}
+
+
 def answer(launcher: list[str]) -> dict[str, Any]:
     """Ask for a call, accept its form, and continue its workflow."""
     found: dict[str, Any] = {}
@@ -107,5 +125,5 @@ def answer(launcher: list[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    task = {"decide": decide, "nest": nest, "pipe": pipe, "answer": answer}[sys.argv[1]]
-    print(json.dumps(task(sys.argv[2:])))
+    tasks = {each.__name__: each for each in (decide, nest, pipe, leave, hurry, answer)}
+    print(json.dumps(tasks[sys.argv[1]](sys.argv[2:])))

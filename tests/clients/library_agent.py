@@ -2,12 +2,14 @@
 
 usage: library_agent.py LIBRARY COMMAND [ARGUMENT…]: the command is the MCP server. Each turn prints a line of
 JSON, `{"library", "version", "tools", "saw"}`: what the model is offered, and was shown of the last call.
-Then it reads one: `{"tool", "arguments"}`, or `null` to end. The libraries have an environment of their own.
+Then it reads one: `{"tool", "arguments"}`, or `null` to end. `PATIENCE_S` is how long openai-agents lets a
+request take. The libraries have an environment of their own.
 """
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
 
 import asyncio
 import json
+import os
 import sys
 from importlib.metadata import version
 from typing import Any
@@ -56,7 +58,9 @@ async def run_openai_agents(command: list[str]) -> None:
         def stream_response(self, *rest, **more):
             raise NotImplementedError
 
-    async with MCPServerStdio({"command": command[0], "args": command[1:]}) as server:
+    patience_s = float(os.environ.get("PATIENCE_S", "5"))  # the library's own is five seconds
+    parameters = {"command": command[0], "args": command[1:]}
+    async with MCPServerStdio(parameters, client_session_timeout_seconds=patience_s) as server:
         agent = Agent(name="driven", model=Driven(), mcp_servers=[server])
         await Runner.run(agent, "go on", max_turns=50)
 

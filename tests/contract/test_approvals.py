@@ -102,6 +102,13 @@ generated = settings(
 # --- asking
 
 
+@pytest.mark.parametrize("subject", Subject)
+async def test_a_question_of_every_subject_can_be_stored(store: Store, subject: Subject) -> None:
+    asked = make_approval(subject=subject)
+    await ask(store, asked)
+    assert await store.approvals.get(asked.id) == asked
+
+
 async def test_a_question_is_stored_as_it_was_asked(store: Store) -> None:
     new = make_approval()
     assert await ask(store, new) == new

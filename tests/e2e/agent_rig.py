@@ -20,6 +20,7 @@ from tests.upstream import odd_server
 
 GONE_S: Final = 30.0  # in which every process of an agent that ended is gone
 LOOK_EVERY_S: Final = 0.1
+WHY_NOT: Final = "ask Ada first"  # what a person says with their no
 
 
 class Agent(Protocol):
@@ -85,7 +86,7 @@ def open_shop(folder: Path, home: Path) -> Shop:
     workspace = Workspace(path=place.resolve(), home=home, notes=folder / "none")
     workspace.configure(
         {
-            "permissions": {"allow": ["odd:echo", "late:echo"], "deny": ["odd:env"]},
+            "permissions": {"allow": ["odd:echo", "odd:sh", "late:echo"], "deny": ["odd:env"]},
             "approval": {"model_may_approve": "never"},
             "mcpServers": {
                 "odd": {"command": odd[0], "args": odd[1:]},
@@ -151,6 +152,13 @@ def walk_through(agent: Agent, shop: Shop) -> None:
         shown = agent.call("call", continue_workflow=go_on)
     see(shown, "barked")
     see(agent.call("call", continue_workflow=go_on), "Workflow expired or not found")
+    assert shop.ran() == ["echo", "echo", "echo", "bark"]
+
+    go_on = ask(agent)
+    shop.workspace.deny(WHY_NOT)
+    shown = agent.call("call", continue_workflow=go_on)
+    see(shown, "Tool execution denied by user")
+    see(shown, WHY_NOT)
     assert shop.ran() == ["echo", "echo", "echo", "bark"]
 
     assert any("pml stdio" in line for line in shop.processes())

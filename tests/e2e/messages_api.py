@@ -50,12 +50,12 @@ class Conversation:
     @property
     def opening(self) -> str:
         """What the user said first."""
-        return _text(self.messages[0]["content"])
+        return text_of(self.messages[0]["content"])
 
     @property
     def results(self) -> list[str]:
         """The text of every tool result, oldest first."""
-        return [_text(block["content"]) for block in self._blocks() if block["type"] == "tool_result"]
+        return [text_of(block["content"]) for block in self._blocks() if block["type"] == "tool_result"]
 
     def _blocks(self) -> Iterator[Mapping[str, Any]]:
         for message in self.messages:
@@ -71,7 +71,7 @@ def _is_not_yet(result: str) -> bool:
     return any(words in result for words in NOT_YET)
 
 
-def _text(content: object) -> str:
+def text_of(content: object) -> str:
     if isinstance(content, str):
         return content
     blocks = cast(Sequence[Mapping[str, str]], content or [])
@@ -114,7 +114,7 @@ class MessagesApi:
         tools = tuple(tool["name"] for tool in body.get("tools") or ())
         conversation = Conversation(tools=tools, messages=body["messages"])
         if not tools:  # a side request: a title, a summary
-            return _message("msg_aside", {"type": "text", "text": "aside"})
+            return message_of("msg_aside", {"type": "text", "text": "aside"})
         with self._lock:
             self._conversations.append(conversation)
             own = [self._more[word] for word in conversation.opening.split() if word in self._more]
@@ -127,7 +127,7 @@ class MessagesApi:
             said = _reached(self._say(turn, conversation), tools)
             self._again[conversation.opening] = said
         # An identity of its own for each: the client takes messages of one identity for parts of one message.
-        return _message(f"msg_{conversation.said}", _block(said, identity=f"toolu_{conversation.said}"))
+        return message_of(f"msg_{conversation.said}", block_of(said, identity=f"toolu_{conversation.said}"))
 
     def check(self) -> None:
         """Raise what went wrong in a turn of the script."""
@@ -157,13 +157,13 @@ def _results(conversations: Sequence[Conversation]) -> list[str]:
     return [result for result in shown if not _is_not_yet(result)]
 
 
-def _block(said: Said, *, identity: str) -> dict[str, Any]:
+def block_of(said: Said, *, identity: str) -> dict[str, Any]:
     if isinstance(said, str):
         return {"type": "text", "text": said}
     return {"type": "tool_use", "id": identity, "name": said.tool, "input": dict(said.arguments)}
 
 
-def _message(identity: str, block: dict[str, Any]) -> dict[str, Any]:
+def message_of(identity: str, block: dict[str, Any]) -> dict[str, Any]:
     return {
         "id": identity,
         "type": "message",
@@ -176,7 +176,7 @@ def _message(identity: str, block: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _events(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def events_of(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}
     [block] = message["content"]
     if block["type"] == "text":
@@ -217,7 +217,7 @@ def scripted(*script: Turn) -> Generator[MessagesApi]:
             if not body.get("stream"):
                 self._reply("application/json", json.dumps(message).encode())
                 return
-            lines = (f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in _events(message))
+            lines = (f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events_of(message))
             self._reply("text/event-stream", "".join(lines).encode())
 
         def _reply(self, kind: str, body: bytes) -> None:

@@ -5,12 +5,12 @@ Their models are driven by the test, a turn at a time. `make clients` installs t
 
 import pytest
 
-from tests.e2e import cline, codex, gemini, goose, opencode
+from tests.e2e import claude_print, cline, codex, gemini, goose, opencode
 from tests.e2e.agent_rig import Shop, walk_through
 from tests.e2e.command_agents import Client, running
 from tests.promises import promise
 
-PROGRAMS = (codex, gemini, opencode, cline, goose)
+PROGRAMS = (claude_print, codex, gemini, opencode, cline, goose)
 CLIENTS = {program.CLIENT.name: program.CLIENT for program in PROGRAMS}
 
 

@@ -61,12 +61,12 @@ class LibraryAgent:
 
 
 @contextmanager
-def running(library: str, workspace: Workspace) -> Generator[LibraryAgent]:
+def running(library: str, workspace: Workspace, **variables: str) -> Generator[LibraryAgent]:
     if not (PYTHON.parents[1] / ".ready").exists():
         pytest.skip("needs the libraries of tests/clients/requirements.txt: `make clients` installs them")
     gateway = workspace.gateway
     command = [str(PYTHON), str(SCRIPTS / "library_agent.py"), library, gateway.command, *gateway.args]
-    environment = {**bare_environment(workspace.home), **gateway.env}
+    environment = {**bare_environment(workspace.home), **gateway.env, **variables}
     pipe = subprocess.PIPE
     with subprocess.Popen(
         command, cwd=workspace.path, env=environment, stdin=pipe, stdout=pipe, text=True

@@ -88,6 +88,12 @@ class Workspace:
         ran = self.pml("approvals", "allow", approval["id"])
         assert ran.code == 0, ran.err
 
+    def deny(self, message: str) -> None:
+        """Deny the one thing that is asked, with these words."""
+        [approval] = self.pending()
+        ran = self.pml("approvals", "deny", approval["id"], "--message", message)
+        assert ran.code == 0, ran.err
+
 
 def take_time(workspace: Workspace, installed: Path) -> None:
     """Have the server `time` installed there too, as it is in the home `installed`."""

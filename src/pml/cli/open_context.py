@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
-from pml.cli.terminal.output import complain
+from pml.cli.terminal.output import complain_prose
 
 if TYPE_CHECKING:
     from pml.service.context import Context
@@ -25,5 +25,5 @@ async def opened(args: argparse.Namespace) -> AsyncGenerator["Context"]:
         policy = await current_policy(context, str(place.workspace))
         for notice in (asking_off(policy, context.clock.now()), kept_notice(policy)):
             if notice is not None:
-                complain(notice)
+                complain_prose(notice)
         yield context

@@ -18,7 +18,7 @@ from pml.downstream.resources import PASSED_LISTS, Passing
 from pml.downstream.tools.sent import SentLists
 from pml.downstream.tools.supervision import Launching, Supervision
 from pml.downstream.tools.tool_calls import ToolCalls
-from pml.downstream.tools.tool_table import Catalog
+from pml.downstream.tools.tool_table import ToolTable
 from pml.jsonrpc.codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from pml.jsonrpc.messages import Notification, RpcError
 from pml.service.call import Gate, policy_of_turn
@@ -53,15 +53,15 @@ class Gateway:
         self._connection = connection
         self._relay = relay
         self._chores: set[asyncio.Task[Any]] = set()
-        self._catalog = Catalog(gate, self.spawn)
-        supervision = None if launching is None else Supervision(gate, self._catalog, launching)
+        self._table = ToolTable(gate, self.spawn)
+        supervision = None if launching is None else Supervision(gate, self._table, launching)
         if supervision is not None:
-            self._catalog.own = supervision.found
+            self._table.own = supervision.found
         self._hub_url = hub_url
         self._rounds = Rounds(gate.context, relay, self.spawn)
         self._sent = SentLists()
         self._calls = ToolCalls(
-            gate, connection, self._catalog, self._rounds, self.spawn, supervision, self._sent, hub_url
+            gate, connection, self._table, self._rounds, self.spawn, supervision, self._sent, hub_url
         )
         self._changed: set[str] = set()
         self._without_forms: tuple[Era, Era] | None = None
@@ -82,7 +82,7 @@ class Gateway:
             task.exception()  # whoever awaits it is told; nobody else needs to be
 
     async def close(self) -> None:
-        await self._catalog.finish()
+        await self._table.finish()
         chores = list(self._chores)
         for task in chores:
             task.cancel()
@@ -126,7 +126,7 @@ class Gateway:
 
     async def _passed(self, exchange: Exchange, era: Era) -> bytes:
         asker = Asker(self._gate, self._connection, exchange, era, self.spawn, self._hub_url)
-        passing = Passing(self._gate, self._catalog, self._rounds, exchange, asker)
+        passing = Passing(self._gate, self._table, self._rounds, exchange, asker)
         match exchange.request.method:
             case "resources/read":
                 return await passing.read_resource()
@@ -138,14 +138,14 @@ class Gateway:
                 raise RpcError(METHOD_NOT_FOUND, f"no method `{method[:80]}`")
 
     async def _list(self, kind: str, exchange: Exchange, era: Era) -> bytes:
-        entries = self._entries(kind, *await self._catalog.learn(LIST_S))
+        entries = self._entries(kind, *await self._table.learn(LIST_S))
         self._sent.keep(exchange, era, kind, entries)
         return stamp(uncached(msgspec.json.encode({kind: entries}), era), era)
 
     def _entries(self, kind: str, tools: Tools, policy: Policy) -> Sequence[JsonObject]:
         """Return the list of that kind as it is now."""
         if kind == "tools":
-            return self._catalog.current(tools, policy)
+            return self._table.current(tools, policy)
         return PASSED_LISTS[kind](tools.manifests)
 
     def _set_level(self, params: JsonObject) -> bytes:
@@ -166,7 +166,7 @@ class Gateway:
 
     def _note_change(self, server: str, kind: str) -> None:
         """Learn that what a server offers has changed; changes that come together are announced together."""
-        self._catalog.forget(server, kind)
+        self._table.forget(server, kind)
         if not self._changed:
             self.spawn(self._announce_soon())
         self._changed.add(kind)
@@ -178,7 +178,7 @@ class Gateway:
 
     async def _announce(self, kinds: Collection[str]) -> None:
         """Announce the kinds of which a client has another list than there is now, or none but listens."""
-        tools, policy = await self._catalog.tools()
+        tools, policy = await self._table.tools()
         for kind in sorted(kinds):
             lists = [each for each in LISTS.values() if ANNOUNCED_AS.get(each, each) == kind]
             listens = self._relay.listens(kind)

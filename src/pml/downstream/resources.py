@@ -20,7 +20,7 @@ from pml.downstream.forms.rounds import Rounds, read_round
 from pml.downstream.protocol.connection import Exchange
 from pml.downstream.protocol.eras import Era, stamp, uncached
 from pml.downstream.results import refusal_result
-from pml.downstream.tools.tool_table import Catalog
+from pml.downstream.tools.tool_table import ToolTable
 from pml.jsonrpc.codes import INVALID_PARAMS, SERVER_ERROR, UNKNOWN_RESOURCE
 from pml.jsonrpc.messages import RpcError
 from pml.service.call import Attempt, Gate, Paused, PendingCall
@@ -61,13 +61,13 @@ PASSED_LISTS: Final[Mapping[str, Callable[[Sequence[Manifest]], Sequence[JsonObj
 
 
 class Passing:
-    """One request for something that is no tool; what its user is asked, a modern client brings back."""
+    """One request for something that is not a tool; what its user is asked, a modern client brings back."""
 
     def __init__(
-        self, gate: Gate, catalog: Catalog, rounds: Rounds, exchange: Exchange, asker: Asker
+        self, gate: Gate, table: ToolTable, rounds: Rounds, exchange: Exchange, asker: Asker
     ) -> None:
         self._gate = gate
-        self._catalog = catalog
+        self._table = table
         self._rounds = rounds
         self._exchange = exchange
         self._asker = asker
@@ -75,13 +75,13 @@ class Passing:
     async def read_resource(self) -> bytes:
         """Serve `resources/read`. Raises: RpcError."""
         uri = self._exchange.request.params.get("uri")
-        server = _server_of_uri(uri, await self._catalog.manifests(), self._asker.era)
+        server = _server_of_uri(uri, await self._table.manifests(), self._asker.era)
         return await self._pass(server, "resources/read", {"uri": uri})
 
     async def get_prompt(self) -> bytes:
         """Serve `prompts/get`. Raises: RpcError."""
         params = self._exchange.request.params
-        server, name = _server_of_prompt(params.get("name"), await self._catalog.manifests())
+        server, name = _server_of_prompt(params.get("name"), await self._table.manifests())
         given = params.get("arguments")
         arguments: JsonObject = {"name": name} if given is None else {"name": name, "arguments": given}
         return await self._pass(server, "prompts/get", arguments)
@@ -92,7 +92,7 @@ class Passing:
         ref = params.get("ref")
         if not isinstance(ref, Mapping):
             raise RpcError(INVALID_PARAMS, "`completion/complete` needs `ref`")
-        manifests = await self._catalog.manifests()
+        manifests = await self._table.manifests()
         if ref.get("type") == "ref/prompt":
             server, name = _server_of_prompt(ref.get("name"), manifests)
             params["ref"] = {**ref, "name": name}

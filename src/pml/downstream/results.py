@@ -43,7 +43,7 @@ def approval_result(
     """
     before = [
         *(["It is still undecided."] if still else []),
-        *(["It was asked before, and the time to answer was over: it is asked anew."] if anew else []),
+        *(["It was asked before, and the time to answer was over: it is asked again."] if anew else []),
         *(["Its form is still open in your client, and an answer there applies."] if is_shown else []),
     ]
     text = _approval_text(record, workflow, now, no_form, before, still=still)

@@ -66,6 +66,7 @@ class ResolvedLocks:
             return False
 
     def _is_fresh(self, at: datetime) -> bool:
+        # One that comes from the future, by a clock that was wrong, would be fresh for longer than its hour.
         return timedelta(0) <= self._clock.now() - at <= _KEPT
 
     def _path(self, package: Package) -> Path:

@@ -16,7 +16,7 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from pml.core.approvals.record import ApprovalId, Decider
-from pml.core.approvals.subjects import row_of
+from pml.core.approvals.subjects import frame_of
 from pml.core.cards.card import Card
 from pml.screen.answers.denials import Denials
 from pml.screen.draw.chrome import TALL, buttons, card_title, head, keys_line, list_rows
@@ -271,7 +271,7 @@ class Live(Screen[None]):
                 card,
                 is_seen=is_seen,
                 remembers=card is not None and card.id in self.remembered,
-                together=sum(not row_of(entry.record).stands_alone for entry in self.stream.waiting),
+                together=sum(frame_of(entry.record) is None for entry in self.stream.waiting),
                 width=width - 1,
             ),
         )

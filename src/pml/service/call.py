@@ -168,7 +168,7 @@ class CodeOrigin:
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One call as it reached the gateway. `offered`: the client lists the tool by its own name.
 
-    What is no tool is named after its method: `memory:resources/read`; the rules judge it by that name.
+    What is not a tool is named after its method: `memory:resources/read`; the rules judge it by that name.
     `run_id` is the run that goes on with it; `prefix` is the registry prefix that a client spelt out.
     `no_trust` is why the workspace's file is not trusted, where that was asked for this call already.
     """
@@ -220,6 +220,7 @@ async def policy_of_turn(gate: Gate) -> Policy:
     """Return the policy as it is now, looked up once for all calls that this turn of the loop judges."""
     if not gate.of_turn:
         gate.of_turn.append(await current_policy(gate.context, gate.session.workspace))
+        # For this turn only: kept any longer, a deny written meanwhile would come too late.
         asyncio.get_running_loop().call_soon(gate.of_turn.clear)
     return gate.of_turn[0]
 

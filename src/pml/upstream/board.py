@@ -69,7 +69,7 @@ class Board:
         _remove(self._path(name))
 
     def was_stopped(self, name: str, process: Process | None) -> bool:
-        """Tell whether a person wished this very process to stop; what is no process, nobody can."""
+        """Tell whether a person wished this very process to stop; what is not a process, nobody can."""
         mark = self._path(name).with_suffix(".stop")
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             return msgspec.json.decode(mark.read_bytes(), type=Process) == process

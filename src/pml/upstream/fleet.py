@@ -127,6 +127,7 @@ class Fleet:
             return server
         if server.target_digest != spec.target_digest:
             return None
+        # Read anew from an edited file, and started alike: it goes on running.
         server.spec = spec
         return server
 

@@ -2,7 +2,7 @@
 
 An installed server is contained as was approved, has the values it requires, and its files are proven: that
 last, so that little can change after. So are programs in the workspace that make up a configured one. Where
-one of these fails nothing is spawned, and that is no crash.
+one of these fails nothing is spawned, and that is not a crash.
 """
 
 import asyncio

@@ -90,6 +90,7 @@ class Server:
             raise ServerFailed(self._closed)
         if self._readying is None or self._readying.done():
             self._readying = self._loop.create_task(self._make_ready())
+        # Shared: a caller that gives up must not end the start that others wait for.
         return await asyncio.shield(self._readying)
 
     async def close(self, reason: str) -> None:
@@ -212,6 +213,7 @@ class Server:
         self._known = known if known == manifest and known is not None else manifest
         for kind in sorted(_changed_kinds(known, manifest)):
             self._around.client.changed(manifest.server, kind)
+        # It may have died while its lists were read; what it offered is not to be taken for live.
         if run.over.done():
             raise ServerFailed(run.over.result().reason)
         self._offered = self._known

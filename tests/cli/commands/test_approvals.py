@@ -105,15 +105,18 @@ def test_list_and_show_say_in_the_words_of_the_card_what_would_happen_and_show_h
 def test_times_in_tables_are_those_of_the_clock_on_the_wall(
     pml: Pml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pml.ask(TOOL, INPUT)
-    (entry, *_) = pml("audit", "list", "--json").json["entries"]
+    asked = pml.ask(TOOL, INPUT)
+    assert pml("approvals", "deny", asked).code == 0
+    entries = pml("audit", "list", "--json").json["entries"]
+    (entry,) = [each for each in entries if each["kind"] == "approval.denied"]
     with monkeypatch.context() as there:
         there.setenv("TZ", "XYZ-5")  # five hours east, as POSIX writes it
         time.tzset()
-        listed = pml("audit", "list").out
+        listed, shown = pml("audit", "list").out, pml("approvals", "show", asked).out
     time.tzset()
     at = datetime.fromisoformat(entry["at"]) + timedelta(hours=5)
     assert f"{at:%Y-%m-%d %H:%M:%S}" in listed
+    assert f" at {at:%Y-%m-%d %H:%M:%S}" in shown
 
 
 def test_list_marks_what_nobody_waits_for(pml: Pml, workspace: Path) -> None:

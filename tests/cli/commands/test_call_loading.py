@@ -57,7 +57,8 @@ def test_a_person_is_shown_what_would_be_installed_and_is_not_asked_for_the_same
             "from      ",
             'call      greeter:greet {"name": "Ada"}',
             'would add "greeter:greet" to',
-            "c  continue  install exactly this; allows every greeter:greet until the session ends",
+            "c  continue  install exactly this; allows every greeter:greet until the\n"
+            "               session ends\n",
             "b  abort ",
         ):
             assert fact in card, fact

@@ -89,7 +89,7 @@ def test_a_server_that_two_files_define_is_a_warning(pml: Pml, workspace: Path, 
     ("enabled", "status", "words"),
     [
         (True, "ok", "on"),
-        (False, "warn", "ASKING IS OFF: everything that no rule denies runs unasked"),
+        (False, "warn", "ASKING IS OFF: everything that no rule denies runs without asking"),
         ({"until": "2999-01-01T00:00:00Z"}, "warn", "ASKING IS OFF until 2999-01-01T00:00:00Z"),
         ({"until": "2001-01-01T00:00:00Z"}, "ok", "on"),
     ],

@@ -142,6 +142,14 @@ def _at_terminal(made: Context, *words: str) -> Generator[Terminal]:
         os.close(mine)
 
 
+def _asked(terminal: Terminal) -> tuple[str, str]:
+    """Return what the next line says that waits, and the id in the command that allows it."""
+    terminal.until("pml: waits for an answer: ")
+    what = terminal.until("\n").strip()
+    terminal.until("       pml approvals allow ")
+    return what, terminal.until("\n").strip()
+
+
 @promise("launch:exit-code-tells")
 def test_at_a_terminal_every_question_is_told_as_it_begins_to_wait_and_at_the_end_what_came_of_them(
     context: MakeContext, pml: Pml
@@ -149,15 +157,13 @@ def test_at_a_terminal_every_question_is_told_as_it_begins_to_wait_and_at_the_en
     hidden = {"command": f"touch \u202e{'x' * 200}", "description": "make another"}
     made = context(TOUCH, Use(tool="Bash", arguments=hidden), hub_runs=False)
     with _at_terminal(made) as terminal:
-        terminal.until("pml: waits for an answer: ")
-        first = terminal.until("\n")
-        assert first == f"{first[:8]} Bash touch made   (pml approvals allow {first[:8]})\n"
-        assert pml("approvals", "allow", first[:8]).code == 0
-        terminal.until("pml: waits for an answer: ")
-        second = terminal.until("\n")
-        assert second.startswith(f"{second[:8]} Bash touch \\u{{202e}}xxx")
-        assert second.endswith(f"x…   (pml approvals allow {second[:8]})\n")
-        assert pml("approvals", "deny", second[:8]).code == 0
+        what, first = _asked(terminal)
+        assert what == "Bash touch made"
+        assert pml("approvals", "allow", first).code == 0
+        what, second = _asked(terminal)
+        assert what.startswith("Bash touch \\u{202e}xxx")
+        assert what.endswith("x…")
+        assert pml("approvals", "deny", second).code == 0
         terminal.until("pml: 1 allowed, 1 denied\n")
         terminal.until("pml: exit code 3: a person said no; that of the agent is 0\n")
         assert terminal.end() == (DENIED, f"{LAST_WORD}\n")
@@ -166,8 +172,7 @@ def test_at_a_terminal_every_question_is_told_as_it_begins_to_wait_and_at_the_en
 @promise("launch:exit-code-tells")
 def test_at_a_terminal_it_is_told_that_nobody_answered(context: MakeContext, workspace: Path) -> None:
     with _at_terminal(context(TOUCH, hub_runs=False), "--timeout", "1") as terminal:
-        terminal.until("pml: waits for an answer: ")
-        asked = terminal.until("\n")[:8]
+        _, asked = _asked(terminal)
         terminal.until(f"pml: nobody answered {asked} in time; it did not run\n")
         terminal.until("pml: 1 expired\n")
         terminal.until("pml: exit code 5: nobody answered in time; that of the agent is 0\n")

@@ -58,11 +58,37 @@ def test_what_an_agent_starts_can_neither_answer_a_form_nor_confirm_a_call(place
     }
 
 
+@promise("agent:left-alone")
+@pytest.mark.skipif(sys.platform != "linux", reason="`setsid` is a command of Linux")
+def test_a_gateway_that_an_agent_left_alone_can_neither_answer_a_form_nor_confirm_a_call(place: Path) -> None:
+    assert agent(place, "leave") == {
+        "with": {"forms": 0, "waits": True},
+        "without": {"forms": 0, "waits": True},
+    }
+
+
+@promise("agent:left-alone")
+def test_nor_can_one_that_carries_the_mark_of_what_pml_starts(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PML_AGENT", "1")
+
+    assert agent(place, "answer") == {
+        "with": {"forms": 0, "waits": True},
+        "without": {"forms": 0, "waits": True},
+    }
+
+
 def test_a_client_that_no_agent_started_answers_its_own_forms(place: Path) -> None:
     assert agent(place, "answer") == {
         "with": {"forms": 1, "waits": False},
         "without": {"forms": 0, "waits": False},
     }
+
+
+@promise("form:read-before-answered")
+def test_a_form_that_is_accepted_at_once_is_shown_once_more_and_then_decides_nothing(place: Path) -> None:
+    assert agent(place, "hurry") == {"forms": 2, "waits": True}
 
 
 def test_its_model_confirms_nothing_that_a_rule_asks_for(place: Path, home: Path) -> None:

@@ -76,6 +76,23 @@ def test_serve_breaks_no_word(workspace: Path, pml_home: Path) -> None:
     assert long == []
 
 
+@promise("show:words-whole")
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("approvals", "ask", "deploy:start", '{"to": "staging"}'),
+        ("rules", "allow", "deploy"),
+        ("servers", "list"),
+    ],
+    ids=" ".join,
+)
+def test_a_sentence_breaks_no_word(workspace: Path, pml_home: Path, argv: tuple[str, ...]) -> None:
+    with on_terminal(*argv, stdout_too=True) as terminal:
+        screen = end(terminal)
+    assert len(screen.splitlines()) > 1
+    assert [line for line in too_long(screen) if str(workspace) not in line] == []
+
+
 class Listed(Parser):
     """A parser that keeps a list of itself and of those of its verbs, which have its class."""
 

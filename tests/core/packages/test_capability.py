@@ -402,7 +402,7 @@ def test_a_dependency_whose_lock_has_a_package_without_a_hash_is_refused() -> No
     ],
 )
 def test_a_hash_that_is_said_to_be_of_package_json_alone_is_refused(values: dict[str, Any]) -> None:
-    assert refusal(with_dependency(**values)).endswith(": a hash of package.json alone is no proof")
+    assert refusal(with_dependency(**values)).endswith(": a hash of package.json alone is not a proof")
 
 
 @pytest.mark.parametrize(

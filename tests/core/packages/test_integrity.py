@@ -87,4 +87,4 @@ def test_what_is_no_strong_hash_of_one_artefact_is_refused_with_what_was_expecte
 @promise("integrity:no-weak-proof")
 @pytest.mark.parametrize("text", [f"package.json:sha256-{BASE64_256}", f"sha256-{BASE64_256}#Package.json"])
 def test_a_hash_of_package_json_alone_is_refused_with_that_reason(text: str) -> None:
-    assert refusal(text).endswith("a hash of package.json alone is no proof")
+    assert refusal(text).endswith("a hash of package.json alone is not a proof")

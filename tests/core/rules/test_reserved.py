@@ -7,6 +7,7 @@ import pytest
 
 from pml.agents.known import KNOWN
 from pml.core.rules.path_lookups import Budget, Look, OverBudget
+from pml.core.rules.places import Scene, Starts
 from pml.core.rules.reserved import Surroundings, full_budget, small_budget, why_reserved
 from pml.core.sessions.agent_profiles import AgentProfile, AgentProfiles
 from pml.core.values import Json, JsonObject
@@ -60,10 +61,8 @@ class LinkedTree:
 
 
 def around(tree: LinkedTree) -> Surroundings:
-    folders, homes = ("/repo/shop", "/srv"), (tree.home,)
-    return Surroundings(
-        home=HOME, workspace="/repo/shop", folders=folders, homes=homes, tree=tree, clients=KNOWN
-    )
+    scene = Scene("/repo/shop", tree, Starts(folders=("/srv",)))
+    return Surroundings(home=HOME, workspace="/repo/shop", scene=lambda: scene, tree=tree, clients=KNOWN)
 
 
 def why(tool: str, arguments: JsonObject, *, budget: Budget | None = None) -> str | None:
@@ -386,20 +385,39 @@ def test_a_path_that_could_mean_much_is_also_taken_as_it_is_written(odd: str) ->
     assert not reserved("say", {"text": "notes"})
 
 
+@promise("reserved:person-only")
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("/repo/shop", ".mcp.json"),
+        ("/repo/shop", "OpenCode.json"),
+        ("/repo/shop", ".claude"),
+        ("/repo/shop/.claude", "settings.json"),
+        ("/repo/shop/.claude", "settings.mine.json"),
+        ("/repo/shop/.codex", "config.toml"),
+        ("/repo/shop/.codex/rules", "any.rules"),
+    ],
+)
+def test_the_bare_name_of_a_settings_file_is_a_persons_whatever_the_argument_is_called(
+    folder: str, name: str
+) -> None:
+    tree = LinkedTree()
+    scene = Scene(folder, tree)
+    inside = Surroundings(home=HOME, workspace="/repo/shop", scene=lambda: scene, tree=tree, clients=KNOWN)
+
+    assert why_reserved("put", {"text": name}, inside, budget=small_budget()) is not None
+    assert why_reserved("put", {"text": "notes.md"}, inside, budget=small_budget()) is None
+
+
 def reserved_for_server(text: str, *, links: dict[str, str] | None = None, home: str = HOME) -> bool:
     """Tell whether a call of the installed server that works in `OWN` is reserved."""
     tree = LinkedTree(links)
     own = OWN.replace(HOME, home)
-    scene = Surroundings(
-        home=home,
-        workspace="/repo/shop",
-        folders=("/repo/shop", own),
-        homes=(tree.home, own),
-        tree=tree,
-        clients=KNOWN,
-        own=own,
+    scene = Scene("/repo/shop", tree, Starts(folders=(own,), homes=(own,), own=own))
+    surroundings = Surroundings(
+        home=home, workspace="/repo/shop", scene=lambda: scene, tree=tree, clients=KNOWN
     )
-    return why_reserved("time:now", {"path": text}, scene, budget=full_budget()) is not None
+    return why_reserved("time:now", {"path": text}, surroundings, budget=full_budget()) is not None
 
 
 @promise("reserved:own-folder")

@@ -333,7 +333,7 @@ async def test_what_was_denied_elsewhere_is_told_whatever_the_form_says_later(
     assert party.servers.calls == []
 
 
-ANEW = "asked anew: the time to answer was over, and nothing has run"
+ANEW = "asked again: the time to answer was over, and nothing has run"
 
 
 async def test_a_yes_to_a_form_that_has_expired_runs_nothing_and_is_asked_for_anew(party: Party) -> None:
@@ -367,10 +367,10 @@ async def test_a_call_made_again_after_nobody_answered_in_time_says_that_it_is_a
 ) -> None:
     party.rules(ask=["files:write"])
     first, result = await outlast_the_form(party)
-    assert "anew" not in first["params"]["message"]
+    assert "asked again" not in first["params"]["message"]
     paused = text_of(result)
     assert "Its form is still open in your client, and an answer there applies." in paused
-    assert "anew" not in paused
+    assert "is asked again" not in paused
     party.office.clock.advance(301)
 
     id = party.start_call("files__write", ARGUMENTS)
@@ -378,7 +378,7 @@ async def test_a_call_made_again_after_nobody_answered_in_time_says_that_it_is_a
     assert second["params"]["message"].split("\n")[1] == ANEW
     party.office.clock.advance(1)
     paused = text_of(await party.result_of(id))
-    assert "It was asked before, and the time to answer was over: it is asked anew." in paused
+    assert "It was asked before, and the time to answer was over: it is asked again." in paused
 
 
 async def test_a_deny_written_while_the_form_was_open_beats_its_answer(party: Party) -> None:

@@ -220,32 +220,26 @@ async def test_a_gateway_in_an_agents_shell_confirms_nothing_for_the_agent(hub: 
     assert (agent.servers.calls, shell.servers.calls) == ([], [])
 
 
-@promise("launch:a-persons-to-allow")
+@promise("launch:asker-continues")
 @pytest.mark.parametrize("is_beneath", [False, True], ids=["beside it", "in its shell"])
-async def test_a_launch_that_another_session_continues_starts_by_a_persons_yes_only(
+async def test_a_launch_is_continued_by_the_session_that_asked_and_by_no_other(
     hub: Hub, is_beneath: bool
 ) -> None:
-    """Another gateway of the same user may start what a person allowed, with the same powers.
-
-    One with fewer, in an agent's shell, asks anew: what the agent would be given is part of the question.
-    """
+    """The card said which agent answers for the new one; another gateway of the same user is another."""
     asker = await hub.sit(hub.family.stranger, stdio=True)
     other = await hub.sit(
         await beneath(hub, asker.session, parent=asker.session if is_beneath else None), stdio=True
     )
     asker.configure(approval={"model_may_approve": "always"})
     workflow_id = workflow_of(await asker.call("session_launch", WISH))
-    await other.continue_("session_launch", workflow_id)
-    assert hub.agents.ran == {}
+    assert "error" in await other.continue_("session_launch", workflow_id)
     await asker.decide(allow=True)
-    said = (await other.continue_("session_launch", workflow_id))["result"]
+    assert "error" in await other.continue_("session_launch", workflow_id)
+    assert (await other.continue_("call", workflow_id))["result"]["isError"] is True
+    assert hub.agents.ran == {}
 
-    if is_beneath:
-        assert said["approval_required"] is True
-        assert (await other.question()).deciders == PERSON_ONLY
-        assert hub.agents.ran == {}
-    else:
-        assert said["structuredContent"]["state"] == "starting"
+    said = (await asker.continue_("session_launch", workflow_id))["result"]
+    assert said["structuredContent"]["state"] == "starting"
     query = ApprovalQuery(states=frozenset(State) - {State.PENDING})
     decided = await hub.office.context.store.approvals.page(query)
     assert {it.decided_by.kind for it in decided if it.decided_by is not None} == {DeciderKind.PERSON}

@@ -109,6 +109,9 @@ async def test_a_model_confirms_a_search_for_words_and_no_statement(
         ("search", {"query": 'TRUNCATE"users"'}),
         ("execute_search", {"query": "news"}),
         ("terminal", {"text": "x"}),
+        ("interact_with_process", {"text": "rm -rf x"}),
+        ("send-keys", {"keys": "rm -rf x"}),
+        ("start", {"file": "/bin/sh", "args": ["-c", "rm -rf x"]}),
     ],
 )
 async def test_a_command_in_the_clothes_of_a_plain_call_is_no_models_to_confirm(

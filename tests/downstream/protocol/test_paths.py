@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from pml.core.approvals.record import Role, Subject
+from pml.core.approvals.record import Role, Scope, Subject
 from pml.core.config.file import FileKind
 from pml.core.servers.manifest import Manifest
 from pml.core.servers.spec import ServerSpec
@@ -40,10 +40,11 @@ class Door:
         cwd: Path | None = None,
         command: str = "files",
         args: tuple[str, ...] = (),
+        asking: bool = True,
         **rules: list[Json],
     ) -> None:
         files = {"command": command, "args": list(args)} | ({} if cwd is None else {"cwd": str(cwd)})
-        approval = {"unlisted": "every_call", "model_may_approve": "never"}
+        approval = {"unlisted": "every_call", "model_may_approve": "never", "enabled": asking}
         config = {"mcpServers": {"files": files}, "permissions": rules, "approval": approval}
         self.behind.office.write(FileKind.USER, config)
 
@@ -177,6 +178,39 @@ async def test_a_settings_file_is_a_persons_in_the_name_of_a_member_and_in_two_a
     assert await door.call("stat", {"cwd": str(bare), "path": "other"}) == RAN
 
 
+@promise("rules:paths-by-lists")
+@pytest.mark.parametrize("marks", ["{},{}", "{}, {}", "{};{}", "{} {}", "{}|{}", "{}={}", "{}@{}"])
+async def test_no_list_in_one_text_takes_a_path_past_a_rule(door: Door, marks: str) -> None:
+    key = str(door.data / "private" / "key")
+    door.configure(allow=[under(".")])
+    assert await door.read(marks.format("notes.txt", key)) == ASKED
+    assert await door.read(marks.format("notes.txt", "../data/private/key")) == ASKED
+    assert await door.read(marks.format("my notes", "b.txt")) == RAN
+    door.configure(allow=["files:*"], deny=[under(door.data / "private")])
+    assert await door.read(marks.format("notes.txt", key)) == DENIED
+    if marks.strip("{} "):  # in any argument, what has only blanks is prose
+        door.configure(allow=["files:*"], deny=[under(door.data / "private", "*")])
+        assert await door.read(marks.format("notes.txt", key)) == DENIED
+        assert await door.call("stat", {"text": f"see {key}, please"}) == RAN
+
+
+@promise("reserved:settings-files")
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("notes.txt,.pml.json", "a; .claude/settings.json", "a|./.mcp.json"),
+        *(" .pml.json", ".pml.json\n", '".pml.json"', "'./.mcp.json' ", "%2epml.json"),
+    ],
+)
+async def test_neither_a_list_nor_what_tools_tidy_away_takes_a_settings_file_past_a_person(
+    door: Door, text: str
+) -> None:
+    door.configure(allow=["files:*"])
+    assert await door.read(text) == ASKED
+    (record,) = await door.behind.pending()
+    assert record.deciders == {Role.PERSON}
+
+
 @promise("rules:no-allow-through-links")
 async def test_no_allow_covers_a_link_that_an_agent_could_exchange(door: Door) -> None:
     (door.workspace / "notes.txt").write_text("hello")
@@ -187,6 +221,21 @@ async def test_no_allow_covers_a_link_that_an_agent_could_exchange(door: Door) -
     door.configure(allow=["files:*"], deny=[under(door.data, "*")])
     assert await door.read("notes.txt") == RAN
     assert await door.read("link") == ASKED
+
+
+@promise("rules:no-allow-through-links")
+async def test_nor_does_what_a_session_remembers_or_asking_that_is_off(door: Door) -> None:
+    (door.workspace / "notes.txt").write_text("hello")
+    (door.workspace / "link").symlink_to("notes.txt")
+    door.configure(deny=[under(door.data, "*")])
+    assert await door.read("notes.txt") == ASKED
+    (record,) = await door.behind.pending()
+    await door.behind.office.allow(record, scope=Scope.SESSION)
+    assert [await door.read("notes.txt"), await door.read("notes.txt")] == [RAN, RAN]
+    assert await door.read("link") == ASKED
+    door.configure(deny=[under(door.data, "*")], asking=False)
+    assert await door.call("stat", {"path": "notes.txt"}) == RAN
+    assert await door.call("stat", {"path": "link"}) == ASKED
 
 
 @promise("server:programs-pinned")

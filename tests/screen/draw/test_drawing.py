@@ -1,7 +1,9 @@
 """What is drawn hides nothing, obeys nothing, and stays quick however much there is."""
 
+import time
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from rich.segment import Segment
 from rich.text import Text
@@ -20,6 +22,7 @@ from pml.core.cards.card import (
     Fact,
     Facts,
     Mark,
+    Outcome,
 )
 from pml.screen.app import NothingObeyed
 from pml.screen.draw.card_lines import draw
@@ -109,6 +112,19 @@ def test_every_kind_of_block_is_drawn_whole() -> None:
         '"a": [1, true, null, "x"]',
     ):
         assert text in rows
+
+
+def test_times_are_those_of_the_clock_on_the_wall(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "allowed by person `ana` (terminal) at 2026-11-03T12:00:00Z"
+    outcome = Outcome(text=text, by=None, scope=None, message=None, reason=None, at=AT)
+    card = msgspec.structs.replace(make_card(), status=State.ALLOWED, outcome=outcome)
+    with monkeypatch.context() as there:
+        there.setenv("TZ", "XYZ-5")  # five hours east, as POSIX writes it
+        time.tzset()
+        drawn = "\n".join(texts(card, width=200))
+    time.tzset()
+    assert "✓ allowed by person `ana` (terminal) at 2026-11-03 17:00:00\n" in drawn
+    assert "2026-11-03T" not in drawn
 
 
 @pytest.mark.parametrize("width", [8, 20, 41, 80])

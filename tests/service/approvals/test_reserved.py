@@ -14,6 +14,7 @@ from pml.core.servers.spec import ServerSpec
 from pml.core.values import JsonObject
 from pml.service.approvals.cards import card
 from pml.service.approvals.claims import claim
+from pml.service.approvals.lifecycle import Decision, decide
 from pml.service.approvals.previews import preview
 from pml.service.call import Gate
 from pml.service.calls.workflows import can_last
@@ -35,6 +36,15 @@ ONLY_PERSON = frozenset({Role.PERSON})
 @pytest.fixture
 async def family(office: Office) -> Family:
     return await gather(office)
+
+
+@promise("approval:alone")
+async def test_it_is_never_allowed_with_others(office: Office, family: Family) -> None:
+    record = await Asker(office, family.child, input=ANSWERS).question()
+    together = Decision(by=PERSON, digest=record.digest, allow=True, is_batch=True)
+    with pytest.raises(MayNotDecide, match="by itself"):
+        await decide(office.context, record.id, together)
+    await office.deny(record)
 
 
 @promise("reserved:person-only")

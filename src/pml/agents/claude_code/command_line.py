@@ -172,7 +172,8 @@ def _check_asking(option: tuple[str, ...]) -> None:
     shown = f"{name} {values[0]}" if name == "--permission-mode" else name
     raise Invalid(
         f"{quote(shown)} would go round the approvals that `--loopback` is there for",
-        hint="leave it out, or launch without `--loopback`; `pml rules allow TOOL` lets a tool run unasked",
+        hint="leave it out, or launch without `--loopback`; "
+        "`pml rules allow TOOL` lets a tool run without asking",
     )
 
 

@@ -20,7 +20,7 @@ from pml.cli.capability.known_tools import Here, look_around
 from pml.cli.capability.new import SUFFIXES
 from pml.cli.capability.type_check import DECLARATIONS, Problem, Weight, type_check
 from pml.cli.open_context import opened
-from pml.cli.terminal.output import complain
+from pml.cli.terminal.output import complain_prose
 from pml.core.code.exports import export_for, exports_of, unexported
 from pml.core.code.located_calls import LocatedCall, located_calls
 from pml.core.code.sandbox import Language
@@ -94,7 +94,9 @@ async def open_checking(args: argparse.Namespace) -> AsyncGenerator["CodeCheckin
     async with opened(args) as context:
         policy = await current_policy(context, str(place.workspace))
         for error in policy.broken:
-            complain(f"warning: {visible(error.message)}; while a file is broken, no file allows anything")
+            complain_prose(
+                f"warning: {visible(error.message)}; while a file is broken, no file allows anything"
+            )
         yield CodeChecking(context, place, policy, await look_around(context, place, policy))
 
 

@@ -16,7 +16,7 @@ from pml.cli.capability.known_tools import Here, look_around
 from pml.cli.capability.type_check import DECLARATIONS
 from pml.cli.exits import Exit
 from pml.cli.open_context import opened
-from pml.cli.terminal.output import complain, print_json, say
+from pml.cli.terminal.output import complain, print_json, say, say_prose
 from pml.core.code.sandbox import Language
 from pml.core.code.schema_types import ANY_OBJECT, UNKNOWN, type_of
 from pml.core.code.signatures import DECLARATIONS_HEAD, MAX_DECLARED, declarations
@@ -70,7 +70,9 @@ async def new_capability(args: argparse.Namespace) -> int:
     for path in written:
         say(f"wrote {visible(str(path))}")
     if types not in written:
-        say(f"  kept {visible(str(types))}, which PML did not make: it may lack types of what the code calls")
+        say_prose(
+            f"  kept {visible(str(types))}, which PML did not make: it may lack types of what the code calls"
+        )
     say(f"  change the code, then: {shlex.join(['pml', 'capability', 'check', visible(str(code))])}")
     publish = ["pml", "publish", visible(str(metadata)), "--to", "FOLDER"]
     say(f"  publish it: {shlex.join(publish)}, with FOLDER as `registry` in .pml.json")
@@ -96,7 +98,7 @@ async def write_types(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"written": str(path), "servers": namespaces})
         return Exit.OK
-    say(f"wrote {visible(str(path))}: {', '.join(map(visible, namespaces)) or 'no servers'}")
+    say_prose(f"wrote {visible(str(path))}: {', '.join(map(visible, namespaces)) or 'no servers'}")
     for name in called:
         if name not in namespaces:
             complain(f"  nothing is known of {visible(name)}, which the code calls")

@@ -45,7 +45,7 @@ _STEERING: Final = (
 )  # variables that decide what a hook runs, or whom it asks
 _NAME: Final = "claude prompts"
 _OR: Final = "or set `approval.unlisted` to `every_call`, and `approval.enabled` to true, in your config.json"
-_WRITTEN_ANEW: Final = "`pml init --claude-code` writes it anew"
+_WRITTEN_ANEW: Final = "`pml init --claude-code` writes it again"
 
 
 def check_client() -> tuple[str | None, Check]:
@@ -67,7 +67,7 @@ def check_client() -> tuple[str | None, Check]:
     except Unavailable as exc:
         return None, Check(name="claude", status=Status.WARN, message=visible(exc.message), hint=exc.hint)
     if version is None:
-        message = f"{visible(claude)} does not tell its version: it is none of Claude Code's"
+        message = f"{visible(claude)} does not tell its version, as Claude Code does"
         return None, Check(name="claude", status=Status.WARN, message=message, hint=_GET_IT)
     shown = ".".join(map(str, version))
     if version < SINCE:
@@ -111,7 +111,7 @@ def check_set_up(place: "Place") -> Iterator[Check]:
 
 
 def _doubled(place: "Place") -> Iterator[Check]:
-    from pml.cli.claude_list import doubles
+    from pml.cli.claude_code.listed_gateways import doubles
 
     for path, command in doubles(place):
         message = f"{visible(str(path))} starts PML a second time, as `pml`: every tool is offered twice"
@@ -362,7 +362,7 @@ def check_left(place: "Place") -> Iterator[Check]:
 
 
 def _check(place: "Place", name: str, entry: str, path: Path) -> Check:
-    shown = f"{visible(str(path))} lets the tools of `{name}` run unasked"
+    shown = f"{visible(str(path))} lets the tools of `{name}` run without asking"
     if not asks_itself(place):
         message = f"{shown}, and PML leaves unlisted tools to the client or does not ask: nobody does"
         is_inits = path == project_settings(place) and entry == f"mcp__{name}" and name != SERVER

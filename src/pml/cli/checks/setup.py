@@ -157,7 +157,7 @@ def check_asking(settings: Settings, now: datetime) -> Check:
     return Check(
         name="asking",
         status=Status.WARN,
-        message=f"ASKING IS OFF{until}: everything that no rule denies runs unasked",
+        message=f"ASKING IS OFF{until}: everything that no rule denies runs without asking",
         hint="remove `approval.enabled` from the user's config.json",
     )
 

@@ -33,8 +33,8 @@ from pml.agents.claude_code.settings import (
     without_server,
     write_settings,
 )
+from pml.cli.claude_code.listed_gateways import doubles
 from pml.cli.claude_code.registration import ClientGateway, client_file, gateway, known_gateway, own_gateway
-from pml.cli.claude_list import doubles
 from pml.cli.exits import Exit
 from pml.cli.terminal.output import print_json, say, say_command, say_prose
 from pml.core.text import visible, visible_json
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace, place: "Place") -> int:
     for change in changes:
         _show(change, written=not args.print, remove=args.remove)
     if told is not None:
-        say(f"{'told Claude Code' if not args.print else 'Claude Code would be told'}:")
+        say_prose(f"{'told Claude Code' if not args.print else 'Claude Code would be told'}:")
         say_command(told)
     if not args.remove:
         is_new = told is not None or any(change.is_one for change in changes)
@@ -272,7 +272,7 @@ def _tell(place: "Place", own: ClientGateway | None, *, for_user: bool, changed:
     say("  `claude -p` asks too, but shows nothing while it waits;")
     say_prose(f"    `{_HEADLESS}` also shuts out the project's own settings")
     _tell_of_prompts(place, own, leaves=leaves)
-    say("Claude Code's own rules go deny → ask → allow, PML's deny → allow → ask")
+    say_prose("Claude Code's own rules go deny → ask → allow, PML's deny → allow → ask")
     say("`pml doctor` checks that Claude Code asks PML")
 
 

@@ -11,7 +11,7 @@ from pml.cli.commands.sessions import find_session
 from pml.cli.exits import Exit
 from pml.cli.open_context import opened
 from pml.cli.terminal.cards import glimpse, print_card, print_lines, session_title, short
-from pml.cli.terminal.output import print_json, say
+from pml.cli.terminal.output import print_json, say, say_prose
 from pml.cli.verbs.approvals_answer import ask, configure_ask, configure_decide, decide_each
 from pml.cli.verbs.verbs import Verbs, page_size, run_verb
 from pml.core.approvals.record import Approval, ApprovalId, SessionId, State
@@ -231,4 +231,4 @@ async def _tell(context: "Context", link: Link, *, as_json: bool) -> None:
     by = "" if entry.by is None else f" by {visible(str(entry.by))}"
     what = "" if asked is None else f"  {glimpse(asked)}"
     at = f"{entry.at.astimezone():%H:%M:%S}"
-    say(f"{at} {kind:<10} {short(entry.approval_id or '')} {tool} [{session}]{by}{what}")
+    say_prose(f"{at} {kind:<10} {short(entry.approval_id or '')} {tool} [{session}]{by}{what}")

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 from pml.cli.exits import Exit
 from pml.cli.terminal.cards import short
-from pml.cli.terminal.output import Shown, complain, count, local_time, print_json, print_table, say
+from pml.cli.terminal.output import (
+    Shown,
+    complain_prose,
+    count,
+    local_time,
+    print_json,
+    print_table,
+    say,
+)
 from pml.cli.verbs.verbs import Verbs, page_size, place, run_verb
 from pml.core.approvals.record import SessionId
 from pml.core.audit.chain import Link
@@ -103,7 +111,7 @@ async def verify_entries(args: argparse.Namespace) -> int:
             say(f"chain {visible(each.chain)}: {each.what}")
         seen = f"{count(verification.entries, 'entry', 'entries')} in {count(verification.chains, 'chain')}"
         if problems:
-            complain(f"pml: the audit log was changed: {count(len(problems), 'problem')} among {seen}")
+            complain_prose(f"pml: the audit log was changed: {count(len(problems), 'problem')} among {seen}")
         else:
             say(f"ok: {seen}, none changed since they were written")
     return Exit.FAILED if problems else Exit.OK

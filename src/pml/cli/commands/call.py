@@ -14,7 +14,7 @@ from pml.cli.open_context import opened
 from pml.cli.options import read_object
 from pml.cli.shell_session import script_session
 from pml.cli.terminal.cards import short
-from pml.cli.terminal.output import complain, local_time, print_json
+from pml.cli.terminal.output import complain, complain_prose, local_time, print_json
 from pml.cli.terminal.progress import InstallBar
 from pml.cli.terminal.question import TerminalAsking
 from pml.cli.terminal.results import print_result
@@ -153,9 +153,9 @@ def _tell_paused(paused: "Paused", *, as_json: bool) -> Exit:
         return Exit.PENDING
     what = "nothing has run" if paused.workflow.run_id is None else "the code waits there"
     complain(f"{visible(headline(record))}: {what}")
-    complain(f"  id {record.id}, to be decided until {local_time(record.expires_at)}")
+    complain_prose(f"  id {record.id}, to be decided until {local_time(record.expires_at)}")
     complain(f"  look at it with `pml approvals show {short(record.id)}`")
-    complain(
+    complain_prose(
         f"  answer with `pml approvals allow {short(record.id)}` or `pml approvals deny {short(record.id)}`"
     )
     complain("  then run the same command again: it collects the answer")

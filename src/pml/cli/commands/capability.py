@@ -11,7 +11,7 @@ from pml.cli.capability.new import new_capability, write_types
 from pml.cli.exits import Exit
 from pml.cli.guards import guard
 from pml.cli.open_context import opened
-from pml.cli.terminal.output import complain, local_time, print_json, say
+from pml.cli.terminal.output import complain, complain_prose, local_time, print_json, say, say_prose
 from pml.cli.terminal.prompts import confirm, is_interactive
 from pml.cli.verbs.verbs import Verbs, run_verb
 from pml.core.approvals.record import instant
@@ -36,13 +36,13 @@ examples:
 exit codes: 0 ok, 1 problems or failed, 2 usage or not sound, 3 answered no, 4 nobody there to answer,
 5 nothing of that name"""
 _NEW: Final = """NAME is `org.project.namespace.action`, or `org.project.name`. No file that is there changes,
-but for the types in `mcp.d.ts` that PML made: they are written anew, with those of SERVER.
+but for the types in `mcp.d.ts` that PML made: they are written again, with those of SERVER.
 
 examples:
   pml capability new acme.tools.notes.summarize
   pml capability new acme.tools.notes.summarize --use memory --use time --dir capabilities
   pml capability new acme.tools.clock --language python --use time"""
-_TYPES: Final = """Writes `mcp.d.ts` anew, for the tools that the folder's code calls and those of SERVER.
+_TYPES: Final = """Writes `mcp.d.ts` again, for the tools that the folder's code calls and those of SERVER.
 
 examples:
   pml capability types
@@ -142,7 +142,7 @@ def _ask(pin: "Pin", sha256: str, *, as_json: bool) -> Exit:
     if as_json or not is_interactive():
         if as_json:
             _tell(pin, sha256, accepted=False, as_json=True)
-        complain(
+        complain_prose(
             "pml: nobody is there to answer; to accept exactly this code: "
             f"pml capability accept {visible(pin.fqdn)} --sha256 {sha256}"
         )
@@ -189,12 +189,12 @@ async def _accept(context: "Context", pins: "CodePins", pin: "Pin", sha256: str)
 
 def _show(pin: "Pin", offered: "Offered | None", sha256: str) -> None:
     say(f"{visible(pin.fqdn)} from {visible(pin.registry)}")
-    say(f"  was  sha256 {visible(pin.sha256)}, pinned {local_time(pin.pinned_at)}")
+    say_prose(f"  was  sha256 {visible(pin.sha256)}, pinned {local_time(pin.pinned_at)}")
     say(f"  is   sha256 {sha256}")
     if offered is None or sha256 == pin.sha256:
         return
     if offered.before is None:
-        say("  the code as it was is no longer kept: there is nothing to compare it with")
+        say_prose("  the code as it was is no longer kept: there is nothing to compare it with")
         return
     if max(len(offered.before), len(offered.code)) > _MAX_COMPARED:
         say("  it is too long to be compared here")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pml.cli.exits import Exit, exit_of
 from pml.cli.interrupts import until_done
 from pml.cli.options import port_number
-from pml.cli.terminal.output import complain, count, print_error, print_json, say
+from pml.cli.terminal.output import complain, complain_prose, count, print_error, print_json, say, say_prose
 from pml.core.errors import Invalid, NotFound, PmlError
 from pml.core.ports.cloud import KEY
 from pml.core.text import quote, visible
@@ -138,13 +138,13 @@ def _warn_of_unsound(folder: "RegistryFolder") -> int:
 
 
 def _tell(url: str, folder: Path, served: int, place: "Place | None", *, is_local: bool) -> None:
-    say(f"serving {count(served, 'entry', 'entries')} of {visible(str(folder))} at {url}")
+    say_prose(f"serving {count(served, 'entry', 'entries')} of {visible(str(folder))} at {url}")
     cloud = "" if place is None else f' and "cloud": "{url}"'
     if is_local:
         say(f'  use it with "registry": "{url}"{cloud} in .pml.json or in the user\'s config.json')
     else:
-        complain("warning: everyone who reaches this machine can read the registry")
-        say("  other machines take a registry only by https: put a proxy with a certificate before it")
+        complain_prose("warning: everyone who reaches this machine can read the registry")
+        say_prose("  other machines take a registry only by https: put a proxy with a certificate before it")
     if place is not None:
         _tell_of_running(place, is_local=is_local)
     say("  Ctrl-C ends it")
@@ -155,9 +155,9 @@ def _tell_of_running(place: "Place", *, is_local: bool) -> None:
     words = ["pml", "token", "create", "--role", "session", "--name", "NAME"]
     command = shlex.join([*words, "--workspace", visible(str(place.workspace))])
     if not is_local:
-        complain("warning: tokens and calls reach this port unencrypted: let only the proxy reach it")
-    say(f"  IT RUNS TOOLS for everyone with a token, by the rules of {rules}")
-    say(f"  a token: `{command}`; its holder keeps it with `pml secrets set {KEY}`")
+        complain_prose("warning: tokens and calls reach this port unencrypted: let only the proxy reach it")
+    say_prose(f"  IT RUNS TOOLS for everyone with a token, by the rules of {rules}")
+    say_prose(f"  a token: `{command}`; its holder keeps it with `pml secrets set {KEY}`")
 
 
 def _warn(line: str) -> None:

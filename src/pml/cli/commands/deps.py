@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pml.cli.exits import Exit
 from pml.cli.guards import guard
 from pml.cli.open_context import opened
-from pml.cli.terminal.output import complain, local_time, print_json, print_table, say
+from pml.cli.terminal.output import complain, local_time, print_json, print_table, say, say_prose
 from pml.cli.terminal.progress import InstallBar
 from pml.cli.verbs.deps_install import install_servers, installed_json, proof_of
 from pml.cli.verbs.verbs import Verbs, run_verb
@@ -47,7 +47,7 @@ examples:
   pml deps list
   pml deps list --json | jq -r '.installed[] | select(.proof != "verified") | .name'"""
 _INSTALL: Final = """NAME is a server of the catalog or the registry, or one of its tools (`acme:greet`).
-One that is installed and whose files have changed is installed anew. To give up files that were accepted,
+One that is installed and whose files have changed is installed again. To give up files that were accepted,
 remove it first.
 
 examples:
@@ -96,7 +96,7 @@ def list_installed(args: argparse.Namespace) -> int:
         shapes = [{**installed_json(each), "size": sizes[name]} for name, each in sorted(found.items())]
         print_json({"installed": shapes})
     elif not found:
-        say("nothing is installed; `pml catalog list` shows what could be")
+        say_prose("nothing is installed; `pml catalog list` shows what could be")
     else:
         columns = ("SERVER", "VERSION", "INSTALLED", "PROOF", "RUNS", "SIZE", "PATH")
         print_table(columns, [_row(each, sizes[name]) for name, each in sorted(found.items())])
@@ -143,7 +143,7 @@ async def remove_installed(args: argparse.Namespace) -> int:
         say(f"stopped {visible(name)} in {visible(each.workspace)}")
     say(f"removed {visible(installed.dependency.title)}")
     if kept:
-        say("  its files were kept: another server of that name runs; then `pml deps gc` removes them")
+        say_prose("  its files were kept: another server of that name runs; then `pml deps gc` removes them")
     return Exit.OK
 
 
@@ -242,7 +242,7 @@ def _print_verified(
     for name, difference in differences.items():
         title = visible(installed[name].dependency.title)
         if difference is None:
-            say(f"{title} is as it was {'accepted' if installed[name].accepted else 'installed'}")
+            say_prose(f"{title} is as it was {'accepted' if installed[name].accepted else 'installed'}")
             continue
         say(f"{title} HAS CHANGED; it does not start like this")
         for file in difference.files:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from pml.cli.commands.serve import warn_broken
 from pml.cli.exits import Exit
 from pml.cli.guards import guard
-from pml.cli.terminal.output import complain
+from pml.cli.terminal.output import complain, complain_prose
 from pml.core.errors import Invalid, MayNotDecide, Unavailable
 from pml.core.text import quote, visible
 
@@ -168,7 +168,7 @@ async def _launch(
     from pml.service.sessions.launcher import Launcher, close_left_runs
 
     if args.loopback:
-        complain("pml: what it asks for waits for an answer: `pml approvals list`, in another terminal")
+        complain_prose("pml: what it asks for waits for an answer: `pml approvals list`, in another terminal")
     async with open_context(place) as context:
         await warn_broken(context, str(place.workspace))
         await close_left_runs(context, agents)
@@ -193,10 +193,10 @@ def _exit_of_answers(args: argparse.Namespace, tally: "Tally", code: int) -> int
         return code
     if tally.denied or (args.fail_on_deny and tally.refused + tally.others):
         who = "a person said no" if tally.denied else "something was denied (--fail-on-deny)"
-        complain(f"pml: exit code 3: {who}; that of the agent is {code}")
+        complain_prose(f"pml: exit code 3: {who}; that of the agent is {code}")
         return Exit.DENIED
     if tally.expired:
-        complain(f"pml: exit code 5: nobody answered in time; that of the agent is {code}")
+        complain_prose(f"pml: exit code 5: nobody answered in time; that of the agent is {code}")
         return Exit.GONE
     return code
 
@@ -224,7 +224,7 @@ async def _hub(place: "Place") -> AsyncGenerator[str]:
         yield running.url
         return
     async with _own_hub(place) as url:
-        complain(f"pml: no hub runs, so one runs here until the agent ends: {url}")
+        complain_prose(f"pml: no hub runs, so one runs here until the agent ends: {url}")
         yield url
 
 

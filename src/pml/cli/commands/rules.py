@@ -10,7 +10,7 @@ from pml.cli.exits import Exit
 from pml.cli.guards import guard
 from pml.cli.options import read_object
 from pml.cli.terminal.cards import short
-from pml.cli.terminal.output import Shown, complain, print_json, print_table, say
+from pml.cli.terminal.output import Shown, complain, complain_prose, print_json, print_table, say, say_prose
 from pml.cli.verbs.rules_write import add_entry, configure_add, read_entry, which_file
 from pml.cli.verbs.verbs import Verbs, run_verb
 from pml.core.config.file import FileKind, Unlisted
@@ -40,7 +40,7 @@ examples:
   pml rules explain fs:read '{"path": "/etc/passwd"}'"""
 LIST_EXAMPLES = """examples:
   pml rules list
-  pml rules list --json | jq '.rules[] | select(.counts | not)'    those that do not count, and why
+  pml rules list --json | jq '.rules[] | select(.counts | not)'    those that do not apply, and why
 
 exit codes: 0 ok, 1 a file is broken"""
 EXPLAIN_EXAMPLES = """Judges by the rules alone: what is remembered for a session does not show here.
@@ -110,9 +110,9 @@ def _tell_rules(listed: Sequence["Listed"], policy: "Policy") -> None:
     notice = kept_notice(policy)
     if notice is not None:
         complain(f"kept: {notice}")
-        complain("  → `pml trust` ends that if you trust other content, `pml trust --forget` at once")
+        complain_prose("  → `pml trust` ends that if you trust other content, `pml trust --forget` at once")
     if policy.untrusted is not None and not policy.broken:
-        complain("  → `pml trust` shows what this workspace's .pml.json would allow, and trusts it")
+        complain_prose("  → `pml trust` shows what this workspace's .pml.json would allow, and trusts it")
 
 
 def _row(each: "Listed", policy: "Policy") -> list[str]:
@@ -179,11 +179,13 @@ def _tell_explained(tool: str, explained: "Explained") -> None:
         say(f"    {_rule_line(rule)}  ({note})")
     _complain_of_files(policy)
     if judged.is_launch and kind is VerdictKind.ASK:
-        complain(f"  a launch is a person's to allow; only `{LAUNCH_TOOL}` itself, in the user's file, does")
+        complain_prose(
+            f"  a launch is a person's to allow; only `{LAUNCH_TOOL}` itself, in the user's file, does"
+        )
     if judged.asking_is_off:
-        complain("  ASKING IS OFF (`approval.enabled`): it runs without asking")
+        complain_prose("  ASKING IS OFF (`approval.enabled`): it runs without asking")
     if judged.needs_trust:
-        complain("  the workspace's .pml.json would allow it, but is not trusted: `pml trust`")
+        complain_prose("  the workspace's .pml.json would allow it, but is not trusted: `pml trust`")
 
 
 def _rule_line(rule: Rule) -> str:
@@ -274,7 +276,7 @@ async def switch_entry(args: argparse.Namespace) -> int:
     verb = "enabled" if args.enabled else "disabled"
     say(f"{verb} {entry_text(entry)}" + ("" if switched.count == 1 else f" ({switched.count} times)"))
     for record in switched.denied:
-        say(f"  denied {short(record.id)} {visible(record.tool_name)}, which waited")
+        say_prose(f"  denied {short(record.id)} {visible(record.tool_name)}, which waited")
     return Exit.OK
 
 

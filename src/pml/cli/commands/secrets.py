@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 from pml.cli.exits import Exit
 from pml.cli.guards import guard
 from pml.cli.interrupts import until_done
-from pml.cli.terminal.output import complain, print_json, print_table, say
+from pml.cli.terminal.output import complain, print_json, print_table, say, say_prose
 from pml.cli.verbs.verbs import Verbs, run_verb
 from pml.core.errors import Invalid
 from pml.core.text import visible
@@ -43,7 +43,7 @@ _LIST: Final = """examples:
   pml secrets list --json | jq -r '.secrets[].name'"""
 _REMOVE: Final = """examples:
   pml secrets remove GITHUB_TOKEN"""
-_CHECK: Final = """The .env of the workspace counts only while its .pml.json is trusted.
+_CHECK: Final = """The .env of the workspace applies only while its .pml.json is trusted.
 
 examples:
   pml secrets check GITHUB_TOKEN SLACK_TOKEN
@@ -94,7 +94,7 @@ def set_secret(args: argparse.Namespace) -> int:
     if stored.problem is None:
         say(f"stored {args.name} in the keyring")
     else:
-        say(f"stored {args.name} in {visible(str(secrets.path))}, which only you can read")
+        say_prose(f"stored {args.name} in {visible(str(secrets.path))}, which only you can read")
         complain(f"  not in a keyring: {visible(stored.problem)}")
     return Exit.OK
 

@@ -11,7 +11,7 @@ from pml.cli.exits import Exit, exit_of
 from pml.cli.guards import guard, is_person
 from pml.cli.interrupts import until_done
 from pml.cli.options import port_number
-from pml.cli.terminal.output import complain, count, print_error, print_json, say, say_prose
+from pml.cli.terminal.output import complain_prose, count, print_error, print_json, say, say_prose
 from pml.core.errors import Invalid, PmlError, Unavailable
 from pml.core.text import quote, visible
 
@@ -158,7 +158,9 @@ async def warn_broken(context: "Context", workspace: str) -> None:
     from pml.service.policy.policy import current_policy
 
     for error in (await current_policy(context, workspace)).broken:
-        complain(f"warning: {visible(error.message)}; until it is fixed its denies and servers are unknown")
+        complain_prose(
+            f"warning: {visible(error.message)}; until it is fixed its denies and servers are unknown"
+        )
 
 
 async def _tell_left(context: "Context", *, since: datetime) -> None:
@@ -177,7 +179,7 @@ async def _tell_left(context: "Context", *, since: datetime) -> None:
         if names:
             agents = count(len(names), "agent")
             verbs = "runs and can" if len(names) == 1 else "run and can"
-            complain(
+            complain_prose(
                 f"pml: stopped; {agents} ({', '.join(names)}) still {verbs} use no tool "
                 "until a hub runs on this port again"
             )
@@ -190,13 +192,13 @@ def _tell(url: str, args: argparse.Namespace, *, home: str, login_url: str | Non
         )
         return
     if args.insecure:
-        complain("warning: anyone who listens on the network in between can read tokens and use them")
+        complain_prose("warning: anyone who listens on the network in between can read tokens and use them")
     say_prose(f"the hub of {visible(home)} serves at {url}")
     if login_url is None:
-        say("  inbox   `pml inbox --link`, in a terminal of yours, prints a link")
+        say_prose("  inbox   `pml inbox --link`, in a terminal of yours, prints a link")
     else:
         say(f"  inbox   {login_url}")
-        say("          (opens once, within an hour; `pml inbox --link` prints another)")
-    say("  pml launch --loopback -- claude -p '…'   an agent that asks here")
-    say("  pml inbox                                what waits, on a terminal")
+        say_prose("          (opens once, within an hour; `pml inbox --link` prints another)")
+    say_prose("  pml launch --loopback -- claude -p '…'   an agent that asks here")
+    say_prose("  pml inbox                                what waits, on a terminal")
     say("  Ctrl-C ends it; what waits is kept")

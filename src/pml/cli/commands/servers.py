@@ -9,7 +9,16 @@ from typing import Final
 
 from pml.cli.exits import Exit
 from pml.cli.open_context import opened
-from pml.cli.terminal.output import Shown, complain, console, local_time, print_json, print_table, say
+from pml.cli.terminal.output import (
+    Shown,
+    complain_prose,
+    console,
+    local_time,
+    print_json,
+    print_table,
+    say,
+    say_prose,
+)
 from pml.cli.terminal.results import print_foreign
 from pml.cli.verbs.verbs import Verbs, page_size, run_verb
 from pml.core.config.trust_facts import launch_lines
@@ -91,8 +100,8 @@ async def show_status(args: argparse.Namespace) -> int:
 
 
 def _tell_nothing() -> None:
-    say("no server is configured here: `mcpServers` in .pml.json or in the user's file names them")
-    say("  none is installed either: `pml catalog list` shows what can be, `pml deps list` what is")
+    say_prose("no server is configured here: `mcpServers` in .pml.json or in the user's file names them")
+    say_prose("  none is installed either: `pml catalog list` shows what can be, `pml deps list` what is")
 
 
 async def stop_server(args: argparse.Namespace) -> int:
@@ -126,10 +135,10 @@ async def _look(args: argparse.Namespace) -> tuple[list[ServerStatus], bool]:
     async with opened(args) as context:
         policy = await current_policy(context, str(place.workspace))
         for error in policy.broken:
-            complain(f"warning: {visible(error.message)}; its servers are not known until it is fixed")
+            complain_prose(f"warning: {visible(error.message)}; its servers are not known until it is fixed")
         unknown = broken_installs(host)
         if unknown is not None:
-            complain(f"warning: refused: {visible(unknown.message)}; what is installed is not known")
+            complain_prose(f"warning: refused: {visible(unknown.message)}; what is installed is not known")
         is_broken = bool(policy.broken) or unknown is not None
         return await server_statuses(context, host, policy), is_broken
 

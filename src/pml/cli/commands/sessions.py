@@ -11,7 +11,7 @@ from pml.cli.exits import Exit
 from pml.cli.guards import guard
 from pml.cli.open_context import opened
 from pml.cli.terminal.cards import short
-from pml.cli.terminal.output import Shown, count, local_time, print_json, print_table, say
+from pml.cli.terminal.output import Shown, count, local_time, print_json, print_table, say, say_prose
 from pml.cli.verbs.verbs import Verbs, run_verb
 from pml.core.approvals.record import SessionId, State
 from pml.core.cards.facts import span
@@ -106,9 +106,13 @@ async def _show(args: argparse.Namespace) -> int:
     by = above if starter is None else starter.name
     parent = "" if by is None else f", started by {visible(by)}"
     say(f"  {session.role} in {visible(session.workspace)}{parent}")
-    say(f"  since {local_time(session.started_at)} ({span((now - session.started_at).total_seconds())} ago)")
+    say_prose(
+        f"  since {local_time(session.started_at)} ({span((now - session.started_at).total_seconds())} ago)"
+    )
     if found.waiting:
-        say(f"  waits for {count(found.waiting, 'answer')}: `pml approvals list --session {session.id}`")
+        say_prose(
+            f"  waits for {count(found.waiting, 'answer')}: `pml approvals list --session {session.id}`"
+        )
     if run is not None:
         known = [f"{count(run.turns, 'turn')}, {_cost(run)}"] if _is_counted(run) else []
         known += [f"prompt {quote(run.order.prompt)}"] if run.order.prompt else []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pml.cli.exits import Exit
 from pml.cli.guards import guard
 from pml.cli.open_context import opened
-from pml.cli.terminal.output import local_time, print_json, print_table, say
+from pml.cli.terminal.output import local_time, print_json, print_table, say, say_prose
 from pml.cli.verbs.verbs import Verbs, run_verb
 from pml.core.approvals.record import SessionId
 from pml.core.errors import Invalid, NotFound
@@ -92,9 +92,9 @@ async def create_token(args: argparse.Namespace) -> int:
     say(text)
     say(f"  token {token.id}, role {token.role}" + _whose(token))
     say("  it has no end" if token.expires_at is None else f"  it ends at {local_time(token.expires_at)}")
-    say("  it is shown only now; send it as `Authorization: Bearer …`")
+    say_prose("  it is shown only now; send it as `Authorization: Bearer …`")
     if token.role is not TokenRole.PERSON:
-        say("  for an MCP client: the hub's URL with /mcp, and that header")
+        say_prose("  for an MCP client: the hub's URL with /mcp, and that header")
     say(f"  `pml token revoke {token.id}` ends it")
     return Exit.OK
 
@@ -175,7 +175,7 @@ async def revoke_one(args: argparse.Namespace) -> int:
         return Exit.OK
     say(f"revoked {token.id}{_whose(token)}")
     if has_ended:
-        say(f"  the session {visible(token.session_id or '')} ended with it")
+        say_prose(f"  the session {visible(token.session_id or '')} ended with it")
     return Exit.OK
 
 

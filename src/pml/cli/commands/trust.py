@@ -113,7 +113,7 @@ async def _trust(context: "Context", policy: "Policy", digest: str, *, as_json: 
     else:
         say_prose(f"trusted {path}")
     if answered:
-        say(f"  answered {count(len(answered), 'question')} that waited for it")
+        say_prose(f"  answered {count(len(answered), 'question')} that waited for it")
 
 
 async def _decline(context: "Context", place: "Place", policy: "Policy", *, is_remembered: bool) -> int:

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pml.cli.claude_code.init import Change, removals, show_change, write_change
+from pml.cli.claude_code.listed_gateways import ListedGateway, listed_gateways, take_out
 from pml.cli.claude_code.registration import client_file
-from pml.cli.claude_list import ListedGateway, listed_gateways, take_out
 from pml.cli.exits import Exit
 from pml.cli.guards import guard
 from pml.cli.open_context import opened
-from pml.cli.terminal.output import complain, print_json, say, say_command, say_prose
+from pml.cli.terminal.output import complain, complain_prose, print_json, say, say_command, say_prose
 from pml.cli.terminal.prompts import confirm, is_interactive
 from pml.core.errors import Conflict, PmlError, Unavailable
 from pml.core.packages.install_facts import bytes_text
@@ -109,7 +109,8 @@ async def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(_shape(plan, removed=code is Exit.OK and not args.dry_run))
     elif code is Exit.OK:
-        say(f"\nthen remove the program itself: {_package_command()}")
+        done = "" if args.dry_run or plan.is_empty else "all of it is removed; "
+        say_prose(f"\n{done}then remove the program itself: {_package_command()}")
     return code
 
 
@@ -162,7 +163,7 @@ def _in_keyring(place: "Place") -> list[str]:
     try:
         names = open_variables(place).secrets.names()
     except PmlError as exc:
-        complain(f"warning: {visible(exc.message)}; what is in the keyring is not known")
+        complain_prose(f"warning: {visible(exc.message)}; what is in the keyring is not known")
         return []
     return sorted(name for name, where in names.items() if where is Where.KEYRING)
 
@@ -215,7 +216,7 @@ def _show(plan: Plan) -> None:
     for name in plan.secrets:
         say(f"the keyring's {visible(name)} would be removed")
     if plan.own:
-        say(f"{visible(str(plan.home))} would be removed ({bytes_text(sum(map(_size, plan.own)))}):")
+        say_prose(f"{visible(str(plan.home))} would be removed ({bytes_text(sum(map(_size, plan.own)))}):")
         for path in plan.own:
             say(f"  {visible(path.name)}")
     if plan.kept:

@@ -134,7 +134,7 @@ def _about(record: Approval, workspace: str, session_name: str | None) -> list[t
 
 
 def _outcome(record: Approval) -> list[tuple[str, str]]:
-    facts = [] if record.status is State.PENDING else [("outcome", visible(told(record)))]
+    facts = [] if record.status is State.PENDING else [("outcome", visible(told(record, when=local_time)))]
     if record.response_message is not None:
         facts.append(("message", visible(record.response_message)))
     if record.reason is not None:
@@ -174,8 +174,10 @@ def print_lines(
         line = Text.assemble((f"{said(card)}  ", "bold"), left(record, now))
         print_beside(out, Text(f"{short(record.id)}  ", style="bold cyan"), line)
         indent = Text(" " * (SHORT_ID + 2))
-        is_drawn = any(isinstance(block, Diff | Command) for block in card.blocks)
-        begins = "" if is_drawn and record.subject is Subject.TOOL_CALL else f"  {glimpse(record)}"
+        # What the sentence above says already is not said twice.
+        is_told = record.subject is not Subject.TOOL_CALL
+        is_told = is_told or any(isinstance(block, Diff | Command) for block in card.blocks)
+        begins = "" if is_told else f"  {glimpse(record)}"
         print_beside(out, indent, Text(f"{visible(record.tool_name)}{begins}", style="dim"))
         session = sessions[record.session_id]
         place = f"{visible(session.workspace)} · {session_title(session.id, session.name)}"

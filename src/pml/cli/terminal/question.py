@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from pml.cli.guards import guard_as_person, is_person
 from pml.cli.terminal.cards import print_card
-from pml.cli.terminal.output import complain
+from pml.cli.terminal.output import columns, complain, complain_prose, local_time, wrapped
 from pml.cli.verbs.approvals_answer import tell_memory
 from pml.core.approvals.memory import always_entry, always_of, can_last, scopes_of
 from pml.core.approvals.record import Approval, Scope, State, told
@@ -91,7 +91,7 @@ class TerminalAsking:
             await asyncio.wait({choosing, deciding}, return_when=asyncio.FIRST_COMPLETED)
             if choosing.done():
                 return await self._decide(record, choosing.result())
-            complain(f"\nmeanwhile: {visible(told(deciding.result()))}")
+            complain_prose(f"\nmeanwhile: {visible(told(deciding.result(), when=local_time))}")
             return deciding.result()
         finally:
             choosing.cancel()
@@ -145,12 +145,20 @@ def _choices(record: Approval, session: "Session") -> Sequence[Choice]:
     ]
 
 
+def _tell(choice: Choice) -> None:
+    """Print a choice, and what it means beside it."""
+    lead, width = f"  {choice.key}  {choice.word:<10}", columns(sys.stderr)
+    lines = wrapped(choice.means, None if width is None else width - len(lead))
+    for index, line in enumerate(lines):
+        complain(f"{' ' * len(lead) if index else lead}{line.strip()}")
+
+
 async def _choose(choices: Sequence[Choice]) -> Choice:
     """Return what the person chose; the end of the input is not an answer."""
     _forget_typed()
     complain("")
     for choice in choices:
-        complain(f"  {choice.key}  {choice.word:<10}{choice.means}")
+        _tell(choice)
     keys = [choice.key for choice in choices]
     words = {text: choice for choice in choices for text in (choice.key, choice.word)}
     try:

@@ -11,7 +11,7 @@ from pml.cli.open_context import opened
 from pml.cli.options import read_object
 from pml.cli.shell_session import script_session
 from pml.cli.terminal.cards import print_card, short
-from pml.cli.terminal.output import complain, print_error, print_json, say
+from pml.cli.terminal.output import complain, complain_prose, print_error, print_json, say, say_prose
 from pml.core.approvals.record import Approval, ApprovalId, Scope, State, Subject
 from pml.core.approvals.subjects import headline, row_of, title
 from pml.core.errors import Invalid, PmlError, Unavailable
@@ -99,7 +99,7 @@ async def ask(args: argparse.Namespace) -> int:
                     now=context.clock.now(),
                     to_stderr=True,
                 )
-                complain("\nwaiting for an answer from another terminal; Ctrl-C withdraws the question")
+                complain_prose("\nwaiting for an answer from another terminal; Ctrl-C withdraws the question")
 
         consent = await seek_consent(context, question, wait_s=None if args.wait else 0, on_asked=announce)
     return _tell_consent(consent, as_json=args.json)
@@ -141,16 +141,18 @@ def _tell_consent(consent: "Consent", *, as_json: bool) -> int:
         words = record.response_message or record.reason or nobody
         say(f"{word}{by}{edited}" + ("" if words is None else f": {visible(words)}"))
     for error in consent.judged.broken:
-        complain(f"warning: {visible(error.message)}; until it is fixed its denies are unknown")
+        complain_prose(f"warning: {visible(error.message)}; until it is fixed its denies are unknown")
     return code
 
 
 def _tell_pending(record: Approval) -> None:
     look = f"look at it with `pml approvals show {short(record.id)}`"
     if record.subject is Subject.WORKSPACE_TRUST:
-        say(f"pending: this workspace's .pml.json must be trusted first; {look}, then run this again")
+        say_prose(f"pending: this workspace's .pml.json must be trusted first; {look}, then run this again")
     else:
-        say(f"pending: {look}, answer with `pml approvals allow {short(record.id)}`, then run this again")
+        say_prose(
+            f"pending: {look}, answer with `pml approvals allow {short(record.id)}`, then run this again"
+        )
 
 
 async def decide_each(args: argparse.Namespace) -> int:
@@ -286,6 +288,6 @@ def tell_memory(memory: "Remembered", *, tell: Callable[[str], None]) -> None:
     else:
         tell(f"  remembered {where}: {entry}")
     if memory.scope is Scope.ALWAYS and memory.problem is not None:
-        complain(f"  not in the file yet: {visible(memory.problem.message)}; PML writes it once it can")
+        complain_prose(f"  not in the file yet: {visible(memory.problem.message)}; PML writes it once it can")
     elif memory.scope is Scope.ALWAYS and not memory.counts:
-        complain("  the file is not trusted, so its entries do not apply yet: run `pml trust`")
+        complain_prose("  the file is not trusted, so its entries do not apply yet: run `pml trust`")

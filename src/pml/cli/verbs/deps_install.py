@@ -13,7 +13,7 @@ from pml.cli.commands.catalog import print_facts
 from pml.cli.exits import Exit
 from pml.cli.guards import guard
 from pml.cli.open_context import opened
-from pml.cli.terminal.output import complain, print_json, say
+from pml.cli.terminal.output import complain, complain_prose, print_json, say
 from pml.cli.terminal.prompts import confirm, is_interactive
 from pml.cli.verbs.installs import Installs, named_tool
 from pml.core.approvals.record import instant
@@ -156,7 +156,7 @@ class _Installing:
                 loader.installer.launch(installed, workspace=str(self._place.workspace))
             )
         except ArtefactChanged as exc:
-            complain(f"the files of {installed.dependency.title} have changed since it was installed:")
+            complain_prose(f"the files of {installed.dependency.title} have changed since it was installed:")
             for file in exc.files[:_SHOWN_FILES]:
                 complain(f"  {visible(file)}")
             if len(exc.files) > _SHOWN_FILES:
@@ -176,7 +176,7 @@ class _Installing:
         installed = await self._installs.carry_out(plan, why="by command")
         self._tell(installed, f"installed {dependency.title}")
         for name in await self._installs.missing(dependency):
-            complain(f"  it needs {visible(name)}, which is not set: pml secrets set {visible(name)}")
+            complain_prose(f"  it needs {visible(name)}, which is not set: pml secrets set {visible(name)}")
 
     async def _agrees(self, plan: Plan, *, source: str) -> bool:
         """Show the facts, and ask unless that was done by `--yes`."""

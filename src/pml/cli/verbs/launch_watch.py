@@ -97,8 +97,8 @@ class _Watch:
                 self._waiting.add(record.id)
                 if not self._is_told:
                     continue
-                what = f"pml: waits for an answer: {short(record.id)} {_glimpse(record)}"
-                _tell(what, then=f"   (pml approvals allow {short(record.id)})")
+                _tell(f"pml: waits for an answer: {_glimpse(record)}")
+                complain(f"       pml approvals allow {short(record.id)}")
 
     async def sum_up(self) -> None:
         """Count what was allowed, denied and left, and tell it if there was any."""
@@ -162,7 +162,7 @@ def _glimpse(record: Approval) -> str:
     return f"{visible(record.tool_name)} {shown}"
 
 
-def _tell(text: str, *, then: str = "") -> None:
-    """Print one line, `text` cut to leave room for `then`."""
-    room = max(shutil.get_terminal_size().columns - len(then) - 1, len("pml: waits for an answer: 01234567"))
-    complain((text if len(text) <= room else f"{text[: room - 1]}…") + then)
+def _tell(text: str) -> None:
+    """Print one line, cut where the terminal ends."""
+    room = shutil.get_terminal_size().columns - 1
+    complain(text if len(text) <= room else f"{text[: room - 1]}…")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pml.cli.exits import Exit
 from pml.cli.guards import guard, is_person
 from pml.cli.terminal.cards import short
-from pml.cli.terminal.output import complain, print_json, say
+from pml.cli.terminal.output import complain, complain_prose, print_json, say, say_prose
 from pml.core.approvals.record import Channel, Decider, DeciderKind, instant
 from pml.core.config.file import FileKind
 from pml.core.errors import Invalid
@@ -167,20 +167,20 @@ def _tell_change(change: "Change", workspace: str | None) -> None:
     for doubt in change.doubts:
         _tell_doubt(doubt)
     for error in change.policy.broken:
-        complain(f"  while a file is broken no file allows anything: {visible(error.message)}")
+        complain_prose(f"  while a file is broken no file allows anything: {visible(error.message)}")
     if change.is_misplaced_launch:
-        complain("  it does not apply: only the user's file allows launches (`--user`)")
+        complain_prose("  it does not apply: only the user's file allows launches (`--user`)")
     elif not change.counts and not change.policy.broken:
-        complain("  the file is not trusted, so its allows do not apply yet: `pml trust`")
+        complain_prose("  the file is not trusted, so its allows do not apply yet: `pml trust`")
     for ask, allow in change.policy.rules.hidden_asks():
         if change.effect is Effect.ASK and ask.entry == change.entry:
-            complain(f"  it never asks: allow {entry_text(allow.entry)} comes first")
+            complain_prose(f"  it never asks: allow {entry_text(allow.entry)} comes first")
     for record in change.denied:
-        say(f"  denied {short(record.id)} {visible(record.tool_name)}, which waited")
+        say_prose(f"  denied {short(record.id)} {visible(record.tool_name)}, which waited")
     for record in change.released:
-        say(f"  allowed {short(record.id)} {visible(record.tool_name)}, which waited")
+        say_prose(f"  allowed {short(record.id)} {visible(record.tool_name)}, which waited")
     for approval_id in change.not_covered:
-        complain(f"  {short(approval_id)} stays as it is: no rule allows it, or it waits no longer")
+        complain_prose(f"  {short(approval_id)} stays as it is: no rule allows it, or it waits no longer")
     _tell_covered(change, workspace)
 
 
@@ -196,7 +196,7 @@ def _note_bare(entry: Json) -> None:
     """Say what a name without a colon means, unless it is plainly meant: `*`, or `Bash` of a client."""
     tool = entry.get("tool") if isinstance(entry, Mapping) else entry
     if isinstance(tool, str) and ":" not in tool and tool != "*" and not tool[:1].isupper():
-        complain(
+        complain_prose(
             f"  note: without a `:` it means a client's own tool, or an action of that name of any server; "
             f"for one server write `server:{visible(tool)}`"
         )

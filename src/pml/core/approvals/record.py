@@ -1,6 +1,6 @@
 """An approval: a stored question, who asked it, who may answer it, and what came of it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, NewType
@@ -50,6 +50,8 @@ ENDED: Final = frozenset(State) - LIVE
 
 
 class Subject(StrEnum):
+    # The table of approvals lists these words and refuses others. SQLite cannot change such a list in place:
+    # the migration of a new subject makes the table, with its indexes, anew.
     TOOL_CALL = "tool_call"
     DEPENDENCY_INSTALL = "dependency_install"
     API_KEY_REQUIRED = "api_key_required"
@@ -185,16 +187,17 @@ def state_word(state: State) -> str:
     return "withdrawn" if state is State.CANCELLED else str(state)
 
 
-def told(record: Approval) -> str:
-    """Return what became of `record` in words: what, by whom, when."""
+def told(record: Approval, *, when: Callable[[datetime], str] | None = None) -> str:
+    """Return what became of `record` in words: what, by whom, when; `when` words an instant."""
+    when = when or instant
     word = state_word(record.status)
     if record.resolved_at is None:
         return word
     if record.decided_by is None:
-        return f"{word} at {instant(record.resolved_at)}"
+        return f"{word} at {when(record.resolved_at)}"
     verb = "denied" if record.status is State.DENIED else "allowed"
     now = "" if record.status in (State.DENIED, State.ALLOWED) else f", now {word}"
-    return f"{verb} by {record.decided_by} at {instant(record.resolved_at)}{now}"
+    return f"{verb} by {record.decided_by} at {when(record.resolved_at)}{now}"
 
 
 def instant(at: datetime) -> str:

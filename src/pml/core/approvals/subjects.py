@@ -98,13 +98,14 @@ class SubjectRow:
     over_http: bool = False  # a form or a model may also where whoever has the token is the client
     is_scriptable: bool = True  # a form counts even where a hook of the client answers it
 
-    @property
-    def stands_alone(self) -> bool:
-        return self.frame is not None
-
 
 def row_of(record: Approval) -> SubjectRow:
     return SUBJECTS[record.subject]
+
+
+def frame_of(record: Approval) -> str | None:
+    """Return what a question is that is read by itself and never allowed with others; None for the rest."""
+    return row_of(record).frame or ("PML or a client's settings" if record.is_reserved else None)
 
 
 def asked_facts(record: Approval) -> list[tuple[str, str]]:

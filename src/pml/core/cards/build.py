@@ -9,7 +9,7 @@ import msgspec
 from pml.core.approvals.memory import always_entry, scopes_of
 from pml.core.approvals.reasons import MatchedRule, matched
 from pml.core.approvals.record import Approval, Scope, State, Subject, told
-from pml.core.approvals.subjects import call_input, row_of, title, why_asked
+from pml.core.approvals.subjects import call_input, frame_of, row_of, title, why_asked
 from pml.core.cards.blocks import Asked, blocks_of, shown_folder
 from pml.core.cards.card import Always, Ancestor, Block, Card, Covered, Facts, Outcome
 from pml.core.cards.facts import always_note, gone_note, session_memory
@@ -80,7 +80,7 @@ def _full_card(around: Around, *, read: Read) -> Card:
         title=brief(title(record), MAX_HEADING),
         sentence=brief(sentence, MAX_HEADING),
         verb=row.verb(record),
-        kind=row.frame,
+        kind=frame_of(record),
         chip=row.chip,
         server=row.server(record, asked.starts),
         quoted=quoted,

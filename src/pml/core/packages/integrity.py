@@ -16,7 +16,7 @@ from typing import Final
 from pml.core.errors import Invalid
 from pml.core.text import quote
 
-NO_PROOF: Final = "a hash of package.json alone is no proof"
+NO_PROOF: Final = "a hash of package.json alone is not a proof"
 
 _SPELLING: Final = re.compile(r"(sha256|sha512)-([A-Za-z0-9+/=]+)")
 _HEX: Final = re.compile(r"[0-9A-Fa-f]+")

@@ -68,7 +68,7 @@ class Processes(Protocol):
 class FileState(msgspec.Struct, frozen=True, kw_only=True):
     """A configuration file as it is now: absent (no digest), sound (a config) or broken (an error).
 
-    `text` is what the digest is of, None where it is no text.
+    `text` is what the digest is of, None where it is not a text.
     """
 
     path: str

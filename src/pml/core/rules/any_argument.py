@@ -18,6 +18,7 @@ from pml.core.values import Json, JsonObject
 
 MAX_TEXTS: Final = 5_000  # in one call; more of them are in doubt, for reading takes time
 MAX_SEGMENTS: Final = 50_000
+MAX_LISTED: Final = 200  # paths in one text, by commas and the like
 
 _LINE_BREAK: Final = re.compile(r"[\r\n\v\f\x85\u2028\u2029]")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*:")
@@ -34,6 +35,8 @@ _URL_WORDS: Final = frozenset(
     "domain endpoint host hosts href link links origin site uri uris url urls".split()
 )
 _WEB_SCHEMES: Final = frozenset("http https ws wss".split())  # what follows is a host and its paths
+_LIST_MARKS: Final = re.compile(r"[,;|]")
+_BLANK: Final = re.compile(r"\s")
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
@@ -99,7 +102,10 @@ def guesses(text: str, *, folders: Sequence[str], homes: Sequence[str]) -> list[
             found[guess] = None
             if guess.is_open and "[" in rest:  # `[id].tsx` is also a name
                 found[Guess(start + rest, is_open=False)] = None
-    for inner in inner_paths(text):  # what is not surely a path leaves nothing in doubt
+    within = inner_paths(text)
+    if len(within) > MAX_LISTED:
+        return []
+    for inner in within:  # what is not surely a path leaves nothing in doubt
         for start, rest in _places(inner, folders, homes):
             guess = _guess(start, rest)
             if guess is not None and (not guess.is_open or inner[0] in "/~"):
@@ -108,8 +114,9 @@ def guesses(text: str, *, folders: Sequence[str], homes: Sequence[str]) -> list[
 
 
 def inner_paths(text: str) -> list[str]:
-    """Return what a text may have for a path within: `sqlite:////abs`, `vscode://file/abs`, `--file=/abs`."""
-    found: list[str] = []
+    """Return what a text may have for a path within: `sqlite:////abs`, `--file=/abs`, `a.txt,/abs`."""
+    pieces = map(str.strip, _LIST_MARKS.split(text)) if _LIST_MARKS.search(text) else ()
+    found = [piece for piece in pieces if _is_listed(piece)]
     url = _URL_START.match(text)
     if url is not None and url[1].lower() not in _WEB_SCHEMES:
         rest = text[url.end() :].replace("\\", "/")
@@ -120,6 +127,13 @@ def inner_paths(text: str) -> list[str]:
             found += [text.partition(sign)[2], text.rpartition(sign)[2]]
     found += [unquote(each) for each in found if _ESCAPE.search(each)]
     return list(dict.fromkeys(filter(None, map(str.strip, found))))
+
+
+def _is_listed(piece: str) -> bool:
+    """Tell whether a piece of a text is a path in a list: with blanks, and not at the root, it is prose."""
+    if piece[:1] in ("/", "~"):
+        return True
+    return ("/" in piece or "\\" in piece or piece[:1] == ".") and _BLANK.search(piece) is None
 
 
 def _texts(arguments: JsonObject) -> Iterator[tuple[str | None, str]]:

@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import Final, TypeAlias, TypeGuard, cast
 
 from pml.core.text import quote
@@ -16,11 +17,11 @@ from pml.core.values import Json, JsonObject
 # argument (`code` for a voucher's) for a command costs a question, missing a command costs more.
 # Left out are words that mostly stand for data or for a thing's name: `payload`, `template`, `input`.
 CODE_WORDS: Final = frozenset(
-    "aql argv bash cmd cmdline cmds code command commandline commands cypher eval evaluate exec executable "
-    "execute expr expression expressions formula formulas function graphql gremlin javascript js keystrokes "
-    "kql lua macro macros perl php powershell program pwsh python queries query rawquery ruby script scripts "
-    "sh shell snippet snippets source sources sparql sql statement statements stdin stmt typescript "
-    "zsh".split()
+    "aql argv bash cmd cmdline cmds code command commandline commands cypher entrypoint eval evaluate exec "
+    "executable execute expr expression expressions formula formulas function graphql gremlin javascript js "
+    "keystrokes kql lua macro macros perl php powershell program pwsh python queries query rawquery ruby "
+    "script scripts sh shell snippet snippets source sources sparql sql statement statements stdin stmt "
+    "typescript zsh".split()
 )
 # Tools that run what they are given, whatever they call it. `run` does unless it is a thing to be read.
 _RUNNING_WORDS: Final = frozenset(
@@ -28,6 +29,21 @@ _RUNNING_WORDS: Final = frozenset(
     "repl ruby script scripts sh shell sql terminal typescript zsh".split()
 )
 _READING_WORDS: Final = frozenset("describe find get list read search show view".split())
+# Programs that run what they are told, and ways to type into something that does; not where they are read of.
+_PROGRAM_WORDS: Final = frozenset(
+    "ansible applescript cli cron crontab docker gdb interpreter keyboard keystroke keystrokes kubectl lldb "
+    "npm npx osascript pip pipx pnpm podman program pty spawn ssh stdin subprocess sudo terraform tmux "
+    "uvx".split()
+)
+_RUNNING_PAIRS: Final = tuple(
+    frozenset(pair.split())
+    for pair in (
+        *("database query", "db query", "input process", "interact process", "launch app", "launch process"),
+        *("open app", "process send", "process start", "process write", "control send", "input send"),
+        *("key send", "keys send", "keys type"),
+    )
+)
+_RUNNING_NAMES: Final = frozenset("computer console make query".split())  # if it is the whole name
 _RUNNING_AT_END: Final = re.compile(
     r"(?:exec(?!utive)|shell|sql)|.*(?:command|exec|(?<!nut)shell|(?<!manu)(?<!tran)script|sql)\Z", re.DOTALL
 )
@@ -83,6 +99,8 @@ MOST_NAME_CHARS: Final = 1_024
 MOST_VALUES: Final = 100_000
 SHORT_CHARS: Final = 32 * 1024
 SHORT_VALUES: Final = 256
+_KNOWN_NAMES: Final = 4096  # agents choose names: so many, and no longer ones, are read once only
+_KNOWN_NAME_CHARS: Final = 64
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
@@ -158,6 +176,15 @@ def same(left: Json, right: Json) -> bool:
 
 def names_code(name: str) -> bool:
     """Say whether an argument of this name may hold a command or code."""
+    return _short_names_code(name) if len(name) <= _KNOWN_NAME_CHARS else _names_code(name)
+
+
+@lru_cache(_KNOWN_NAMES)
+def _short_names_code(name: str) -> bool:
+    return _names_code(name)
+
+
+def _names_code(name: str) -> bool:
     words = _words(name)
     rest = [word for at, word in enumerate(words) if not _is_of_data(words, at)]
     return _has_code_word(name if len(rest) == len(words) else "_".join(rest))
@@ -166,7 +193,7 @@ def names_code(name: str) -> bool:
 def _is_of_data(words: Sequence[str], at: int) -> bool:
     """Say whether the word is half of a name for data: `source` of a time zone, `code` of a country."""
     if words[at] == "source":
-        return words[at + 1 : at + 2] != [] and words[at + 1] in _SOURCE_OF
+        return at + 1 < len(words) and words[at + 1] in _SOURCE_OF
     return words[at] == "code" and at > 0 and words[at - 1] in _CODE_OF
 
 
@@ -230,8 +257,25 @@ def is_running(action: str, arguments: JsonObject) -> bool:
     letters = _NOT_LETTER.sub("", action.lower())
     if not _RUNNING_WORDS.isdisjoint(words) or _RUNNING_AT_END.match(letters) is not None:
         return True
+    if _is_program(words) or _has_args(arguments):
+        return True
     is_run = "run" in words and words[0] not in _READING_WORDS
     return is_run and any(not isinstance(value, bool | int | float | None) for value in arguments.values())
+
+
+def _has_args(arguments: JsonObject) -> bool:
+    """Say whether the call hands a program, or another tool, its arguments."""
+    given = arguments.get("args")
+    return bool(given) and not isinstance(given, bool | int | float)
+
+
+def _is_program(words: Sequence[str]) -> bool:
+    """Say whether a tool is named after a program that runs what it is told, or for typing into one."""
+    named = set(words)
+    if not _READING_WORDS.isdisjoint(named):
+        return False
+    is_named_so = not _PROGRAM_WORDS.isdisjoint(named) or any(pair <= named for pair in _RUNNING_PAIRS)
+    return is_named_so or (len(words) == 1 and words[0] in _RUNNING_NAMES)
 
 
 def holds_code(arguments: JsonObject) -> bool:
@@ -296,5 +340,14 @@ def _member(value: Found, key: str) -> Found:
     return Gap.MISSING if value is None or is_list(value) else Gap.UNREADABLE
 
 
-def _words(name: str) -> list[str]:
-    return [word.lower() for word in _WORD.findall(name)]
+def _words(name: str) -> tuple[str, ...]:
+    return _short_words(name) if len(name) <= _KNOWN_NAME_CHARS else _words_of(name)
+
+
+@lru_cache(_KNOWN_NAMES)
+def _short_words(name: str) -> tuple[str, ...]:
+    return _words_of(name)
+
+
+def _words_of(name: str) -> tuple[str, ...]:
+    return tuple(word.lower() for word in _WORD.findall(name))

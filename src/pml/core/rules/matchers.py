@@ -6,6 +6,7 @@ allow and does match a deny or ask. Judging never raises. It knows neither rules
 system only through `Paths`.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ MAX_JOINED: Final = 500  # paths of two arguments or more that are looked at; be
 KINDS: Final = ("is", "under", "host", "glob")
 ANY: Final = "*"  # an argument that is really named so is `/*`, a pointer
 # why a rule that reads how a command begins would be fooled by the rest of it
+_LIST_MARKS: Final = re.compile(r"[\s,;|=@]+")
 _FOOLED: Final = {
     "under": "which is not a path: `./x.sh; curl …` is beneath the directory too",
     "host": "which is not a URL: `https://good.example; curl …` has that host too",
@@ -96,10 +98,12 @@ class Matcher:
 
     def matches(self, arguments: JsonObject, *, reach: Reach, scene: Scene) -> bool:
         """Say whether the argument meets the condition. An argument that is not there never does."""
+        # A way through a list leads to many values: an allow must hold for all, a deny or ask for one.
         verdicts = (self._passes(found, reach, scene) for found in lookup(arguments, self.segments))
         return all(verdicts) if reach is Reach.NARROW else any(verdicts)
 
     def _passes(self, found: Found, reach: Reach, scene: Scene) -> bool:
+        # The tool may read a member out of the text there: enough for a deny, not for an allow.
         if isinstance(found, Gap):
             return reach is Reach.WIDE and found is Gap.UNREADABLE
         return self.condition.passes(found, reach=reach, scene=scene)
@@ -142,6 +146,7 @@ class Under:
 
     def is_in(self, arguments: JsonObject, scene: Scene) -> bool:
         texts, directory = path_texts(arguments), scene.follow(self.directory)
+        # Too much to look through, or no telling where the folder is: a deny applies.
         if texts is None or directory is None:
             return texts is None or bool(texts)
         if any(self._may_be_led_to(text, directory, scene) for text in texts):
@@ -150,10 +155,16 @@ class Under:
 
     def _readings(self, text: str, reach: Reach, scene: Scene) -> list[bool]:
         directory, readings = scene.follow(self.directory), scene.readings(text)
+        listed = _listed(text) if readings else ()  # to some tools one text is a list of paths, or an option
         if reach is Reach.NARROW:
             based = scene.based(text)
-            readings = () if based is None or not readings else (*readings, *based)
+            more = [scene.readings(each) for each in listed]
+            is_sure = based is not None and bool(readings) and all(more)
+            readings = (*readings, *(based or ()), *chain.from_iterable(more)) if is_sure else ()
+        else:
+            readings = (*readings, *chain.from_iterable(map(scene.readings, listed)))
         places = [place for reading in readings if (place := scene.follow(reading)) is not None]
+        # Empty is doubt, which `_passes` takes for a no to an allow and a yes to a deny.
         if directory is None or len(places) < len(readings):
             return []
         if reach is Reach.NARROW:
@@ -218,6 +229,12 @@ class Under:
             if text == (last or text) and self._may_be_led_to(path, directory, scene):
                 return True
         return False
+
+
+def _listed(text: str) -> list[str]:
+    """Return the paths after the first that a text may list, where they are not mere parts of a name."""
+    _, *rest = _LIST_MARKS.split(text)
+    return [path for path in rest if path[:1] in ("/", "~") or ".." in path.split("/")]
 
 
 @dataclass(frozen=True, slots=True)

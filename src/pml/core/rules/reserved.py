@@ -13,11 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
+from urllib.parse import unquote
 
 from pml.core.rules.any_argument import inner_paths
 from pml.core.rules.arguments import names_exclusion, names_location
 from pml.core.rules.joined_paths import Kind, Part, join
 from pml.core.rules.path_lookups import Budget, Identity, OverBudget, Tree, Walk
+from pml.core.rules.places import Scene
 from pml.core.rules.readings import MAX_PATH_CHARS, MAX_SPELLINGS, path_readings
 from pml.core.rules.ruleset import runs_code
 from pml.core.sessions.agent_profiles import AgentProfiles
@@ -33,6 +35,7 @@ _NAME: Final = re.compile(r"(?<![a-z0-9])pml(?![a-z0-9])")
 _FOLDER: Final = re.compile(r"(?:^|[/\\])\.pml(?:[/\\]|$)")
 _CARRIED_CHARS: Final = 512  # of what was looked at, so that no name is cut in two
 _NO_TEXT: Final = frozenset({int, float, bool, type(None)})
+_ENDS: Final = " \t\r\n\v\f'\"`"  # what tools take off the ends of a path
 _NAME_CHARS: Final = 64  # of the end of an argument's name, which tells whether it is where something is
 
 
@@ -40,17 +43,14 @@ _NAME_CHARS: Final = 64  # of the end of an argument's name, which tells whether
 class Surroundings:
     """Where a call is looked at: PML_HOME, the workspace, the file system, and the clients there are.
 
-    `folders` are those that a relative path could be opened from, `homes` what `~` could stand for. `own` is
-    the folder in PML_HOME of the server that is called: whatever it is told, relative paths begin there.
+    `scene` returns where the paths of the call could begin; most calls have none, and are not asked.
     """
 
     home: str
     workspace: str
-    folders: Sequence[str]
-    homes: Sequence[str]
+    scene: Callable[[], Scene]
     tree: Tree
     clients: AgentProfiles
-    own: str | None = None
 
 
 def small_budget() -> Budget:
@@ -88,6 +88,7 @@ class _Look:
         self._budget = budget
         self._walk = Walk(around.tree, budget)
         self._plain_home = _plain(around.home)
+        self._scene: Scene | None = None
         self._is_code: bool | None = None
         self._inside: str | None = None
         self._own: str | None = None
@@ -118,6 +119,7 @@ class _Look:
 
         if self._plain_home in plain:
             return WHY_PML
+        # Looking for three letters costs nothing beside two patterns, and most texts do not have them.
         if "pml" in plain and (finds(_FOLDER) or (finds(_NAME) and self._runs_code())):
             return WHY_PML
         if any(hint in plain for hint in self._settings.hints):
@@ -130,20 +132,23 @@ class _Look:
         """Return why, if the text is a path that really leads to such a file, however it is written."""
         if len(text) > MAX_PATH_CHARS:
             return None
-        name = name[-_NAME_CHARS:]
+        name, tidy = name[-_NAME_CHARS:], unquote(text).strip(_ENDS)
         if not (
-            "/" in text or "\\" in text or names_location(name) or self._settings.is_named_like_one(text)
+            "/" in tidy or "\\" in tidy or names_location(name) or self._settings.is_named_like_one(tidy)
         ):
             return None  # also a bare name may be a link, where the argument is named like a place
         is_left_out = names_exclusion(name)
         if not is_left_out:
+            # Counted also when it was seen: two arguments that are equal may be joined to one path.
             self._texts[text] += 1
             if self._texts[text] > 1:
                 return None
         spellings = MAX_SPELLINGS if "[" in text else 1
         self._budget.take(segments=(text.count("/") + 1) * spellings)
-        inner = () if "\n" in text else inner_paths(text)
-        places = (place for each in (text, *inner) for place in _places(each, self._around))
+        inner = [] if "\n" in tidy else [*([tidy] if tidy != text else []), *inner_paths(text)]
+        self._budget.take(segments=sum(each.count("/") + 1 for each in inner))
+        folders, homes = self._folders(), self._scene_now().homes()
+        places = (place for each in (text, *inner) for place in _places(each, folders, homes))
         for path in dict.fromkeys(places):
             with suppress(OSError, ValueError):  # no system can open it
                 real, identity = self._walk.follow(path)
@@ -157,7 +162,7 @@ class _Look:
         """Return why, if a folder that one argument names, and the path in another, lead there."""
         if self._texts.total() < 2:
             return None
-        starts = {real for start in self._around.folders if (real := self.leads_to(start)) is not None}
+        starts = {real for start in self._folders() if (real := self.leads_to(start)) is not None}
         joined = join(self._texts, self._parts, self, starts=starts)
         if joined is None:
             raise OverBudget
@@ -181,6 +186,15 @@ class _Look:
         if not self._walk.is_there(real):
             return Kind.NOTHING
         return Kind.FOLDER if self._around.tree.is_folder(real) else Kind.OTHER
+
+    def _scene_now(self) -> Scene:
+        if self._scene is None:
+            self._scene = self._around.scene()
+        return self._scene
+
+    def _folders(self) -> Sequence[str]:
+        """Return every folder that a relative path could be opened from."""
+        return self._scene_now().folders() or (self._around.workspace,)
 
     def _is_above_home(self, folder: str) -> bool:
         return _is_within(self._home(), folder)
@@ -214,7 +228,7 @@ class _Look:
 
     def _own_folder(self, inside: str) -> str | None:
         """Return where the server's own folder is in the home; where a link in its place leads is not its."""
-        own, home = self._around.own, self._around.home.rstrip("/")
+        own, home = self._scene_now().starts.own, self._around.home.rstrip("/")
         if own is None or not own.startswith(home + "/"):
             return None
         return inside.rstrip("/") + posixpath.normpath(own[len(home) :])
@@ -251,13 +265,13 @@ def _is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def _places(text: str, around: Surroundings) -> Iterator[str]:
+def _places(text: str, folders: Sequence[str], homes: Sequence[str]) -> Iterator[str]:
     """Yield every place that the text can stand for: as it is written, tidied, and by its readings.
 
     Where there is no telling what a tool makes of it, some take it as it is written.
     """
-    for folder in around.folders[:1] if text.startswith("/") else around.folders:
-        for home in around.homes if text.startswith("~") else around.homes[:1]:
+    for folder in folders[:1] if text.startswith("/") else folders:
+        for home in homes if text.startswith("~") else homes[:1]:
             yield from path_readings(text, cwd=folder, home=home)
         written = posixpath.join(folder, text)
         yield written

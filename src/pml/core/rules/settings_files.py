@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from pml.core.rules.globs import Glob
+from pml.core.rules.globs import Glob, has_wildcard
 from pml.core.rules.readings import fold
 
 _SHARED_FOLDERS: Final = frozenset({".github", ".config"})  # mostly about other things
@@ -31,13 +31,20 @@ class SettingsFiles:
         self._globs = tuple((path.count("/") + 1, Glob(path)) for path in paths)
         self._folder_globs = tuple((path.count("/") + 1, Glob(path)) for path in self._folders)
         # a bare `*`, of a folder whose every file counts, would be every name
-        self._last = tuple(Glob(last) for path in paths if (last := path.rpartition("/")[2]) != "*")
+        last = {name for path in paths if (name := path.rpartition("/")[2]) != "*"}
+        self._names = frozenset((*(name for name in last if not has_wildcard(name)), *self._folders))
+        globs = [name for name in sorted(last) if has_wildcard(name)]
+        self._name_globs = tuple(map(Glob, globs))
+        ends = {name.rpartition("*")[2] for name in globs}
+        self._name_ends = tuple("" if has_wildcard(end) else end for end in ends)  # every text ends with ""
         self._first = frozenset(firsts)
         self._depth = max(path.count("/") for path in paths) + 1
         self.in_commands: Final = _in_commands(paths, self._folders, named_by)
         """What names a settings file, or a folder of them, in a command of lower case."""
-        hints = (first for first in (*firsts, *named_by) if ".json" not in first)
-        self.hints: Final = tuple(dict.fromkeys((".json", *hints)))
+        hints = {".json", *firsts, *named_by}
+        self.hints: Final = tuple(
+            sorted(each for each in hints if not any(o in each for o in hints - {each}))
+        )
         """One of these is in every such command, and they are sooner looked for."""
 
     def file(self, path: str) -> str | None:
@@ -53,7 +60,9 @@ class SettingsFiles:
         if len(text) > _MOST_CHARS:
             return False
         name = fold(text)
-        return name in self._folders or any(glob.matches(name) for glob in self._last)
+        if name in self._names:
+            return True
+        return name.endswith(self._name_ends) and any(glob.matches(name) for glob in self._name_globs)
 
     def files_in(self, folder: str) -> Iterator[str]:
         """Yield where the files would lie that belong to a workspace or a home."""

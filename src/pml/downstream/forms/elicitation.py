@@ -204,6 +204,8 @@ class Asker:
             return None
         if Role.FORM in record.deciders and is_cut(record):
             return "it is too long for one; the inbox shows all of it"
+        if not self._gate.client_answers and self._gate.is_stdio:
+            return "an agent had this gateway started, or nobody is known to be there"
         if not self._gate.client_answers:
             return "its token was not made for a client that shows forms to a person"
         return why_no_form(self._gate, record)

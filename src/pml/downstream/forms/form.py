@@ -31,7 +31,7 @@ _SEEN_LINES: Final = 3
 _MORE: Final = "  ↳ "
 _SEEN_COLUMNS: Final = 72
 _AGAIN: Final = "asked once more: the answer came faster than a person can read"
-_ANEW: Final = "asked anew: the time to answer was over, and nothing has run"
+_ANEW: Final = "asked again: the time to answer was over, and nothing has run"
 
 
 def form_params(record: Approval, era: Era, *, again: bool = False, anew: bool = False) -> JsonObject:

@@ -22,7 +22,7 @@ MOMENT_S: Final = (
     0.25  # until here an answer is worth waiting for; then the client sees that something happens
 )
 STALL_S: Final = 60.0  # a reader that takes nothing for so long is not coming back
-RETRY_MS: Final = 5000  # clients try twice to get a lost stream back: a restart may take twice as long
+RETRY_MS: Final = 10_000  # clients try twice to get a lost stream back: a restart may take twice as long
 CONGESTED_BYTES: Final = 64 * 1024  # what is unsent beyond this: the reader is slow
 KEPT_EVENTS: Final = 64  # the last event of a request is its answer, so that one is always among them
 

@@ -331,6 +331,7 @@ class Connection:
     def _cancel(self, given: Json, origin: Origin) -> None:
         id = as_id(given)
         exchange = None if id is None else origin.running.get(id)
+        # The protocol does not let a handshake be cancelled: without its answer nothing could follow.
         if exchange is not None and exchange.request.method != "initialize":
             exchange.cancel()
 

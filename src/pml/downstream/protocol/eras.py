@@ -163,7 +163,7 @@ def stamp(result: bytes, era: Era) -> bytes:
     """Return the result with what its era requires; what a server wrote stays as it wrote it.
 
     What kind of result it is, a server does not say: it could make a form of it that looks like PML's.
-    Raises: ServerFailed if it is no object, as every result must be.
+    Raises: ServerFailed if it is not an object, as every result must be.
     """
     tells_kind = b'"resultType"' in result or b"\\u" in result  # a key can be spelled with escapes
     if not era.is_modern:

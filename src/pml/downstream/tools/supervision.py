@@ -36,7 +36,7 @@ from pml.downstream.tools.supervision_tools import (
     text_of,
     timeout_of,
 )
-from pml.downstream.tools.tool_table import Catalog
+from pml.downstream.tools.tool_table import ToolTable
 from pml.service.call import Attempt, Gate
 from pml.service.calls.own_tools import refuse_denied_call
 from pml.service.calls.tools import Known
@@ -71,9 +71,9 @@ class Launching(Protocol):
 
 
 class Supervision:
-    def __init__(self, gate: Gate, catalog: Catalog, launching: Launching) -> None:
+    def __init__(self, gate: Gate, table: ToolTable, launching: Launching) -> None:
         self._gate = gate
-        self._catalog = catalog
+        self._table = table
         self._launching = launching
         self._told: set[ApprovalId] = set()  # requests that the session has been given
 
@@ -197,7 +197,7 @@ class Supervision:
         if own is None and wire in ("call", "discover", "execute"):
             own = ToolName(namespace=OWN_NAMESPACE, action=wire)
         attempt = (
-            await self._catalog.resolve(wire, input)
+            await self._table.resolve(wire, input)
             if own is None
             else Attempt(tool=own, arguments=input, offered=True)
         )

@@ -25,7 +25,7 @@ from pml.downstream.results import approval_result, refusal_result
 from pml.downstream.tools.listing import discovery
 from pml.downstream.tools.sent import SentLists
 from pml.downstream.tools.supervision import LAUNCH, Supervision, refused
-from pml.downstream.tools.tool_table import Catalog
+from pml.downstream.tools.tool_table import ToolTable
 from pml.jsonrpc.codes import INVALID_PARAMS, SERVER_ERROR
 from pml.jsonrpc.messages import RpcError
 from pml.service.approvals.answers import is_asked_anew
@@ -58,7 +58,7 @@ class ToolCalls:
         self,
         gate: Gate,
         connection: Connection,
-        catalog: Catalog,
+        table: ToolTable,
         rounds: Rounds,
         spawn: Spawn,
         supervision: Supervision | None,
@@ -67,7 +67,7 @@ class ToolCalls:
     ) -> None:
         self._gate = gate
         self._connection = connection
-        self._catalog = catalog
+        self._table = table
         self._rounds = rounds
         self._spawn = spawn
         self._supervision = supervision
@@ -166,7 +166,7 @@ class ToolCalls:
         own = None if self._supervision is None else self._supervision.tool(name.removeprefix("pml:"))
         if own is not None:
             return Attempt(tool=own, arguments=arguments, offered=True)
-        return await self._catalog.resolve(name, arguments)
+        return await self._table.resolve(name, arguments)
 
     async def _called(self, call: Attempt, sent: Collection[str]) -> Attempt:
         """Return what `call` calls; `sent` are the names that the client has. Raises: NotFound, Invalid."""
@@ -179,7 +179,7 @@ class ToolCalls:
             raise NotFound(
                 f"no tool `{attempt.tool}` for `call`", hint="PML's own tools are called themselves"
             )
-        wire = attempt.tool.action if is_own else self._catalog.wire(attempt.tool)
+        wire = attempt.tool.action if is_own else self._table.wire(attempt.tool)
         if attempt.offered and wire in sent:
             raise Invalid(
                 f"`{attempt.tool}` is listed by its own name: call `{wire}`",
@@ -216,9 +216,9 @@ class ToolCalls:
         await use.look_up_policy()
         if untrusted_servers(use.policy):
             await settle_trust(use, settled, is_for_call=False)
-        tools, policy = await self._catalog.learn()
-        known = self._catalog.with_own(tools)
-        waiting, problems = untrusted_servers(policy), self._catalog.problems(policy)
+        tools, policy = await self._table.learn()
+        known = self._table.with_own(tools)
+        waiting, problems = untrusted_servers(policy), self._table.problems(policy)
         found = discovery(known, query, [str(name) for name in names], waiting, problems, sent=sent)
         text = msgspec.json.format(msgspec.json.encode(found), indent=2).decode()
         return {"content": [{"type": "text", "text": text}], "structuredContent": found}

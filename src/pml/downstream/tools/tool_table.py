@@ -19,7 +19,7 @@ FINISH_S: Final = 1.0  # when the client has gone; everything ends within five s
 LEARN_S: Final = 3.0  # for servers that start for the first time: some clients end every request after 5 s
 
 
-class Catalog:
+class ToolTable:
     def __init__(self, gate: Gate, spawn: Spawn) -> None:
         self._gate = gate
         self._spawn = spawn

@@ -108,7 +108,7 @@ function whatWasDone(card, answer, memory) {
   if (memory.counts) return `${done}, ${isAlways ? "always" : "for this session"}`;
   const query = new URLSearchParams({ workspace: card.workspace });
   return [
-    `${done}; “always” counts only once the file is trusted. `,
+    `${done}; “always” applies only once the file is trusted. `,
     h("a", { href: `#/trust?${query}` }, "See what it would loosen"),
   ];
 }

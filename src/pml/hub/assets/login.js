@@ -54,7 +54,7 @@ export function takeRefusal() {
     return new ApiError(
       0,
       "unheard",
-      "the hub did not hear that you logged out: this browser has forgotten its token, which still counts",
+      "the hub did not hear that you logged out: this browser has forgotten its token, which is still valid",
       `end it with \`pml token revoke ${unheard}\``,
     );
   }

@@ -39,7 +39,7 @@ export async function beSure(token) {
     cache: "no-store",
     credentials: "omit",
   });
-  if (answer.status >= 500) throw new Error("the hub is busy, or whoever answers is of no use");
+  if (answer.status >= 500) throw new Error("the hub is busy, or something else answered in its place");
   const told = await answer.json().catch(() => null);
   if (told?.proof !== await proof(secret, nonce)) throw new NotTheHub(answer.status === 404);
 }

@@ -257,6 +257,7 @@ class NpmInstaller:
             tarballs = await self._find_tarballs(lock, scratch / "found")
             project = _Project(scratch / "second", self._environ)
             output = await self._install(lock, project, tarballs=tarballs, told=told)
+        # Deno leaves out a link and succeeds: the tree would not be what the package's hash stands for.
         if output.code != 0 or "Ignoring npm tarball entry" in output.errors:
             raise complaint(output, title, at=project.top)
         return project
@@ -279,6 +280,7 @@ class NpmInstaller:
         return found
 
     async def _look_up_all(self, lock: Lock, scratch: Path) -> "_Project":
+        # Under names of our own, since a closure may hold two versions of one package.
         wanted = {
             f"p{number}": f"npm:{package.name}@{package.version}"
             for number, package in enumerate(lock.packages)
@@ -367,6 +369,7 @@ def _settle(project: _Project, lock: Lock, package: Package, tree: Path, disk: D
     make_sound(tree)
     disk.check()
     manifest = read_manifest(package_folder(tree, lock.name), lock.name)
+    # The lock proves which bytes these are; only the manifest says that they are this package.
     if (manifest.get("name"), manifest.get("version")) != (lock.name, lock.version):
         title = quote(f"{lock.name}@{lock.version}")
         raise Invalid(f"what the registry has as {title} says that it is another package")

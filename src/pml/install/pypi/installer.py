@@ -225,6 +225,8 @@ class PypiInstaller:
         given = tuple(room.fill(argument) for argument in dependency.argv)
         return Command(
             command=base_python(),
+            # No variable or site folder of the user's adds code to the tree, and none is written into it: its
+            # hash is compared before every start.
             args=("-I", "-S", "-B", os.path.join(room.tree, entry.path), *given),
             needs=runtime_folders(),
         )

@@ -84,7 +84,7 @@ def _refusal(where: str, kind: str, why: str) -> NoData:
     elif why.startswith("maximum recursion"):
         why = "is nested too deeply"
     else:
-        why = f"is no data: {visible(why)}"
+        why = f"is not data: {visible(why)}"
     return NoData(why, where=where)
 
 

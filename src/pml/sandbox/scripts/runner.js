@@ -47,7 +47,7 @@ const finish = (value) => {
   try {
     end("returned", `,"value":${toJson(value, "result", run.limits.result)}`);
   } catch (error) {
-    if (error instanceof NoData) fail("value", `the result is no data: ${error.path} is ${error.what}`);
+    if (error instanceof NoData) fail("value", `the result is not data: ${error.path} is ${error.what}`);
     else if (error instanceof TooLarge) fail("limit", `the result is larger than ${run.limits.result} bytes`);
     else raise(error);
   }

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from pml.core.approvals.record import Approval, ApprovalId, Scope, Subject
-from pml.core.approvals.subjects import row_of
+from pml.core.approvals.subjects import frame_of
 from pml.core.cards.card import Arguments, Block, Card, Code, Command, Diff, Facts
 from pml.core.own_tools import LAUNCH_TOOL
 from pml.core.sessions.launch import PARENT_MAY, TOOLS, launch_facts
@@ -363,7 +363,7 @@ class Answering(Live):
         )
 
     def ask_all(self, *, allow: bool) -> None:
-        waiting = [entry for entry in self.stream.waiting if not row_of(entry.record).stands_alone]
+        waiting = [entry for entry in self.stream.waiting if frame_of(entry.record) is None]
         if not waiting:
             self.tell(
                 "nothing waits that is answered with others" if self.stream.waiting else "nothing waits"

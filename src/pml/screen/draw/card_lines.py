@@ -7,6 +7,7 @@ been seen whole. How wide the screen is, and what was scrolled into view, is not
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, assert_never
 
 from rich.style import Style
@@ -135,12 +136,16 @@ def _outcome(card: Card) -> Iterator[Styled]:
     if outcome is None:
         return
     refused = card.status in (State.DENIED, State.EXPIRED, State.CANCELLED, State.FAILED)
-    yield from _prose(
-        outcome.text, RED if refused else GREEN, mark=((("✗ ", RED),) if refused else (("✓ ", GREEN),))
-    )
+    text = outcome.text.replace(instant(outcome.at), _local(outcome.at))
+    yield from _prose(text, RED if refused else GREEN, mark=((("✗ ", RED),) if refused else (("✓ ", GREEN),)))
     for name, value in (("message", outcome.message), ("reason", outcome.reason)):
         if value is not None:
             yield from _fact(name, value)
+
+
+def _local(at: datetime) -> str:
+    """Return an instant as the clock on this machine's wall shows it."""
+    return f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def _block(block: Block) -> Iterator[Styled]:
@@ -214,7 +219,7 @@ def _about(card: Card) -> Iterator[Styled]:
     if rule is not None and rule.file is not None:
         place = rule.file if rule.line is None else f"{rule.file}:{rule.line}"
         yield from _fact("rule", f"{rule.entry}  in {place}", DIM)
-    yield from _fact("asked", instant(card.created_at), DIM)
+    yield from _fact("asked", _local(card.created_at), DIM)
     yield from _fact("may allow", " or ".join(card.may_allow), DIM)
     yield from _fact("id", card.id, DIM)
     yield from _fact("sha256", card.digest.removeprefix("sha256:"), DIM)

@@ -14,7 +14,7 @@ from pml.core.ports.queries import ApprovalQuery
 from pml.service.approvals.lifecycle import Question, ask, cancel, get
 from pml.service.context import Context
 
-NARROWED: Final = "fewer may decide it now, and it is asked anew"  # withdrawn so, its call goes on
+NARROWED: Final = "fewer may decide it now, and it is asked again"  # withdrawn so, its call goes on
 SETTLED: Final = "it was settled for another call meanwhile"  # withdrawn so, its call goes on
 _ANSWERS: Final = 1000
 _NEWEST: Final = 4

@@ -52,6 +52,7 @@ async def deliver(context: Context, approval_id: ApprovalId, question: Question)
         event = Delivered(at=context.clock.now(), owner=context.owners.me, digest=digest)
         return await context.store.approvals.advance(approval_id, event)
     except (ToolDenied, Changed) as exc:
+        # Taken back: nothing else may find an answer allowed that is no longer good.
         if record.status is State.ALLOWED:
             with contextlib.suppress(Conflict, NotFound):
                 await cancel(context, approval_id, reason=exc.message)
@@ -73,6 +74,7 @@ async def claim(
     """
     record = await get(context, approval_id)
     session = await session_of(context, record.session_id)
+    # Nothing but this look need have noticed that its time is over: no sweep may have run since.
     if record.status is State.ALLOWED and context.clock.now() >= record.expires_at:
         record = await expire(context, record)
     digest = digest_call(
@@ -84,6 +86,7 @@ async def claim(
             _refuse_others(judged, record)
         if judged is not None and record.subject is Subject.TOOL_CALL:
             await _refuse_overreach(context, session, judged, record)
+        # Of several that try, the store lets one; a digest that is not the approved one is refused there.
         event = Claimed(at=context.clock.now(), owner=context.owners.me, digest=digest)
         return await context.store.approvals.advance(approval_id, event)
     except (ToolDenied, Changed) as exc:

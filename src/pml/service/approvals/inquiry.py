@@ -73,9 +73,11 @@ async def ask_and_wait(
         pass  # the same was asked meanwhile, of fewer: this call waits for that
     if record.status is State.PENDING:
         if record.subject is Subject.TOOL_CALL and attempt.inner is None:
+            # A client that cannot continue a workflow makes the same call again, which finds the answer.
             gate.paused[question.digest] = record.id
         raise Paused(record, await pause(call, record))
     if record.subject is Subject.TOOL_CALL and record.status in _USED:
+        # One answer runs one call: this one attached to the question of its twin, and has to ask its own.
         raise AlreadyClaimed(f"approval `{record.id}` was used by the same call, made twice")
     return _allowed(record)
 
@@ -137,6 +139,7 @@ async def trust_first(call: PendingCall, *, runs: bool) -> NotApproved | Literal
     is_answered = settled is not None and settled.subject is Subject.WORKSPACE_TRUST
     if content in gate.trust_asked and not is_answered:
         return None
+    # Before the wait: calls that are made meanwhile must not ask the same again.
     gate.trust_asked.add(content)
     try:
         refused = await settle_trust(call)
@@ -244,7 +247,7 @@ async def ask_and_use(call: PendingCall, question: Question, because: Reason | N
 async def pause(call: PendingCall, record: Approval) -> Workflow:
     """Issue the workflow with which the call can be continued; the same call gets the same one.
 
-    What is no tool is not continued but asked for again.
+    What is not a tool is not continued but asked for again.
     """
     context, attempt, inner = call.gate.context, call.attempt, call.attempt.inner
     paused = PausedCall(

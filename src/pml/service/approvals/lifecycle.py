@@ -34,7 +34,7 @@ from pml.core.approvals.record import (
     State,
     Subject,
 )
-from pml.core.approvals.subjects import row_of
+from pml.core.approvals.subjects import frame_of, row_of
 from pml.core.audit.entries import approval_refused
 from pml.core.digest import digest_call
 from pml.core.errors import (
@@ -240,7 +240,7 @@ async def decide(context: Context, approval_id: ApprovalId, decision: Decision) 
     now = context.clock.now()
     if record.status is State.PENDING and now >= record.expires_at:
         record = await expire(context, record)
-    if decision.allow and decision.is_batch and row_of(record).stands_alone:
+    if decision.allow and decision.is_batch and frame_of(record) is not None:
         raise MayNotDecide(
             f"approval `{record.id}` is allowed by itself, not with others",
             hint="read it, then allow it alone",

@@ -16,7 +16,7 @@ from pml.service.call import PendingCall, ServerTarget, Target, deciders, matter
 async def pin_or_ask(call: PendingCall, target: Target, manifest: Manifest) -> bool:
     """Pin the tool at its first use, and ask about a change; tell whether somebody was asked.
 
-    Whoever asked looks again: the pin, or the tool, may be another by now. What is no server has no pin.
+    Whoever asked looks again: the pin, or the tool, may be another by now. What is not a server has no pin.
     Raises: NotApproved, Paused, and what `claim` raises.
     """
     if not isinstance(target, ServerTarget):

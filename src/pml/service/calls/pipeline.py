@@ -66,7 +66,7 @@ from pml.service.policy.policy import matched_rule
 
 
 class _Again(Enum):
-    AGAIN = "time has passed: begin anew"
+    AGAIN = "time has passed: begin again"
 
 
 AGAIN: Final = _Again.AGAIN
@@ -149,6 +149,7 @@ async def _approve(call: PendingCall) -> ApprovedCall | Again:
     shown = ApprovedCall(target=target, manifest=manifest, arguments=call.attempt.arguments, record=None)
     must_ask = await _must_ask_now(call, target, needs)
     inner = call.attempt.inner
+    # An answer that was left for this very call is used up also where a rule allows it by now.
     may_have_answer = bool(call.gate.paused) if inner is None else inner.resumed
     if not must_ask and call.settled is None and not may_have_answer:
         return _let_through(call, shown)
@@ -162,7 +163,7 @@ def _anew(call: PendingCall) -> Again:
 
 
 def _is_pinned(call: PendingCall, target: Target, manifest: Manifest) -> bool:
-    """Tell whether the tool was seen to be as it is pinned; what is no server's has no pin."""
+    """Tell whether the tool was seen to be as it is pinned; what is not a server's has no pin."""
     if not isinstance(target, ServerTarget):
         return True
     action = call.attempt.tool.action
@@ -322,6 +323,7 @@ def _is_covered_by_run(call: PendingCall, inner: CodeOrigin) -> bool:
     tool, judgement = str(call.attempt.tool), call.judgement
     in_doubt = judgement.reserved or bool(judgement.broken)
     if judgement.is_named and not in_doubt:
+        # Whoever allowed the run saw an `ask` by name. One that only these arguments meet was not shown.
         by_name = call.policy.rules.judge(Call(tool=tool, arguments={}), now=call.gate.context.clock.now())
         in_doubt = by_name.kind is not VerdictKind.ASK
     is_covered = f"{ASKED_ABOUT}{tool}" in inner.covered or (tool in inner.covered and not judgement.is_named)

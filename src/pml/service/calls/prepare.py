@@ -50,7 +50,7 @@ def _is_others(gate: Gate, attempt: Attempt) -> bool:
 async def make_ready(call: PendingCall) -> CapabilityTarget | CloudTarget | None:
     """Bring the server of the call a step nearer: trusted, installed, or started.
 
-    Returns what answers the call if that is no server of this machine.
+    Returns what answers the call if that is not a server of this machine.
     """
     server, policy, namespace = call.target, call.policy, call.attempt.tool.namespace
     if isinstance(server, CapabilityTarget | CloudTarget):

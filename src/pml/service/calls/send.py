@@ -94,6 +94,7 @@ async def _send(call: PendingCall, approved: ApprovedCall) -> bytes:
     params = approved.arguments
     if attempt.method == TOOLS_CALL:
         params = {"name": attempt.tool.action, "arguments": params}
+    # Tried again only for what a person approved, who would be asked twice; what a rule allowed begins anew.
     for last in (False, False, True):
         try:
             return await call.gate.servers.request(

@@ -11,6 +11,7 @@ from pml.core.approvals.record import Approval, Channel, Decider, DeciderKind, R
 from pml.core.digest import digest
 from pml.core.errors import AlreadyClaimed, Conflict, Invalid, NotFound, WorkflowAborted, WorkflowGone
 from pml.core.names import parse_tool
+from pml.core.own_tools import LAUNCH_TOOL
 from pml.core.ports.records import PausedCall, Workflow
 from pml.core.rules.ruleset import Effect
 from pml.core.values import Json, JsonObject
@@ -63,6 +64,8 @@ async def resume(
             hint="leave them out, or repeat them; to change them, call the tool without `continue_workflow`",
         )
     record = await get(gate.context, workflow.approval_id)
+    if call.tool == LAUNCH_TOOL and record.session_id != gate.session.id:
+        raise WorkflowGone  # a person let that very session be the agent's parent
     if record.status in _UNDECIDED_OR_UNUSED and gate.context.clock.now() >= record.expires_at:
         record = await expire(gate.context, record)
     if not said.approved:

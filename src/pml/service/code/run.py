@@ -175,6 +175,7 @@ def _serve_more(
     has_ended = live.ended is not None
     taken = {*serving.values(), *waiting}
     for number, request in sorted(live.open.items()):
+        # What waits keeps its place: code that wants everything at once would ask hundreds of questions.
         if len(serving) + len(waiting) >= IN_FLIGHT:
             return
         if number not in taken and not (has_ended and isinstance(request, Sleep)):
@@ -190,6 +191,7 @@ async def _absorb(scene: Scene, live: Live, turn: Turn) -> None:
         step = live.steps.get(request.number)
         if step is not None and (step.what, step.digest) != _asked(request):
             raise _diverged(live, f"step {request.number} was {step.what}, and is {_asked(request)[0]} now")
+    # Stored with its first request: code that only computes leaves nothing behind.
     if turn.requests and not live.is_stored:
         await scene.gate.context.store.journals.start(live.run)
         live.is_stored = True
@@ -295,6 +297,7 @@ def _attempt(scene: Scene, live: Live, request: CodeCall) -> Attempt:
         found=scene.found,
         begin=begin,
         resumed=run.taken > 1 or live.was_asked,
+        # Begun and never finished: it may have run, so it is not made again unasked.
         is_unknown=before is not None and before.place is None,
     )
     return Attempt(tool=tool, arguments=request.arguments, offered=False, inner=inner)

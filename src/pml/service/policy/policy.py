@@ -171,10 +171,12 @@ async def judge(context: Context, policy: Policy, call: Call, *, session: Sessio
         return denied
     if verdict.kind is VerdictKind.ALLOW and runs_code(call.tool, call.arguments):
         verdict = await without_models(context, policy.workspace, call, verdict)
+    # Before grants, switches and allows: none of them stands in for a person here.
     reserved = await _why_reserved(context, policy, call)
     if reserved is not None:
         return Judgement(kind=VerdictKind.ASK, verdict=verdict, broken=policy.broken, why_reserved=reserved)
     is_launch = call.tool == LAUNCH_TOOL
+    # A file that cannot be read may hold a deny or an ask: no allow of the other file applies.
     if policy.broken:
         return Judgement(kind=VerdictKind.ASK, verdict=verdict, broken=policy.broken, is_launch=is_launch)
     if is_launch:
@@ -273,13 +275,10 @@ async def _why_reserved(context: Context, policy: Policy, call: Call) -> str | N
     """
     if call.tool == EXECUTE:
         return None
-    scene = policy.rules.scene(call)
     around = Surroundings(
         home=context.home,
         workspace=policy.workspace,
-        folders=scene.folders() or (policy.workspace,),
-        homes=scene.homes(),
-        own=scene.starts.own,
+        scene=lambda: policy.rules.scene(call),
         tree=context.configs.of(policy.workspace).paths,
         clients=context.clients,
     )

@@ -157,7 +157,7 @@ async def respond(
 ) -> Decided:
     """Decide a question of a descendant.
 
-    Raises: Forbidden for a child, NotFound for what is no descendant's, and what `decide` raises.
+    Raises: Forbidden for a child, NotFound for what is not a descendant's, and what `decide` raises.
     """
     guard_supervisor(session)
     record = await context.store.approvals.get(ApprovalId(approval_id))

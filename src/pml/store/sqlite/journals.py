@@ -47,6 +47,7 @@ class SqliteJournals(Part):
 
     async def take(self, run_id: str, owner: OwnerId, *, dead: Sequence[OwnerId]) -> Kept | None:
         def operation(tx: Transaction) -> Kept | None:
+            # One statement looks and takes: of two processes that find the run left, one gets it.
             tx.run("take_code_run", (run_id, owner, spell(dead)))
             if tx.changed():
                 return _kept(tx, run_id)

@@ -52,6 +52,7 @@ class Transaction:
 
     def record_all(self, entries: Sequence[Entry]) -> None:
         """Append `entries`, which concern no approval, to this process's audit chain, all at once."""
+        # Each hash takes in the one before, so links are made in order; written they are in one statement.
         rows: list[Sequence[Value]] = []
         head = self.head
         for entry in entries:
@@ -138,6 +139,7 @@ class Writer:
             self._sync(full=durable)
             self._begin()
         except apsw.BusyError as exc:
+            # Nothing was taken from the lists yet: what arrives meanwhile joins the same transaction.
             if self._give_up_at is None or loop.time() < self._give_up_at:
                 self._turn = loop.call_later(retry_s(), self._flush)
                 return
@@ -192,6 +194,7 @@ class Writer:
         except apsw.ConstraintError as exc:
             error: Exception = Conflict(f"the database refuses it: {exc}")
             error.__cause__ = exc
+        # The database is in trouble, not this operation: nothing of the batch may be told as done.
         except apsw.Error:
             raise
         except Exception as exc:

@@ -161,6 +161,7 @@ def contain(
         refuse_strays(launch.server, strays)
     if kind is Containment.NONE:
         return launch
+    # What is checked and shown must be the file that is run, not a name that PATH finds again in the box.
     launch = replace(launch, command=find_program(launch))
     if not is_narrow(target):
         _check_seen(launch, home=home)
@@ -237,6 +238,7 @@ def _shown_by(kind: Containment, reach: Reach, *, home: Path) -> str | None:
     """Return the folder within reach that has PML_HOME in it, if `kind` cannot hide that."""
     if kind is not Containment.LANDLOCK:
         return None
+    # Landlock only grants: what lies beneath a granted folder cannot be taken out of it.
     hidden = os.path.realpath(home)
     folders = (*reach.folders, *SYSTEM)
     return next((folder for folder in folders if within(hidden, os.path.realpath(folder))), None)
@@ -258,6 +260,7 @@ def _landlocked(
     from pml.upstream.containment import landlock
 
     rules = landlock.Rules(read=list(read), write=list(write), hidden=hidden, net=net)
+    # Isolated: no PYTHON variable and no site folder may bring in code before the rules are in force.
     launcher = ("-I", "-S", landlock.__file__, msgspec.json.encode(rules).decode(), "--")
     return replace(launch, command=sys.executable, args=(*launcher, launch.command, *launch.args))
 

@@ -35,6 +35,7 @@ class Outbox:
     def send(self, line: bytes, *, at_once: bool) -> None:
         """Send the line, or put it to what this turn sends. Raises: TooMuch; then nothing of it is sent."""
         waiting = self._bytes + self._wire.unread_bytes
+        # A line that waits for none may be of any size: how long it may be is for others to say.
         if waiting and waiting + len(line) > self._max_bytes:
             raise TooMuch
         is_first = not self._unsent

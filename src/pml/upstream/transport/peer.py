@@ -27,7 +27,7 @@ from pml.upstream.limits import Limits
 from pml.upstream.log import ServerLog
 from pml.upstream.transport.outbox import Outbox, TooMuch, Wire
 
-_NOISE_BYTES: Final = 4 * 1024  # looked at of a line that is no message; fewer are noted
+_NOISE_BYTES: Final = 4 * 1024  # looked at of a line that is not a message; fewer are noted
 
 
 class Asked(Protocol):
@@ -93,6 +93,7 @@ class Peer:
             meta = {**(meta if isinstance(meta, dict) else {}), **self._meta()}
         if on_progress is not None or meta is not None:
             params = _with_token(params, meta, call_id if on_progress is not None else None)
+        # Sent before it is registered: a lone call leaves at once, and must not count itself.
         self._send_or_fail(request_line(call_id, method, params))
         call = _Call(self._loop.create_future(), self._loop.time(), on_progress)
         self._calls[call_id] = call
@@ -202,6 +203,7 @@ class Peer:
         if call is None:
             self._log.note(f"an answer that nobody waits for, ignored: id {_shown(message.id)}")
             return
+        # Its caller gave up in this very turn.
         if call.answer.done():
             return
         if message.error is not msgspec.UNSET:
@@ -243,6 +245,7 @@ class Peer:
         if call is None or not isinstance(token, int):
             return
         call.heard_at = self._loop.time()
+        # Back at the end: the clock looks only at the call that was silent for longest, the first.
         self._calls[token] = call
         if (on_progress := call.on_progress) is not None:
             self._tell(lambda: on_progress(params))
