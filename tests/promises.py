@@ -5,6 +5,7 @@ from typing import Final
 import pytest
 
 PROMISES: Final[dict[str, str]] = {
+    "add:no-file-installs-itself": "A file among the added servers is no consent: no rule installs it.",
     "add:no-secret-on-the-line": "A secret on the line of `pml add` is refused, and not repeated.",
     "add:nothing-half-done": "An add that fails or is interrupted leaves no server that was not there.",
     "add:one-consent": "An add installs and writes nothing before a person's yes to what it shows.",
@@ -297,6 +298,7 @@ PROMISES: Final[dict[str, str]] = {
     "screen:undo-remembered": "`u` takes a grant or an always entry back, and says if the call ran.",
     "secret:url-mode": "That a link for a key was opened decides nothing, and no client gets the key.",
     "secrets:concurrent-writes-lose-nothing": "Secrets that several processes store at once are all kept.",
+    "secrets:decide-no-program": "A stored secret decides neither which program runs nor which host is asked.",
     "secrets:entry-filled-at-start": "A stored secret that an entry names reaches its server, and no log.",
     "secrets:never-shown": "No command, message, error or object shows the value of a secret.",
     "secrets:no-argument": "A value is never taken as an argument, and one given so is not repeated.",

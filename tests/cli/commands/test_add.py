@@ -284,3 +284,22 @@ def test_a_broken_entry_is_told_of_starts_nothing_and_can_be_removed(index: Regi
     assert "greeter.json" in ran.err
     assert pml("remove", "greeter", "--yes").code == OK
     assert (added(index), index.leftovers) == ([], [])
+
+
+@promise("add:no-file-installs-itself")
+def test_a_file_put_among_the_added_servers_installs_nothing_by_itself(index: Registry, pml: Pml) -> None:
+    dependency = {
+        "name": "greeter",
+        "type": "stdio",
+        "install": LINE + "==1.0",
+        "integrity": index.integrity,
+        "lock": index.locked(),
+        "permissions": {"workspace": "none", "net": True},
+    }
+    entry = {"fqdn": "pml.added.greeter", "type": "server", "tools": ["greet"], "mcp_deps": [dependency]}
+    (index.home / "added").mkdir(mode=0o700)
+    (index.home / "added" / "greeter.json").write_text(json.dumps(entry))
+    assert pml("rules", "allow", "greeter:*", "--user").code == OK
+    assert pml(*GREET).code == PENDING
+    assert index.leftovers == []
+    assert not index.was_downloaded

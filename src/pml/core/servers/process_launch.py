@@ -283,7 +283,7 @@ def parse_launch(entry: Section, *, base_dir: str, home: str, environ: Mapping[s
         names=tuple(expander.names),
         unset=tuple(expander.unset),
         values=expander.values,
-        later=tuple(expander.later),
+        later=tuple(name for name in expander.later if name not in expander.unset),
     )
     return replace(launch, written=written) if written.names else launch
 

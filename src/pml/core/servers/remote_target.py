@@ -21,6 +21,7 @@ from pml.core.servers.remote_facts import RemoteFacts
 from pml.core.text import has_hidden, quote
 from pml.core.values import JsonObject
 
+_ORIGIN: Final = re.compile(r"[^/?#]*(?://[^/?#]*)?")
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
 # what the transport itself says; another value would be about another message, or another host
@@ -275,6 +276,9 @@ def parse_remote(entry: Section, *, environ: Mapping[str, str]) -> RemoteTarget:
         entry.refuse("url", node, problem)
     expander = Expander(environ)
     url = expander(written)
+    origin = _ORIGIN.match(url)
+    if origin is not None and "${" in origin[0]:  # it must be known before a stored value is sent there
+        url = expander.now(written)
     if not expander.unset and (problem := url_problem(url, is_insecure=insecure)):
         hint = 'or write `"insecure": true` beside it' if "plain http" in problem else None
         entry.refuse("url", node, problem, hint=hint)
@@ -291,7 +295,7 @@ def parse_remote(entry: Section, *, environ: Mapping[str, str]) -> RemoteTarget:
         names=names,
         unset=unset,
         values=expander.values,
-        later=tuple(expander.later),
+        later=tuple(name for name in expander.later if name not in expander.unset),
     )
     return RemoteTarget(
         url=url,
