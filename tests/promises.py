@@ -298,7 +298,7 @@ PROMISES: Final[dict[str, str]] = {
     "screen:undo-remembered": "`u` takes a grant or an always entry back, and says if the call ran.",
     "secret:url-mode": "That a link for a key was opened decides nothing, and no client gets the key.",
     "secrets:concurrent-writes-lose-nothing": "Secrets that several processes store at once are all kept.",
-    "secrets:decide-no-program": "A stored secret decides neither which program runs nor which host is asked.",
+    "secrets:decide-no-program": "A stored secret decides neither the program that runs nor the host.",
     "secrets:entry-filled-at-start": "A stored secret that an entry names reaches its server, and no log.",
     "secrets:never-shown": "No command, message, error or object shows the value of a secret.",
     "secrets:no-argument": "A value is never taken as an argument, and one given so is not repeated.",
