@@ -4,7 +4,7 @@ import json
 import stat
 import tarfile
 from collections.abc import Generator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -417,3 +417,26 @@ async def test_the_age_of_a_closure_is_not_known_if_that_of_one_package_is_not(b
     del bench.registry.packuments["@some/dep"]["time"]["2.1.0"]
 
     assert await bench.installer().youngest_at(lock, bench.fresh("scratch")) is None
+
+
+async def test_a_version_left_open_is_looked_up_and_held_back_to_what_was_there_before_a_day(
+    bench: Bench,
+) -> None:
+    publish_two(bench.registry)
+    bench.registry.publish("srv", "1.1.0", bin=BIN)
+    bench.registry.publish("srv", "2.0.0", bin=BIN)
+    times = bench.registry.packuments["srv"]["time"]
+    times["1.1.0"], times["2.0.0"] = "2026-03-01T00:00:00.000Z", "2026-05-01T00:00:00.000Z"
+
+    async def version(wanted: str | None, *, before: date | None = None) -> str:
+        it, scratch = bench.installer(), bench.fresh("scratch")
+        return (await it.look_up("srv", wanted, scratch, before=before, told=bench.told.append)).version
+
+    assert await version(None) == "2.0.0"
+    assert await version("latest") == "2.0.0"
+    assert await version("^1.0.0") == "1.1.0"
+    assert await version("1.0.0") == "1.0.0"
+    assert await version(None, before=date(2026, 4, 1)) == "1.1.0"
+    for alias in ("npm:other@1.0.0", "file:../x", "https://x.example.com/y.tgz"):
+        with pytest.raises(Invalid, match="is not a version"):
+            await version(alias)
