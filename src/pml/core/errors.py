@@ -24,6 +24,7 @@ PmlError
 │       └── ProgramChanged  nor are those of a server in the workspace as they were trusted
 ├── Unavailable         the store, a file or a process cannot serve now; try again or mend it
 │   ├── ServerFailed    an MCP server did not start, died, or did not answer
+│   ├── LoginRequired   a remote server wants a person to log in; nothing of the call has run
 │   └── EnvMissing      variables that a server requires are not set
 ├── ServerRefused       an MCP server answered with a JSON-RPC error, passed on as it is
 ├── ToolFailed          a tool that code called ran, and says that it failed
@@ -190,6 +191,16 @@ class ServerFailed(Unavailable):
         named = _SERVER.search(message)
         name = "NAME" if named is None else named[1]
         super().__init__(message, hint=hint or f"`pml servers logs {name}` shows what it wrote")
+
+
+class LoginRequired(Unavailable):
+    """The remote server `server` wants a person to log in first; nothing of the call has run there."""
+
+    def __init__(self, server: str) -> None:
+        super().__init__(
+            f"server `{server}` requires a login", hint=f"a person logs in with `pml login {server}`"
+        )
+        self.server = server
 
 
 class EnvMissing(Unavailable):

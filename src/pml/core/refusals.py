@@ -12,6 +12,7 @@ from pml.core.errors import (
     EnvMissing,
     IntegrityFailed,
     Invalid,
+    LoginRequired,
     NotApproved,
     NotFound,
     PmlError,
@@ -56,6 +57,8 @@ def refusal_code(error: PmlError) -> tuple[str, str] | None:
             return "integrity_failed", f"Integrity check failed for {error.title}"
         case ArtefactChanged():
             return "integrity_failed", error.message
+        case LoginRequired():
+            return "login_required", error.message
         case EnvMissing():
             return "env_missing", error.message
         case Changed():

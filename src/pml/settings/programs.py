@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 from pml.core.digest import digest
 from pml.core.rules.readings import is_under
 from pml.core.servers.process_launch import ProcessLaunch, steering
+from pml.core.servers.remote_target import RemoteTarget, shown_url
+from pml.core.servers.spec import Target
 from pml.core.text import visible_json
 
 _CODE: Final = frozenset(
@@ -42,12 +44,16 @@ def program_names(launch: ProcessLaunch, *, cwd: str) -> ProgramNames:
     return ProgramNames(_joined(cwd, certain), _joined(cwd, perhaps))
 
 
-def expanded_parts(launch: ProcessLaunch) -> Mapping[str, str]:
+def expanded_parts(launch: Target) -> Mapping[str, str]:
     """Return digests of the parts of the entry that decide what is started, where they have variables.
 
     Another value is another program, though the file is the same. The rest of the server's environment is its
     own affair: a token may change.
     """
+    if isinstance(launch, RemoteTarget):
+        remote = launch.written
+        text = None if remote is None else shown_url(remote.url)
+        return {f"url {visible_json(text, indent=None)}": digest(launch.url)} if text and "${" in text else {}
     entry = launch.written
     if entry is None:
         return {}
@@ -77,11 +83,13 @@ _PIECE: Final = 1024 * 1024
 _UNREADABLE: Final = "unreadable"
 
 
-def programs_in(workspace: str, launch: ProcessLaunch) -> Mapping[str, str]:
+def programs_in(workspace: str, launch: Target) -> Mapping[str, str]:
     """Return the hash of each program of the server in the workspace, by path; `-`: it is not there.
 
     Beside them, the parts of its entry that variables decide.
     """
+    if isinstance(launch, RemoteTarget):
+        return expanded_parts(launch)
     real_workspace = os.path.realpath(workspace)
     found = {
         path: _hash(path)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pml.core.ports.loader import Installer
+from pml.core.servers.remote_target import RemoteTarget
 from pml.core.servers.run import ContainedBy, ServerRun
 from pml.core.servers.spec import ServerSpec
 from pml.upstream.board import end_orphans, list_servers
@@ -28,8 +29,10 @@ class LocalHost:
         end_orphans(self._home)  # listing forgets what they left, and then nobody would end it
         return [run for run in list_servers(self._home) if run.workspace == workspace]
 
-    def containment(self, spec: ServerSpec, *, workspace: str) -> ContainedBy:
+    def containment(self, spec: ServerSpec, *, workspace: str) -> ContainedBy | None:
         """Raises: as `held`."""
+        if isinstance(spec.target, RemoteTarget):
+            return None
         return held(
             available(),
             spec.name,

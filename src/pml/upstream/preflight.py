@@ -19,6 +19,7 @@ from pml.core.ports.loader import Variables
 from pml.core.ports.servers import Client
 from pml.core.ports.store import Manifests
 from pml.core.servers.process_launch import ProcessLaunch
+from pml.core.servers.remote_target import RemoteTarget
 from pml.core.servers.run import ContainedBy
 from pml.core.servers.spec import ServerSpec
 from pml.core.sessions.agent_marks import SET
@@ -95,7 +96,8 @@ class Surroundings:
 class PreparedProcess:
     """A process that may be spawned now: see `Prepared`."""
 
-    spec: ServerSpec
+    server: str
+    target: ProcessLaunch
     around: Surroundings
     containment: ContainedBy
     values: Mapping[str, str]
@@ -105,9 +107,9 @@ class PreparedProcess:
         return ServerProcess(self._launch(), ears, self.around.limits)
 
     def _launch(self) -> Launch:
-        target, around = self.spec.target, self.around
+        target, around = self.target, self.around
         launch = Launch(
-            server=self.spec.name,
+            server=self.server,
             command=target.command,
             args=target.args,
             cwd=target.cwd or around.workspace,
@@ -128,7 +130,18 @@ async def prepare(spec: ServerSpec, around: Surroundings) -> Prepared:
 
     Raises: Changed if less would hold it than was approved; EnvMissing; ArtefactChanged; ServerFailed.
     """
-    target, artefact = spec.target, spec.artefact
+    target = spec.target
+    if target.unset:
+        hint = "set it where PML is started, or give a default: `${NAME:-default}`"
+        raise ServerFailed(unset_text(spec), hint=hint)
+    if isinstance(target, RemoteTarget):
+        await around.prove(spec)
+        raise ServerFailed(f"server `{spec.name}` cannot be reached: PML does not speak to URLs yet")
+    return await _prepare_process(spec, target, around)
+
+
+async def _prepare_process(spec: ServerSpec, target: ProcessLaunch, around: Surroundings) -> PreparedProcess:
+    artefact = target.artefact
     now = held(
         _kind(around),
         spec.name,
@@ -137,9 +150,6 @@ async def prepare(spec: ServerSpec, around: Surroundings) -> Prepared:
         user_home=around.user_home,
         workspace=around.workspace,
     )
-    if target.unset:
-        hint = "set it where PML is started, or give a default: `${NAME:-default}`"
-        raise ServerFailed(unset_text(spec), hint=hint)
     values: Mapping[str, str] = {}
     if artefact is not None:
         if now.kind.is_weaker_than(artefact.containment):
@@ -155,7 +165,7 @@ async def prepare(spec: ServerSpec, around: Surroundings) -> Prepared:
         if missing := tuple(name for name in names if name not in values):
             raise EnvMissing(spec.name, missing)
     await around.prove(spec)
-    return PreparedProcess(spec=spec, around=around, containment=now, values=values)
+    return PreparedProcess(server=spec.name, target=target, around=around, containment=now, values=values)
 
 
 def containment_of(permissions: Permissions, around: Surroundings) -> Containment:

@@ -45,7 +45,7 @@ def shop(workspace: Path, pml: Pml) -> Shop:
 
 
 GOOD = {"command": sys.executable, "args": ["good.py"], "env": {"PYTHONUNBUFFERED": "1", "NODE_ENV": "test"}}
-REMOTE = {"type": "http", "url": "https://x.test/mcp"}
+REMOTE = {"type": "http", "serverUrl": "https://x.test/mcp"}
 
 
 @promise("config:one-entry-alone")
@@ -59,7 +59,7 @@ def test_an_entry_that_cannot_be_used_is_loud_and_costs_nothing_else(shop: Shop)
         "echo": "stopped",
         "time": "refused",
     }
-    assert "is reached by URL" in servers["time"]["problem"]
+    assert "has no `url`" in servers["time"]["problem"]
     doctor = shop.pml("doctor", "--json").json["checks"]
     hints = {check["message"].split("`")[1]: check["hint"] for check in doctor if check["name"] == "servers"}
     assert '"command": "npx", "args": ["-y", "foo"]' in hints["bad"]
@@ -86,7 +86,7 @@ def test_at_every_door_one_entry_stands_alone_and_a_variable_starts_no_other_pro
     shop.configure(echo=echo, time=REMOTE, off={"command": "x", "disabled": True})
     with entering(door) as agent:
         assert agent.call("echo:echo", {"text": "hi"})["content"][0]["text"] == "hi"
-        for tool, why in (("time:get_current_time", "is reached by URL"), ("off:x", "is disabled in")):
+        for tool, why in (("time:get_current_time", "has no `url`"), ("off:x", "is disabled in")):
             refused = agent.call(tool, {})
             assert refused["structuredContent"]["error"]["code"] == "not_found"
             assert why in refused["content"][0]["text"]

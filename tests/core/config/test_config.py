@@ -279,12 +279,12 @@ UNUSABLE = [
     ),
     ('{"mcpServers": {"a": {"args": []}}}', (1, 22, "`mcpServers.a` has no `command`")),
     (
-        '{"mcpServers": {"a": {"type": "http", "url": "https://x.test"}}}',
-        (1, 22, "`mcpServers.a` is reached by URL: only servers with a `command` are supported"),
+        '{"mcpServers": {"a": {"type": "http", "command": "x"}}}',
+        (1, 22, "`mcpServers.a` has no `url`"),
     ),
     (
-        '{"mcpServers": {"a": {"type": "sse", "command": "x"}}}',
-        (1, 22, "`mcpServers.a` is reached by URL: only servers with a `command` are supported"),
+        '{"mcpServers": {"a": {"url": "https://x.test", "command": "x"}}}',
+        (1, 22, "`mcpServers.a` has both `command` and `url`"),
     ),
     ('{"mcpServers": {"a": {"command": ""}}}', (1, 34, "`mcpServers.a.command` must not be empty")),
     (
@@ -511,7 +511,8 @@ def test_the_schema_describes_every_key_that_is_read() -> None:
     assert top.keys() == every.keys()
     for key in ("permissions", *USER_ONLY):
         assert top[key]["properties"].keys() == every[key].keys(), key
-    assert definitions["server"]["properties"].keys() == every["mcpServers"]["files"].keys()
+    remote = {"url", "headers", "insecure", "oauth"}
+    assert definitions["server"]["properties"].keys() == every["mcpServers"]["files"].keys() | remote
     assert set(definitions["rule"]["oneOf"][1]["properties"]) == set(ENTRY_KEYS)
     assert undescribed(schema) == []
 

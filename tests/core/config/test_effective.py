@@ -135,8 +135,8 @@ def test_a_server_name_in_both_files_belongs_to_neither() -> None:
     assert found.problems == ("server `x` is defined twice and not used: u.json:2 and w.json:1",)
 
 
-UNUSABLE = '{"mcpServers": {"x": {"url": "https://x.test"}, "off": {"command": "x", "disabled": true}}}'
-WHY = "server `x` is not used: `mcpServers.x` is reached by URL: only servers with a `command` are supported"
+UNUSABLE = '{"mcpServers": {"x": {"type": "http"}, "off": {"command": "x", "disabled": true}}}'
+WHY = "server `x` is not used: `mcpServers.x` has no `url`"
 
 
 @promise("config:one-entry-alone")

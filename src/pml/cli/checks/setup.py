@@ -23,6 +23,7 @@ from pml.core.ports.world import FileState
 from pml.core.rules.ruleset import Effect, rule_text
 from pml.core.rules.unknown_names import Doubt
 from pml.core.servers.process_launch import missing_command
+from pml.core.servers.remote_target import RemoteTarget
 from pml.core.sessions.token import Token, TokenRole
 from pml.core.text import visible, visible_json
 
@@ -109,6 +110,8 @@ def check_servers(settings: Settings) -> Iterator[Check]:
         if target.unset:
             hint = "set it where your client or `pml serve` is started, or give a default: `${NAME:-default}`"
             yield Check(name="servers", status=Status.WARN, message=unset_text(server), hint=hint)
+        elif isinstance(target, RemoteTarget):
+            continue  # asking it would send its headers before anything needs it
         elif shutil.which(target.command, path=target.env.get("PATH")) is None:
             yield Check(
                 name="servers",

@@ -22,6 +22,7 @@ from pml.core.config.file import (
 from pml.core.rules.globs import covers
 from pml.core.rules.ruleset import Effect, Rule
 from pml.core.servers.process_facts import ProcessFacts
+from pml.core.servers.remote_facts import RemoteFacts
 from pml.core.servers.spec import ServerSpec, Unusable
 from pml.core.text import visible_json
 from pml.core.values import Json, canonical
@@ -85,7 +86,7 @@ class Loosening:
     """
 
     allows: tuple[str, ...] = ()
-    launches: tuple[ProcessFacts, ...] = ()
+    launches: tuple[ProcessFacts | RemoteFacts, ...] = ()
     settings: Mapping[str, Json] = field(default_factory=dict[str, Json])
     drops: tuple[str, ...] = ()
 

@@ -10,6 +10,7 @@ from pml.core.approvals.fact import Fact
 from pml.core.config.file import Unlisted
 from pml.core.rules.arguments import is_list
 from pml.core.servers.process_facts import process_lines
+from pml.core.servers.remote_facts import remote_lines
 from pml.core.text import visible, visible_json
 from pml.core.values import Json, JsonObject
 
@@ -66,7 +67,11 @@ def unlisted_note(asked: JsonObject) -> str:
 def launch_lines(launches: Json) -> list[str]:
     """Return what a file would start, one thing a line; as `service.approvals.trust.trust_facts` tells it."""
     each = launches if isinstance(launches, list | tuple) else ()
-    return [line for launch in each if isinstance(launch, Mapping) for line in process_lines(launch)]
+    return [line for launch in each if isinstance(launch, Mapping) for line in _lines(launch)]
+
+
+def _lines(launch: Mapping[str, Json]) -> list[str]:
+    return remote_lines(launch) if "url" in launch else process_lines(launch)
 
 
 def why_trust(asked: JsonObject) -> str:

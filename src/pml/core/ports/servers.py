@@ -101,8 +101,11 @@ class ServerHost(Protocol):
         """Return what runs in the workspace; what killed gateways left is ended first."""
         ...
 
-    def containment(self, spec: ServerSpec, *, workspace: str) -> ContainedBy:
-        """Return what would contain the server. Raises: PmlError if it could not be started."""
+    def containment(self, spec: ServerSpec, *, workspace: str) -> ContainedBy | None:
+        """Return what would contain the server, None for one that runs elsewhere.
+
+        Raises: PmlError if it could not be started.
+        """
         ...
 
     def log(self, server: str, target_digest: str) -> ServerLog:

@@ -1,7 +1,7 @@
 """`mcpServers` of a configuration file: what answers under the name of each MCP server.
 
-That is its target. A process that PML starts is one kind of it, and knows for itself what it is made of, what
-of it may be shown, and when it is another one.
+That is its target: a process that PML starts, or an address that it reaches. It knows for itself what it is
+made of, what of it may be shown, and when it is another one.
 """
 
 import re
@@ -13,6 +13,7 @@ from pml.core.config.section import Section
 from pml.core.errors import ConfigInvalid
 from pml.core.rules.ruleset import Source
 from pml.core.servers.process_launch import Artefact, ProcessLaunch, parse_launch
+from pml.core.servers.remote_target import RemoteTarget, is_remote, parse_remote
 from pml.core.text import quote
 
 # The names of PML's own tools, of the hub on the wire, and of folders that runtimes load code from.
@@ -20,8 +21,7 @@ RESERVED: Final = frozenset({"pml", "plexus", "node_modules"})
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
-# A union of one: with a second kind, the type checker finds each place that must tell them apart.
-Target: TypeAlias = ProcessLaunch
+Target: TypeAlias = ProcessLaunch | RemoteTarget
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,7 +108,6 @@ def parse_servers(top: Section, *, base_dir: str, home: str, environ: Mapping[st
 
 
 def _target(entry: Section, *, base_dir: str, home: str, environ: Mapping[str, str]) -> Target:
-    kind = entry.text("type")
-    if "url" in entry.node.members or kind not in (None, "stdio"):
-        entry.refuse("", entry.node, "is reached by URL: only servers with a `command` are supported")
+    if is_remote(entry):
+        return parse_remote(entry, environ=environ)
     return parse_launch(entry, base_dir=base_dir, home=home, environ=environ)

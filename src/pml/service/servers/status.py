@@ -217,7 +217,7 @@ async def _startable(
     )
 
 
-def _next_contained(host: ServerHost, spec: ServerSpec, workspace: str) -> ContainedBy | PmlError:
+def _next_contained(host: ServerHost, spec: ServerSpec, workspace: str) -> ContainedBy | PmlError | None:
     try:
         return host.containment(spec, workspace=workspace)
     except PmlError as exc:
