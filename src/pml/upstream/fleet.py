@@ -7,6 +7,7 @@ from pathlib import Path
 from pml.core.approvals.record import OwnerId
 from pml.core.errors import Changed, ServerFailed
 from pml.core.packages.permissions import Containment, Permissions
+from pml.core.ports.credentials import Credentials
 from pml.core.ports.loader import Variables
 from pml.core.ports.servers import Client
 from pml.core.ports.store import Manifests
@@ -37,6 +38,7 @@ class Fleet:
         variables: Variables | None = None,
         env_workspace: Callable[[], str | None] = lambda: None,
         containment: Containment | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         """`env_workspace` is the workspace if it is trusted; without `prove` nothing installed runs."""
         self._around = Surroundings(
@@ -53,6 +55,7 @@ class Fleet:
             variables=variables or _NoVariables(),
             env_workspace=env_workspace,
             containment=containment,
+            credentials=credentials,
         )
         self._servers: dict[str, Server] = {}
         self._is_closed = False

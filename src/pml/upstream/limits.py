@@ -24,5 +24,7 @@ class Limits:
     logged_per_s: int = 100  # log messages passed on to the client
     pages: int = 100  # of one list
     entries: int = 10_000  # of one list
+    connections: int = 64  # to one remote server; what is more waits
+    idle_connections: int = 8
     log_bytes: int = 1024 * 1024  # of a log file; one older one is kept beside it
     tail_lines: int = 3  # of stderr, told when the server fails

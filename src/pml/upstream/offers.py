@@ -20,6 +20,7 @@ from pml.core.text import quote
 from pml.core.values import JsonObject, loads, loads_object
 from pml.upstream.limits import Limits
 from pml.upstream.log import ServerLog
+from pml.upstream.modern import VERSION, client_meta, discover
 
 PROTOCOL: Final = "2025-11-25"
 _OLDEST: Final = "2024-11-05"
@@ -28,7 +29,13 @@ _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 class Connection(Protocol):
-    async def request(self, method: str, params: JsonObject) -> bytes: ...
+    async def request(
+        self, method: str, params: JsonObject, *, on_progress: Callable[[JsonObject], None] | None = None
+    ) -> bytes: ...
+
+    async def listen(self, method: str, params: JsonObject) -> bytes: ...
+
+    def begin_modern(self, meta: Callable[[], JsonObject]) -> None: ...
 
     def notify(self, method: str, params: JsonObject) -> None: ...
 
@@ -50,7 +57,10 @@ async def greet(
     try:
         said = loads_object(await connection.request("initialize", params), what="its greeting")
     except ServerRefused as exc:
-        raise ServerFailed(f"{exc.message}, when it was to be initialized") from exc
+        said = await _discovered(connection, client)
+        if said is None:
+            raise ServerFailed(f"{exc.message}, when it was to be initialized") from exc
+        return _described(server, target_digest, said)
     except Invalid as exc:
         raise ServerFailed(f"server `{server}` cannot be initialized: {exc.message}") from exc
     version = said.get("protocolVersion")
@@ -58,6 +68,24 @@ async def greet(
         told = quote(log.mask(str(version)))
         raise ServerFailed(f"server `{server}` speaks protocol {told}, which PML does not")
     connection.notify("notifications/initialized", {})
+    return _described(server, target_digest, said)
+
+
+async def _discovered(connection: Connection, client: Client) -> JsonObject | None:
+    """Return what a server of the modern era alone says of itself; None if it is not one.
+
+    It is asked only now: a server of the older era may never answer what it does not know.
+    """
+    connection.begin_modern(lambda: client_meta(client))
+    try:
+        said = await discover(connection)
+    except (ServerRefused, Invalid):
+        return None
+    versions = said.get("supportedVersions")
+    return said if isinstance(versions, list) and VERSION in versions else None
+
+
+def _described(server: str, target_digest: str, said: JsonObject) -> Manifest:
     offered, instructions = said.get("capabilities"), said.get("instructions")
     return Manifest(
         server=server,

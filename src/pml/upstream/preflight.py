@@ -15,6 +15,7 @@ from typing import Final
 from pml.core.config.merged import unset_text
 from pml.core.errors import Changed, EnvMissing, ServerFailed
 from pml.core.packages.permissions import Containment, Permissions
+from pml.core.ports.credentials import Credentials
 from pml.core.ports.loader import Variables
 from pml.core.ports.servers import Client
 from pml.core.ports.store import Manifests
@@ -28,7 +29,7 @@ from pml.upstream.board import Board
 from pml.upstream.containment import box
 from pml.upstream.containment.box import contain, held
 from pml.upstream.limits import Limits
-from pml.upstream.transport.port import Ears, Prepared
+from pml.upstream.transport.port import Ears, Prepared, Transport
 from pml.upstream.transport.process import Launch, ServerProcess
 
 _PASSED: Final = frozenset(
@@ -90,6 +91,7 @@ class Surroundings:
     variables: Variables
     env_workspace: Callable[[], str | None]
     containment: Containment | None  # None: whatever this machine has
+    credentials: Credentials | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,6 +127,33 @@ class PreparedProcess:
         )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PreparedRemote:
+    """An address that may be reached now: see `Prepared`."""
+
+    server: str
+    target: RemoteTarget
+    around: Surroundings
+
+    @property
+    def containment(self) -> ContainedBy | None:
+        """Nothing here holds it."""
+        return None
+
+    @property
+    def values(self) -> Mapping[str, str]:
+        return {}
+
+    def open(self, ears: Ears) -> Transport:
+        """Open the way; the HTTP library is imported when it is needed."""
+        from pml.upstream.remote.requests import RemoteRequests
+        from pml.upstream.remote.streamable_http import RemoteServer
+
+        limits = self.around.limits
+        requests = RemoteRequests(self.server, self.target, self.around.credentials, limits)
+        return RemoteServer(requests, ears, limits)
+
+
 async def prepare(spec: ServerSpec, around: Surroundings) -> Prepared:
     """Return the server, fit to be opened.
 
@@ -136,7 +165,7 @@ async def prepare(spec: ServerSpec, around: Surroundings) -> Prepared:
         raise ServerFailed(unset_text(spec), hint=hint)
     if isinstance(target, RemoteTarget):
         await around.prove(spec)
-        raise ServerFailed(f"server `{spec.name}` cannot be reached: PML does not speak to URLs yet")
+        return PreparedRemote(server=spec.name, target=target, around=around)
     return await _prepare_process(spec, target, around)
 
 

@@ -77,7 +77,7 @@ class Server:
             await self.ready()
         if self._run is None:
             raise ServerFailed(self._last_error or f"server `{self.spec.name}` is not running")
-        return await self._run.peer.request(method, params, on_progress=on_progress)
+        return await self._run.request(method, params, on_progress=on_progress)
 
     async def ready(self) -> Manifest:
         """Return what the server offers now; start it or read again if need be. Raises: ServerFailed."""

@@ -14,8 +14,10 @@ from pml.core.ports.servers import Client
 from pml.core.servers.manifest import Manifest
 from pml.core.servers.spec import ServerSpec
 from pml.core.sessions.process import Process
+from pml.core.values import JsonObject
 from pml.upstream.limits import Limits
 from pml.upstream.log import ServerLog
+from pml.upstream.modern import announced, ask_in_rounds, listen
 from pml.upstream.offers import KINDS, Reader, greet
 from pml.upstream.transport.asked import ClientDesk
 from pml.upstream.transport.peer import Peer
@@ -55,14 +57,22 @@ class Run:
         self._false_alarms = 0  # announcements in a row that changed nothing
         self._transport: Transport
         self._offered: Manifest
+        self._desk: ClientDesk
+        self._listening: asyncio.Task[None] | None = None
 
     async def open(self, prepared: Prepared, client: Client, on_changed: Callable[[str], None]) -> None:
         """Open the server. Raises: ServerFailed."""
-        ears = Ears(output=self._hear, errors=self.log.feed, lost=self._lost)
+        ears = Ears(
+            output=self._hear,
+            errors=self.log.feed,
+            lost=self._lost,
+            waits=lambda call_id: self.peer.waits(call_id),
+            failed=lambda call_id, why: self.peer.fail_call(call_id, why),
+        )
         self._transport = prepared.open(ears)
         try:
-            desk = ClientDesk(self.spec.name, client, self.log, self._limits, on_changed)
-            self.peer = Peer(self.spec.name, self._transport, desk, self.log, self._limits)
+            self._desk = ClientDesk(self.spec.name, client, self.log, self._limits, on_changed)
+            self.peer = Peer(self.spec.name, self._transport, self._desk, self.log, self._limits)
             await self._transport.connect()
             self.process = self._transport.process
         except BaseException:
@@ -73,7 +83,17 @@ class Run:
         """Open the session and return all that the server offers. Raises: ServerFailed."""
         greeting = greet(self.spec.name, self.target_digest, self.peer, client, self.log)
         self._offered = await self._masked(greeting)
+        if self.peer.is_modern and (kinds := announced(self._offered.capabilities)):
+            self._listening = asyncio.get_running_loop().create_task(listen(self.peer, kinds))
         return await self.read(KINDS)
+
+    async def request(
+        self, method: str, params: JsonObject, *, on_progress: Callable[[JsonObject], None] | None
+    ) -> bytes:
+        """Send a request and return its result as it was written. Raises: ServerFailed, ServerRefused."""
+        if not self.peer.is_modern:
+            return await self.peer.request(method, params, on_progress=on_progress)
+        return await ask_in_rounds(self.spec.name, self.peer, self._desk, method, params, on_progress)
 
     async def read(self, kinds: Set[str]) -> Manifest:
         """Return what the server offers now, where only `kinds` have changed. Raises: ServerFailed."""
@@ -103,6 +123,9 @@ class Run:
         """Fail what waits, at once, then end the server and all that belongs to it."""
         self.log.note(reason)
         self.peer.fail(reason)
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.gather(self._listening, return_exceptions=True)
         await self._transport.stop()
         await self.peer.closed()
         self.log.close()
@@ -128,4 +151,5 @@ class Run:
             self.end(exc.message, is_crash=True)
 
     def _lost(self) -> None:
-        self.end(self.with_last_words(self._transport.how_it_ended()), is_crash=True)
+        is_crash = not self._transport.is_gone_in_order
+        self.end(self.with_last_words(self._transport.how_it_ended()), is_crash=is_crash)

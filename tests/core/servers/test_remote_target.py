@@ -147,6 +147,7 @@ def test_a_refused_entry_shows_no_value_either() -> None:
         {"url": URL, "headers": {"A": "2"}},
         {"url": URL, "headers": {"A": "1", "B": "${TOKEN}"}},
         {"url": URL, "headers": {"A": "1"}, "insecure": True},
+        {"url": URL, "headers": {"A": "1"}, "private": True},
         {"url": URL, "headers": {"A": "1"}, "oauth": {"client_id": "c"}},
         {"type": "sse", "url": URL, "headers": {"A": "1"}},
     ],

@@ -28,6 +28,7 @@ class RemoteFacts:
     variables: tuple[str, ...] = ()
     unset: tuple[str, ...] = ()
     insecure: bool = False
+    private: bool = False
     oauth: bool = False
     sent_to: str | None = None
     entry: str = ""
@@ -40,6 +41,8 @@ def remote_lines(told: Mapping[str, Json]) -> list[str]:
         lines.append(f"  it is now {visible(str(told['sent_to']))}")
     if told.get("insecure") is True:
         lines.append("  plain http is allowed: others on the way can read and change what is sent")
+    if told.get("private") is True:
+        lines.append("  its name may lead to a private address")
     if names := _texts(told.get("header_names")):
         lines.append(f"  is sent the headers {', '.join(visible(name) for name in names)}")
     unset = _texts(told.get("unset"))

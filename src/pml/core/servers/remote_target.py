@@ -81,6 +81,7 @@ class RemoteTarget:
     """A server's address. The values of `headers` are secrets: they are never shown, and go to `url` only.
 
     `written` None: its entry has no variables. `is_insecure`: its file allows plain http to another machine.
+    `is_private`: its name, though a public one, may lead to a private address.
     """
 
     url: str = field(repr=False)
@@ -88,6 +89,7 @@ class RemoteTarget:
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     oauth: OAuthSettings | None = None
     is_insecure: bool = False
+    is_private: bool = False
     written: WrittenRemote | None = None
 
     @property
@@ -151,6 +153,7 @@ class RemoteTarget:
                 "url": entry.url,
                 "headers": entry.headers,
                 "insecure": self.is_insecure,
+                "private": self.is_private,
                 "oauth": None
                 if oauth is None
                 else {
@@ -172,6 +175,7 @@ class RemoteTarget:
             variables=self.variables,
             unset=self.unset,
             insecure=self.is_insecure,
+            private=self.is_private,
             oauth=self.oauth is not None,
             sent_to=self.origin if self.written is not None and "${" in self.written.url else None,
             entry=self.digest(),
@@ -187,6 +191,7 @@ class RemoteTarget:
             "variables": self.variables,
             "unset": self.unset,
             "insecure": self.is_insecure,
+            "private": self.is_private,
             "oauth": self.oauth is not None,
         }
 
@@ -240,6 +245,7 @@ def parse_remote(entry: Section, *, environ: Mapping[str, str]) -> RemoteTarget:
     if written is None:
         entry.refuse("", entry.node, "has no `url`")
     insecure = entry.boolean("insecure") or False
+    private = entry.boolean("private") or False
     headers = _headers(entry.section("headers"))
     oauth = _oauth(entry.section("oauth"))
     node = entry.node.members["url"]
@@ -266,6 +272,7 @@ def parse_remote(entry: Section, *, environ: Mapping[str, str]) -> RemoteTarget:
         headers=sent,
         oauth=oauth,
         is_insecure=insecure,
+        is_private=private,
         written=entry_written if names else None,
     )
 

@@ -68,6 +68,8 @@ class Peer:
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._next_id = 0
+        self._meta: Callable[[], JsonObject] | None = None  # what each request says, in the modern era
+        self._streams: dict[int, _Call] = {}  # requests that are answered at their end, if ever
         # In the order in which they were last heard of, so that the first is always the next to run out.
         self._calls: dict[int, _Call] = {}
         self._clock: asyncio.TimerHandle | None = None
@@ -87,6 +89,8 @@ class Peer:
             raise ServerFailed(self._failure)
         self._next_id = call_id = self._next_id + 1
         meta = params.get("_meta")
+        if self._meta is not None:
+            meta = {**(meta if isinstance(meta, dict) else {}), **self._meta()}
         if on_progress is not None or meta is not None:
             params = _with_token(params, meta, call_id if on_progress is not None else None)
         # Sent before it is registered: a lone call leaves at once, and must not count itself.
@@ -106,6 +110,40 @@ class Peer:
         finally:
             self.used_at = self._loop.time()
 
+    async def listen(self, method: str, params: JsonObject) -> bytes:
+        """Send a request that lasts: it may be silent, and a server with no other is idle. As `request`."""
+        if self._failure is not None:
+            raise ServerFailed(self._failure)
+        self._next_id = call_id = self._next_id + 1
+        own = {} if self._meta is None else {"_meta": self._meta()}
+        self._send_or_fail(request_line(call_id, method, {**params, **own}))
+        call = _Call(self._loop.create_future(), self._loop.time(), None)
+        self._streams[call_id] = call
+        try:
+            return await call.answer
+        except asyncio.CancelledError:
+            if self._streams.pop(call_id, None) is not None:
+                self._cancel(call_id, "no longer wanted")
+            raise
+
+    def begin_modern(self, meta: Callable[[], JsonObject]) -> None:
+        """From now on, say `meta` with every request: there is no session that knows it."""
+        self._meta = meta
+
+    @property
+    def is_modern(self) -> bool:
+        return self._meta is not None
+
+    def waits(self, call_id: int) -> bool:
+        """Tell whether the request still waits for its answer."""
+        return call_id in self._calls or call_id in self._streams
+
+    def fail_call(self, call_id: int, why: PmlError) -> None:
+        """End one request that will have no answer; nothing if it had one."""
+        call = self._calls.pop(call_id, None) or self._streams.pop(call_id, None)
+        if call is not None and not call.answer.done():
+            call.answer.set_exception(why)
+
     def notify(self, method: str, params: JsonObject) -> None:
         """Tell the server something; lost without a word if it no longer listens."""
         self._send(notification_line(method, params))
@@ -124,7 +162,8 @@ class Peer:
         if self._failure is not None:
             return
         self._failure = reason
-        calls, self._calls = self._calls, {}
+        calls, self._calls = {**self._calls, **self._streams}, {}
+        self._streams = {}
         for call in calls.values():
             if not call.answer.done():
                 call.answer.set_exception(ServerFailed(reason))
@@ -159,6 +198,8 @@ class Peer:
 
     def _settle(self, message: Envelope) -> None:
         call = self._calls.pop(message.id, None) if isinstance(message.id, int) else None
+        if call is None and self._streams and isinstance(message.id, int):
+            call = self._streams.pop(message.id, None)
         if call is None:
             self._log.note(f"an answer that nobody waits for, ignored: id {_shown(message.id)}")
             return

@@ -8,9 +8,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from pml.core.errors import PmlError
 from pml.core.servers.run import ContainedBy
 from pml.core.sessions.process import Process
 from pml.upstream.transport.outbox import Wire
+
+
+def _nobody(call_id: int) -> bool:
+    return False
+
+
+def _not_told(call_id: int, why: PmlError) -> None:
+    return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,6 +29,8 @@ class Ears:
     output: Callable[[bytes], None]  # lines of JSON-RPC, in pieces of any length
     errors: Callable[[bytes], None]  # what it says beside them, for its log
     lost: Callable[[], None]  # once: it ended, or closed its output or its input
+    waits: Callable[[int], bool] = _nobody  # whether a request still waits for its answer
+    failed: Callable[[int, PmlError], None] = _not_told  # a request that will have none
 
 
 class Transport(Wire, Protocol):
@@ -32,6 +43,11 @@ class Transport(Wire, Protocol):
 
     async def connect(self) -> None:
         """Begin to hear the server and to be heard by it. Raises: ServerFailed."""
+        ...
+
+    @property
+    def is_gone_in_order(self) -> bool:
+        """Whether what ended it is no fault: a session of the server's that is over."""
         ...
 
     def how_it_ended(self) -> str:

@@ -138,6 +138,11 @@ class ServerProcess:
         self._input.write(data)
         return True
 
+    @property
+    def is_gone_in_order(self) -> bool:
+        """Never: nobody asked it to end."""
+        return False
+
     def how_it_ended(self) -> str:
         """Return what became of the process, in words."""
         if self.code is None:
