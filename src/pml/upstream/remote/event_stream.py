@@ -14,7 +14,7 @@ from pml.core.servers.remote_target import origin_of, url_problem
 from pml.upstream.limits import Limits
 from pml.upstream.remote.events import Event, EventReader, TooLarge
 from pml.upstream.remote.outgoing import Outgoing
-from pml.upstream.remote.requests import BROKEN, RemoteRequests, chunks, header, reason
+from pml.upstream.remote.requests import BROKEN, RemoteRequests, chunks, header, read_end, reason
 from pml.upstream.transport.port import Ears
 
 _JSON: Final = [(b"content-type", b"application/json")]
@@ -65,6 +65,7 @@ class LegacyStream:
         async with self._requests.answered("POST", self._endpoint, _JSON, message.body) as response:
             if response.status >= 300:
                 raise self._failed(f"answered with HTTP status {response.status}")
+            await read_end(chunks(response))
 
     async def hear(self) -> str:
         """Pass on what the server says; return how it ended."""

@@ -4,6 +4,7 @@ One pool of connections. A redirect is followed within the origin only, and only
 401 is answered once with another token, if there is one. What the answers mean is not known here.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ _REDIRECTS: Final = 3
 _KEEP_METHOD: Final = frozenset({307, 308})
 _MOVED: Final = frozenset({301, 302, 303, 307, 308})
 _IDLE_S: Final = 4.0  # servers close what is idle, many after 5 s: what may be closing is not used again
+_END_S: Final = 1.0  # for a stream to end after its answer
+_END_BYTES: Final = 64 * 1024
 _CONNECT_S: Final = 10.0
 _WRITE_S: Final = 30.0
 
@@ -173,6 +176,19 @@ async def read_whole(response: Response, *, max_bytes: int) -> bytes | None:
             return None
         parts.append(part)
     return b"".join(parts)
+
+
+async def read_end(body: AsyncIterator[bytes]) -> None:
+    """Read what is left of a body, which is nothing mostly: then its connection can be used again."""
+    size = 0
+    try:
+        async with asyncio.timeout(_END_S):
+            async for part in body:
+                size += len(part)
+                if size > _END_BYTES:
+                    return
+    except (TimeoutError, *BROKEN):
+        return
 
 
 async def chunks(response: Response) -> AsyncIterator[bytes]:

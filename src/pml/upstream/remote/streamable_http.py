@@ -27,6 +27,7 @@ from pml.upstream.remote.requests import (
     RemoteRequests,
     chunks,
     header,
+    read_end,
     read_whole,
     reason,
 )
@@ -162,8 +163,8 @@ class RemoteServer:
                 else:
                     async with self._requests.answered(
                         "POST", self._target.url, self._headers(message), message.body
-                    ):
-                        pass
+                    ) as response:
+                        await read_end(chunks(response))
         except (PmlError, Lost, TimeoutError, *BROKEN) as exc:
             self._note(f"not taken: {reason(exc)}")
         finally:
@@ -206,6 +207,9 @@ class RemoteServer:
             self._ears.failed(call_id, exc)
         except PmlError as exc:
             self._fail(call_id, f"cannot be reached: {exc.message}" if not is_sent else exc.message)
+        except Exception as exc:  # a fault of ours: whoever waits must not wait for ever
+            self._note(f"a fault in PML: {exc!r}")
+            self._fail(call_id, "could not be heard, by a fault of PML: the outcome is not known")
 
     async def _take(self, message: Outgoing, call_id: int, response: Response) -> Event | None:
         """Hear an answer; return the last event of a stream that broke before its result."""
@@ -259,7 +263,8 @@ class RemoteServer:
         reader = EventReader(self._limits.line_bytes)
         last: Event | None = None
         try:
-            async for chunk in chunks(response):
+            body = chunks(response)
+            async for chunk in body:
                 for event in reader.feed(chunk):
                     if event.id is not None or event.retry_ms is not None:
                         last = Event(
@@ -269,6 +274,7 @@ class RemoteServer:
                     if event.data and event.kind == "message":
                         self._hear(event.data, message)
                 if call_id is not None and not self._ears.waits(call_id):
+                    await read_end(body)
                     return None
         except BROKEN:
             if last is None or last.id is None or message is None or message.is_modern:
