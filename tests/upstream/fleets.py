@@ -12,6 +12,7 @@ from typing import Any, Final
 from pml.core.approvals.record import OwnerId
 from pml.core.errors import ArtefactChanged, Unavailable
 from pml.core.packages.permissions import Containment
+from pml.core.ports.credentials import Credentials
 from pml.core.rules.ruleset import Source
 from pml.core.servers.manifest import Manifest
 from pml.core.servers.process_launch import ProcessLaunch
@@ -114,6 +115,7 @@ class Harbour:
         environ: Mapping[str, str] | None = None,
         limits: Limits | None = None,
         containment: Containment | None = None,
+        credentials: Credentials | None = None,
     ) -> Fleet:
         fleet = Fleet(
             workspace=str(self.workspace),
@@ -128,6 +130,7 @@ class Harbour:
             variables=self.variables,
             env_workspace=lambda: str(self.workspace) if self.is_trusted else None,
             containment=containment,
+            credentials=credentials,
         )
         self._fleets.append(fleet)
         return fleet

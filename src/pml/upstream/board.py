@@ -46,13 +46,14 @@ class Board:
         restarts: int,
         last_error: str | None,
         containment: ContainedBy | None = None,
+        since: datetime | None = None,
     ) -> None:
         posted = ServerRun(
             name=name,
             workspace=self._workspace,
             target_digest=target_digest,
             state=state,
-            since=datetime.now(UTC),
+            since=since or datetime.now(UTC),
             restarts=restarts,
             process=process,
             last_error=last_error,

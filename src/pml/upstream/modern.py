@@ -50,7 +50,7 @@ class Answers(Protocol):
 
 class _Question(msgspec.Struct):
     method: str
-    params: JsonObject = msgspec.field(default_factory=dict[str, Any])
+    params: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class _Kind(msgspec.Struct):
@@ -118,7 +118,9 @@ async def _reply(server: str, answers: Answers, questions: dict[str, _Question])
     replies: dict[str, JsonObject] = {}
     for name, question in questions.items():
         try:
-            replies[name] = await answers.answer(question.method, question.params)
+            replies[name] = await answers.answer(
+                question.method, loads_object(bytes(question.params), what="a question")
+            )
         except NotOffered as exc:
             what = quote(question.method, limit=60)
             raise ServerFailed(f"server `{server}` asks for {what} to go on: {exc.message}") from exc

@@ -7,10 +7,12 @@ that a server announces is read first and told to the client after, so that the 
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
 from enum import StrEnum
 
-from pml.core.errors import Changed, PmlError, ServerFailed
+from pml.core.errors import Changed, LoginRequired, PmlError, ServerFailed
 from pml.core.servers.manifest import Manifest
+from pml.core.servers.remote_target import RemoteTarget
 from pml.core.servers.run import ContainedBy
 from pml.core.servers.spec import ServerSpec
 from pml.core.values import JsonObject
@@ -25,6 +27,8 @@ class State(StrEnum):
     RUNNING = "running"
     BACKOFF = "backoff"
     CRASH_LOOP = "crash-loop"
+    UNREACHABLE = "unreachable"  # what runs elsewhere does not crash here
+    NEEDS_LOGIN = "needs login"
 
 
 class Server:
@@ -53,6 +57,7 @@ class Server:
         self._retry_at = 0.0
         self._last_error: str | None = None
         self._closed: str | None = None
+        self._down_since: datetime | None = None  # of a remote server: when it was first found so
 
     @property
     def live(self) -> Manifest | None:
@@ -124,6 +129,11 @@ class Server:
         left = self._retry_at - self._loop.time()
         if left <= 0:
             return
+        if self._state is State.UNREACHABLE and left > self._limits.backoff_wait_s:
+            raise ServerFailed(
+                f"server `{self.spec.name}` is unreachable; last: {self._last_error}",
+                hint=f"it is not tried again for {left:.0f} s; see `pml servers logs {self.spec.name}`",
+            )
         if self._state is State.CRASH_LOOP or left > self._limits.backoff_wait_s:
             name = self.spec.name
             row = f"crashed {self._crashes} times in a row" if self._crashes > 1 else "crashed just now"
@@ -161,6 +171,9 @@ class Server:
             self._post(State.RUNNING)
         except ServerFailed as exc:
             run.end(exc.message, is_crash=True)
+            raise
+        except LoginRequired as exc:
+            run.end(exc.message, is_crash=False, needs_login=True)
             raise
         except BaseException:
             run.end(self._closed or f"server `{spec.name}` was not wanted any more", is_crash=False)
@@ -252,6 +265,10 @@ class Server:
 
     def _take_stock(self, run: Run, ending: Ending) -> None:
         self._last_error = ending.reason
+        if ending.needs_login:
+            self._crashes = 0
+            self._post(State.NEEDS_LOGIN)
+            return
         if not ending.is_crash:
             self._crashes = 0
             self._state = State.STOPPED
@@ -264,7 +281,12 @@ class Server:
         self._retry_at = now + (
             self._limits.backoff_max_s if looping else min(delay, self._limits.backoff_max_s)
         )
-        self._post(State.CRASH_LOOP if looping else State.BACKOFF)
+        if isinstance(self.spec.target, RemoteTarget):
+            if self._crashes == 1 or self._down_since is None:
+                self._down_since = datetime.now(UTC)
+            self._post(State.UNREACHABLE)
+        else:
+            self._post(State.CRASH_LOOP if looping else State.BACKOFF)
 
     def _post(self, state: State) -> None:
         self._state = state
@@ -277,6 +299,7 @@ class Server:
             restarts=max(0, self._starts - 1),
             last_error=self._last_error,
             containment=self._held,
+            since=self._down_since if state is State.UNREACHABLE else None,
         )
 
 

@@ -33,10 +33,11 @@ _RAREST: Final = 12  # doublings of the time between unasked reads: beyond it, t
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ending:
-    """Why a run is over; `is_crash`: nobody wanted it."""
+    """Why a run is over; `is_crash`: nobody wanted it; `needs_login`: a person must log in first."""
 
     reason: str
     is_crash: bool
+    needs_login: bool = False
 
 
 class Run:
@@ -114,10 +115,10 @@ class Run:
         """Return how long to wait before reading unasked: longer after each announcement of nothing."""
         return self._read_again_at + CALM_S * 2 ** min(self._false_alarms, _RAREST) - now
 
-    def end(self, reason: str, *, is_crash: bool) -> None:
+    def end(self, reason: str, *, is_crash: bool, needs_login: bool = False) -> None:
         """Have the run end; the first reason counts."""
         if not self.over.done():
-            self.over.set_result(Ending(reason=reason, is_crash=is_crash))
+            self.over.set_result(Ending(reason=reason, is_crash=is_crash, needs_login=needs_login))
 
     async def stop(self, reason: str) -> None:
         """Fail what waits, at once, then end the server and all that belongs to it."""

@@ -171,9 +171,13 @@ def _defined(status: ServerStatus) -> str:
     return "no file as it runs" if source is None else f"{source.file}:{source.line}"
 
 
+_AWAY: Final = frozenset({"running", "unreachable", "needs login"})  # of servers that run elsewhere
+
+
 def _where(run: GatewayRun) -> str:
     server = run.run
-    what = "no process" if server.process is None else f"process {server.process.pid}"
+    away = server.state if server.state in _AWAY else "no process"
+    what = away if server.process is None else f"process {server.process.pid}"
     whose = f" of {visible(', '.join(run.sessions))}" if run.sessions else ""
     return f"{what} since {local_time(server.since)}{whose}"
 

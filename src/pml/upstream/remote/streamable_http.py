@@ -98,9 +98,7 @@ class RemoteServer:
         return self._end or "was lost"
 
     async def connect(self) -> None:
-        """Begin to hear the server, where that comes first. Raises: ServerFailed; LoginRequired."""
-        if self._target.kind is RemoteKind.SSE:
-            await self._open_legacy()
+        """Nothing yet: the first request shows whether the server can be reached."""
 
     def write(self, data: bytes) -> bool:
         """Send each line; False when the way is closed."""
@@ -185,6 +183,8 @@ class RemoteServer:
             if self._settled is not None and not self._settled.done():
                 await asyncio.shield(self._settled)
             try:
+                if self._target.kind is RemoteKind.SSE and self._legacy is None:
+                    await self._open_legacy()
                 if self._legacy is not None:
                     await self._legacy.post(message)
                     return  # its answer comes on the stream
