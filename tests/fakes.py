@@ -98,6 +98,7 @@ class FakeServers:
         self.hangs = False
         self.running = asyncio.Event()
         self.before_request: Callable[[], Awaitable[None]] | None = None
+        self.identity: str | None = None
         self._offers: dict[str, tuple[JsonObject, ...]] = {}
         self._live: dict[tuple[str, str], Manifest] = {}
 
@@ -122,7 +123,9 @@ class FakeServers:
             raise self.start_error
         launch = spec.target_digest
         tools = self._offers.get(spec.name, ())
-        manifest = Manifest(server=spec.name, target_digest=launch, capabilities={}, tools=tools)
+        manifest = Manifest(
+            server=spec.name, target_digest=launch, capabilities={}, tools=tools, identity=self.identity
+        )
         self._live[spec.name, launch] = manifest
         return manifest
 

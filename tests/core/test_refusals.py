@@ -73,6 +73,7 @@ REFUSALS = [
     ),
     (TooLargeToAsk("too much"), "too_large", "too much"),
     (EnvMissing("memory", ("KEY",)), "env_missing", "memory requires KEY"),
+    (errors.LoginRequired("far"), "login_required", "server `far` requires a login"),
     (Changed("it changed"), "approval_cancelled", "it changed"),
     (NotFound("none"), "not_found", "none"),
     (errors.WorkflowGone(), "workflow_gone", "Workflow expired or not found"),

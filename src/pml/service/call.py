@@ -276,11 +276,13 @@ class PendingCall:
         refuse_denied(self.judgement, str(self.attempt.tool))
 
     def _judged(self) -> Call:
+        spec = self.target.spec if isinstance(self.target, ServerTarget) else None
         return Call(
             tool=str(self.attempt.tool),
             arguments=self.attempt.arguments,
             cwd=self.gate.session.workspace,
             starts=self.starts(),
+            server=None if spec is None else spec.traits,
             definition=self.definition(),
             artefact=None if self.target is None else self.target.digest,
         )

@@ -18,7 +18,7 @@ from pml.core.values import JsonObject, loads_object
 from pml.upstream.transport.peer import NotOffered
 
 VERSION: Final = "2026-07-28"
-_PREFIX: Final = "io.modelcontextprotocol/"
+PREFIX: Final = "io.modelcontextprotocol/"
 _ROUNDS: Final = 16
 _QUESTIONS: Final = 16  # of one round
 _WAIT_S: Final = 0.05
@@ -68,9 +68,9 @@ def client_meta(client: Client) -> JsonObject:
         **({"elicitation": {"form": {}}} if client.can_elicit else {}),
     }
     return {
-        f"{_PREFIX}protocolVersion": VERSION,
-        f"{_PREFIX}clientInfo": {"name": "pml", "version": __version__},
-        f"{_PREFIX}clientCapabilities": capabilities,
+        f"{PREFIX}protocolVersion": VERSION,
+        f"{PREFIX}clientInfo": {"name": "pml", "version": __version__},
+        f"{PREFIX}clientCapabilities": capabilities,
     }
 
 

@@ -20,9 +20,10 @@ from pml.core.text import quote
 from pml.core.values import JsonObject, loads, loads_object
 from pml.upstream.limits import Limits
 from pml.upstream.log import ServerLog
-from pml.upstream.modern import VERSION, client_meta, discover
+from pml.upstream.modern import PREFIX, VERSION, client_meta, discover
 
 PROTOCOL: Final = "2025-11-25"
+_NAME_CHARS: Final = 200
 _OLDEST: Final = "2024-11-05"
 KINDS: Final = frozenset({"tools", "prompts", "resources"})
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -92,7 +93,15 @@ def _described(server: str, target_digest: str, said: JsonObject) -> Manifest:
         target_digest=target_digest,
         capabilities=offered if isinstance(offered, dict) else {},
         instructions=instructions if isinstance(instructions, str) else None,
+        identity=_identity(said),
     )
+
+
+def _identity(said: JsonObject) -> str | None:
+    meta = said.get("_meta")
+    known = said.get("serverInfo") or (meta.get(f"{PREFIX}serverInfo") if isinstance(meta, dict) else None)
+    name = known.get("name") if isinstance(known, dict) else None
+    return name[:_NAME_CHARS] if isinstance(name, str) else None
 
 
 class Reader:

@@ -511,7 +511,7 @@ def test_the_schema_describes_every_key_that_is_read() -> None:
     assert top.keys() == every.keys()
     for key in ("permissions", *USER_ONLY):
         assert top[key]["properties"].keys() == every[key].keys(), key
-    remote = {"url", "headers", "insecure", "private", "oauth"}
+    remote = {"annotations", "url", "headers", "insecure", "private", "oauth"}
     assert definitions["server"]["properties"].keys() == every["mcpServers"]["files"].keys() | remote
     assert set(definitions["rule"]["oneOf"][1]["properties"]) == set(ENTRY_KEYS)
     assert undescribed(schema) == []

@@ -276,7 +276,8 @@ def test_a_refusal_says_what_is_wrong_and_what_is_known() -> None:
     refusal = refuse({"tool": "a", "argz": {}})
     assert (refusal.problem, refusal.hint) == (
         "unknown key `argz`",
-        "did you mean `args`? known are `tool`, `args`, `exact`, `id`, `enabled`, `expires`, `created_at`, "
+        "did you mean `args`? known are `tool`, `args`, `exact`, `server`, `annotations`, `id`, `enabled`, "
+        "`expires`, `created_at`, "
         "`ttl_s`, `match`, `not_match`",
     )
     unlike = refuse({"tool": "a", "match": [{"tool": "a", "zzz": 1}]})

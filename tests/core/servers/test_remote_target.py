@@ -162,7 +162,7 @@ def test_the_value_of_a_variable_makes_no_other_server() -> None:
 
 
 def test_the_digest_of_an_entry_never_changes() -> None:
-    expected = "sha256:13713ac7dabe785f372c40793a881fe096591b282aa250c9ac9302d365e7177f"
+    expected = "sha256:539297382f8bc0f2c699c973e136d773f92a300646735855a0386ca881b57fba"
     assert remote({"type": "http", "url": URL, "headers": {"A": "1"}}).digest() == expected
 
 

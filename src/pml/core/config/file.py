@@ -123,7 +123,9 @@ def parse_config(
     top.text("$schema")
     top.text("version")
     rules, disabled = _rules(top, base_dir=base_dir, paths=paths)
-    servers = parse_servers(top, base_dir=base_dir, home=paths.home, environ=environ)
+    servers = parse_servers(
+        top, base_dir=base_dir, home=paths.home, environ=environ, is_users=kind is FileKind.USER
+    )
     config = ConfigFile(
         path=path,
         kind=kind,

@@ -27,6 +27,7 @@ from pml.core.rules.matchers import (
     parse_matcher,
 )
 from pml.core.rules.places import Scene, Starts
+from pml.core.servers.conditions import ServerCondition, ServerTraits, parse_condition
 from pml.core.text import has_hidden, quote, visible_json
 from pml.core.values import Json, JsonObject, canonical, kind_of
 
@@ -35,6 +36,8 @@ ENTRY_KEYS: Final = (
     "tool",
     "args",
     "exact",
+    "server",
+    "annotations",
     "id",
     "enabled",
     "expires",
@@ -81,6 +84,7 @@ class Rule:
     tool: str
     args: tuple[Matcher | AnyArgument, ...] = ()
     exact: bool = False
+    server: ServerCondition | None = None
     id: str | None = None
     expires_at: datetime | None = None
     entry: Json
@@ -95,6 +99,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt at a tool; relative paths will be read against `cwd`, None if that is unknown.
 
     `starts` is where they may begin as well, if the tool's server is not one that the rules come with.
+    `server` is what is known of one that the rules do not come with, `annotations` what the tool says.
     `definition` and `artefact` are digests of what would run; rules do not look at them, grants do.
     """
 
@@ -102,6 +107,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     arguments: JsonObject
     cwd: str | None = None
     starts: Starts | None = None
+    server: ServerTraits | None = None
+    annotations: Json = None
     definition: str | None = None
     artefact: str | None = None
 
@@ -124,19 +131,29 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 class RuleSet:
-    """Rules to judge calls by, each list in the order given; `starts` are where servers, by name, work."""
+    """Rules to judge calls by, each list in the order given.
+
+    Of servers, by name, `starts` are where they work, and `traits` what conditions of rules may know.
+    """
 
     def __init__(
-        self, rules: Iterable[Rule], *, paths: Disk, starts: Mapping[str, Starts] | None = None
+        self,
+        rules: Iterable[Rule],
+        *,
+        paths: Disk,
+        starts: Mapping[str, Starts] | None = None,
+        traits: Mapping[str, ServerTraits] | None = None,
     ) -> None:
         self._paths = paths
         self._starts = starts or {}
+        self._traits = traits or {}
         self._rules = sorted(rules, key=lambda rule: ORDER.index(rule.effect))
         self._by_tool = GlobIndex()
         self._by_action = GlobIndex()
         self._memo: dict[str, Verdict | tuple[Rule, ...]] = {}
         for position, rule in enumerate(self._rules):
             (self._by_tool if ":" in rule.tool else self._by_action).add(rule.tool, position)
+        self.reads_annotations = any(rule.server is not None and rule.server.hints for rule in self._rules)
 
     def judge(self, call: Call, *, now: datetime) -> Verdict:
         """Return the verdict on `call`."""
@@ -151,11 +168,17 @@ class RuleSet:
         for rule in known:  # the denies come first
             if rule.expires_at is not None and rule.expires_at <= now:
                 continue
-            if meets_arguments(rule, call, scene):
+            if self._meets_server(rule, call) and meets_arguments(rule, call, scene):
                 matched.append(rule)
             if rule.effect is Effect.DENY:
                 unsure = bool(scene.unsure)
         return decide(matched, unsure=unsure)
+
+    def _meets_server(self, rule: Rule, call: Call) -> bool:
+        if rule.server is None:
+            return True
+        traits = call.server or self._traits.get(call.tool.partition(":")[0])
+        return rule.server.matches(traits, call.annotations, reach=reach_of(rule.effect))
 
     def scene(self, call: Call) -> Scene:
         """Return what is around the call: where its paths could begin."""
@@ -210,6 +233,7 @@ def parse_entry(
         tool=_glob(value.get("tool"), ("tool",) if "tool" in value else ()),
         args=tuple(_matcher(name, args[name], reach_of(effect), base_dir, paths) for name in args),
         exact=_exact(value, effect),
+        server=parse_condition(value),
         id=_id(value),
         expires_at=_expiry(value),
         entry=value,
@@ -284,7 +308,7 @@ def without_words(tool: str, arguments: JsonObject) -> JsonObject:
 
 
 def _is_constant(rule: Rule) -> bool:
-    return not rule.args and not rule.exact and rule.expires_at is None
+    return not rule.args and not rule.exact and rule.server is None and rule.expires_at is None
 
 
 def _glob(value: Json, pointer: Pointer) -> str:

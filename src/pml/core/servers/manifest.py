@@ -17,6 +17,7 @@ from pml.core.values import Json, JsonObject, canonical
 
 # What a model reads or a client acts on; `_meta` and icons are decoration, and change more often.
 DEFINING: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+SERVED_BY: Final = "served by"  # in the pin of a tool that runs elsewhere; no member of a tool is read so
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -30,6 +31,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     prompts: tuple[JsonObject, ...] = ()
     resources: tuple[JsonObject, ...] = ()
     templates: tuple[JsonObject, ...] = ()
+    identity: str | None = None  # the name that the server gives itself
 
     @cached_property
     def definitions(self) -> Mapping[str, str]:
@@ -91,7 +93,7 @@ def _lines(definition: JsonObject) -> list[str]:
     What differs has other lines: `:` is before text, `=` before JSON, whose members are sorted.
     """
     lines: list[str] = []
-    for key in DEFINING:
+    for key in (*DEFINING, SERVED_BY):
         if key not in definition:
             continue
         value = definition[key]

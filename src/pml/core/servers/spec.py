@@ -7,11 +7,13 @@ made of, what of it may be shown, and when it is another one.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias
 
 from pml.core.config.section import Section
 from pml.core.errors import ConfigInvalid
 from pml.core.rules.ruleset import Source
+from pml.core.servers.conditions import ServerTraits
 from pml.core.servers.process_launch import Artefact, ProcessLaunch, parse_launch
 from pml.core.servers.remote_target import RemoteTarget, is_remote, parse_remote
 from pml.core.text import quote
@@ -26,11 +28,20 @@ Target: TypeAlias = ProcessLaunch | RemoteTarget
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerSpec:
-    """One MCP server: its name, what answers under it, and the place that says so."""
+    """One MCP server: its name, what answers under it, and the place that says so.
+
+    `is_believed`: the user's file says that what it says of its tools is so.
+    """
 
     name: str
     target: Target
     source: Source
+    is_believed: bool = False
+
+    @property
+    def traits(self) -> ServerTraits:
+        """What rules may know of it."""
+        return ServerTraits(is_remote=isinstance(self.target, RemoteTarget), is_believed=self.is_believed)
 
     @property
     def target_digest(self) -> str:
@@ -75,10 +86,14 @@ def server_name_problem(name: str) -> str | None:
     return "is not a name for a server: PML uses it for itself" if name.lower() in RESERVED else None
 
 
-def parse_servers(top: Section, *, base_dir: str, home: str, environ: Mapping[str, str]) -> Servers:
+def parse_servers(
+    top: Section, *, base_dir: str, home: str, environ: Mapping[str, str], is_users: bool
+) -> Servers:
     """Return the servers of the file; an entry that cannot be used makes none of the others unusable.
 
-    `environ` has the values of variables in the entries. Raises: ConfigInvalid if there is no object to read.
+    `environ` has the values of variables in the entries. `is_users`: the file is the user's own.
+
+    Raises: ConfigInvalid if there is no object to read.
     """
     servers = top.section("mcpServers")
     if servers is None:
@@ -95,8 +110,9 @@ def parse_servers(top: Section, *, base_dir: str, home: str, environ: Mapping[st
                 why = f"is disabled in {servers.path}:{node.line}"
                 unusable[name] = Unusable(name=name, why=why, source=source, is_switched_off=True)
             else:
+                is_believed = _is_believed(entry, is_users=is_users)
                 target = _target(entry, base_dir=base_dir, home=home, environ=environ)
-                usable[name] = ServerSpec(name=name, target=target, source=source)
+                usable[name] = ServerSpec(name=name, target=target, source=source, is_believed=is_believed)
         except ConfigInvalid as exc:
             why = f"is not used: {exc.problem} ({exc.path}:{exc.line})"
             unusable[name] = Unusable(name=name, why=why, hint=exc.hint, source=source)
@@ -111,3 +127,17 @@ def _target(entry: Section, *, base_dir: str, home: str, environ: Mapping[str, s
     if is_remote(entry):
         return parse_remote(entry, environ=environ)
     return parse_launch(entry, base_dir=base_dir, home=home, environ=environ)
+
+
+class _Annotations(StrEnum):
+    BELIEVED = "believed"
+
+
+def _is_believed(entry: Section, *, is_users: bool) -> bool:
+    """Tell whether the entry has rules believe what the server says of its tools."""
+    said = entry.choice("annotations", _Annotations)
+    if said is not None and not is_users:
+        line = entry.node.members["annotations"].line
+        text = f"`{entry.named('annotations')}` at line {line} applies only in the user's file and is ignored"
+        entry.note(line, text)
+    return said is not None and is_users

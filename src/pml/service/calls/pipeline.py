@@ -41,7 +41,7 @@ from pml.service.call import (
     find_server,
     matter_of,
 )
-from pml.service.calls.pins import pin_or_ask
+from pml.service.calls.pins import pin_or_ask, pinned_digest
 from pml.service.calls.prepare import (
     current_server,
     find_again,
@@ -167,7 +167,8 @@ def _is_pinned(call: PendingCall, target: Target, manifest: Manifest) -> bool:
     if not isinstance(target, ServerTarget):
         return True
     action = call.attempt.tool.action
-    return call.gate.pinned.get((target.spec.name, target.digest, action)) == manifest.definitions[action]
+    key = (target.spec.name, target.digest, action)
+    return call.gate.pinned.get(key) == pinned_digest(target, manifest, action)
 
 
 async def _consent(

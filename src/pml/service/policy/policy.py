@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from pml.core.approvals.reasons import (
     AgentLaunch,
@@ -51,6 +52,7 @@ from pml.core.rules.ruleset import (
     runs_code,
     without_words,
 )
+from pml.core.servers.conditions import ServerTraits
 from pml.core.sessions.launch import power_of
 from pml.core.sessions.token import ParentMay, least
 from pml.core.text import visible
@@ -155,12 +157,14 @@ def _build(workspace: str, loaded: Loaded, paths: Disk, *, standing: Standing, k
 def _rule_set(settings: Settings, workspace: str, paths: Disk) -> RuleSet:
     servers = settings.servers.values()
     starts = {spec.name: spec.target.starts(workspace=workspace, home=paths.home) for spec in servers}
-    return RuleSet(settings.rules, paths=paths, starts=starts)
+    traits = {spec.name: spec.traits for spec in servers}
+    return RuleSet(settings.rules, paths=paths, starts=starts, traits=traits)
 
 
 async def judge(context: Context, policy: Policy, call: Call, *, session: Session | None) -> Judgement:
     """Return what is to be done with `call`. A configured deny beats every grant."""
     now = context.clock.now()
+    call = await _with_annotations(context, policy, call)
     verdict = await _verdict(policy.rules, call, now)
     denied = _denied(verdict, call, session)
     if denied is not None:
@@ -202,7 +206,27 @@ async def judge_denied(
     context: Context, policy: Policy, call: Call, *, session: Session | None
 ) -> Judgement | None:
     """Return the denial of `call`, if it is denied; of the rest nothing is looked at."""
+    call = await _with_annotations(context, policy, call)
     return _denied(await _verdict(policy.rules, call, context.clock.now()), call, session)
+
+
+async def _with_annotations(context: Context, policy: Policy, call: Call) -> Call:
+    """Return the call with what its tool says of itself, as far as rules ask and a manifest is known.
+
+    Of another definition than the one that would run, nothing is known.
+    """
+    if call.starts is not None and call.server is None:
+        call = replace(call, server=ServerTraits())  # an installed server: it runs here
+    if not (policy.rules.reads_annotations or policy.rules_if_trusted.reads_annotations):
+        return call
+    namespace, _, action = call.tool.partition(":")
+    spec = policy.settings.servers.get(namespace)
+    digest = call.artefact or (None if spec is None else spec.target_digest)
+    manifest = None if digest is None else await context.store.manifests.get(namespace, digest)
+    tool = None if manifest is None else manifest.tool(action)
+    if manifest is None or tool is None or call.definition not in (None, manifest.definitions[action]):
+        return call
+    return replace(call, annotations=tool.get("annotations", {}))
 
 
 def _denied(verdict: Verdict, call: Call, session: Session | None) -> Judgement | None:
@@ -324,7 +348,7 @@ def _names_whole(policy: Policy, namespace: str, effect: Effect, now: datetime) 
     return any(
         rule.effect is effect
         and rule.tool in whole
-        and not (rule.args or rule.exact)
+        and not (rule.args or rule.exact or rule.server)
         and (rule.expires_at is None or now < rule.expires_at)
         for rule in policy.settings.rules
     )
