@@ -17,9 +17,7 @@ from pml.core.servers.remote_target import RemoteKind, RemoteTarget
 from pml.core.sessions.process import Process
 from pml.core.text import quote
 from pml.upstream.limits import Limits
-from pml.upstream.remote.event_stream import LegacyStream
-from pml.upstream.remote.events import Event, EventReader, TooLarge
-from pml.upstream.remote.outgoing import Outgoing, read_outgoing
+from pml.upstream.remote.message import Outgoing, read_outgoing
 from pml.upstream.remote.requests import (
     BROKEN,
     Headers,
@@ -31,6 +29,8 @@ from pml.upstream.remote.requests import (
     read_whole,
     reason,
 )
+from pml.upstream.remote.sse_events import Event, EventReader, TooLarge
+from pml.upstream.remote.sse_transport import LegacyStream
 from pml.upstream.transport.port import Ears
 
 _POSTED: Final[Headers] = [

@@ -12,9 +12,9 @@ from urllib.parse import urljoin
 from pml.core.errors import ServerFailed
 from pml.core.servers.remote_target import origin_of, url_problem
 from pml.upstream.limits import Limits
-from pml.upstream.remote.events import Event, EventReader, TooLarge
-from pml.upstream.remote.outgoing import Outgoing
+from pml.upstream.remote.message import Outgoing
 from pml.upstream.remote.requests import BROKEN, RemoteRequests, chunks, header, read_end, reason
+from pml.upstream.remote.sse_events import Event, EventReader, TooLarge
 from pml.upstream.transport.port import Ears
 
 _JSON: Final = [(b"content-type", b"application/json")]

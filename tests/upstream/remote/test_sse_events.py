@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pml.upstream.remote.events import Event, EventReader, TooLarge
-from pml.upstream.remote.outgoing import header_value
+from pml.upstream.remote.message import header_value
+from pml.upstream.remote.sse_events import Event, EventReader, TooLarge
 
 STREAM = (
     b"\xef\xbb\xbf: hello\n\nid: 1\nretry: 20\ndata: a\ndata: b\n\nevent: endpoint\r\ndata: /x\r\n\r\n"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pml.core.errors import ServerFailed
-from pml.upstream.remote.addresses import CheckedBackend, NotAllowed, address_problem
+from pml.upstream.remote.host_addresses import CheckedBackend, NotAllowed, address_problem
 from pml.web.hosts import parse_address
 from tests.promises import promise
 from tests.upstream.fleets import Harbour, use
