@@ -203,7 +203,12 @@ class RemoteServer:
             self._fail(call_id, f"lost the connection: {reason(exc)}; the outcome is not known")
         except TooLarge:
             self._fail(call_id, f"answered with more than {self._limits.line_bytes:,} bytes")
-        except (LoginRequired, ServerFailed, Changed) as exc:
+        except LoginRequired as exc:
+            if is_sent and message.method != "initialize":  # it may have run
+                self._fail(call_id, "wants a login to tell the rest of its answer: the outcome is not known")
+            else:
+                self._ears.failed(call_id, exc)
+        except (ServerFailed, Changed) as exc:
             self._ears.failed(call_id, exc)
         except PmlError as exc:
             self._fail(call_id, f"cannot be reached: {exc.message}" if not is_sent else exc.message)
