@@ -65,6 +65,10 @@ class EcosystemInstaller(Protocol):
         """Return the artefact of the package itself, to be hashed otherwise than its registry does."""
         ...
 
+    def server_names(self, lock: Lock, tree: Path) -> tuple[str, ...]:
+        """Return which servers of the official registry the package in `tree` says that it is."""
+        ...
+
     async def youngest_at(self, lock: Lock, scratch: Path) -> datetime | None:
         """Return when the last package of `lock` was published; None where the registry does not tell of all.
 

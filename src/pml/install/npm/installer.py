@@ -194,6 +194,11 @@ class NpmInstaller:
             raise IntegrityFailed(title, expected=str(expected), got=str(got))
         return body
 
+    def server_names(self, lock: Lock, tree: Path) -> tuple[str, ...]:
+        """As `EcosystemInstaller.server_names`: `mcpName` in package.json."""
+        name = read_manifest(package_folder(tree, lock.name), lock.name).get("mcpName")
+        return (name,) if isinstance(name, str) else ()
+
     async def youngest_at(self, lock: Lock, scratch: Path) -> datetime | None:
         """As `EcosystemInstaller.youngest_at`."""
         lock = check_npm_lock(lock)
