@@ -273,11 +273,17 @@ def open_sources(place: Place, clock: "Clock", *, warn: Callable[[str], None]) -
 def open_installer(place: Place) -> "DiskInstaller":
     """Return what installs servers in the home of `place`, and proves them."""
     from pml.core.packages.lock import Ecosystem
+    from pml.install.ecosystems import EcosystemInstaller
     from pml.install.installer import DiskInstaller
+    from pml.install.mcpb.installer import McpbInstaller
     from pml.install.npm.installer import NpmInstaller
     from pml.install.pypi.installer import PypiInstaller
 
-    ecosystems = {Ecosystem.NPM: NpmInstaller(os.environ), Ecosystem.PYPI: PypiInstaller(os.environ)}
+    ecosystems: dict[Ecosystem, EcosystemInstaller] = {
+        Ecosystem.NPM: NpmInstaller(os.environ),
+        Ecosystem.PYPI: PypiInstaller(os.environ),
+        Ecosystem.MCPB: McpbInstaller(os.environ),
+    }
     return DiskInstaller(place.home, ecosystems, SystemClock())
 
 

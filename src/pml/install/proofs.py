@@ -8,7 +8,10 @@ from pml.core.errors import Changed, IntegrityFailed, Invalid
 from pml.core.packages.capability import McpDependency
 from pml.core.packages.integrity import Integrity, integrity_of, parse_integrity
 from pml.core.packages.lock import Lock, check_lock, check_lock_of
+from pml.core.packages.permissions import Containment
+from pml.core.ports.loader import Plan
 from pml.core.text import quote
+from pml.install.ecosystems import BINARY, Entry
 
 
 def check_named(dependency: McpDependency, lock: Lock) -> None:
@@ -42,6 +45,16 @@ def check_server_name(dependency: McpDependency, names: Sequence[str]) -> None:
         f"the registry lists {quote(dependency.package.spec)} as {quote(wanted)}, but that package {says}",
         hint="nothing of it stays; if you want the package itself, name it: `pml add 'npx -y …'` or `uvx …`",
     )
+
+
+def check_held(plan: Plan, entry: Entry) -> None:
+    """Raise Invalid for a program of the machine's own kind that nothing would hold."""
+    if entry.runtime == BINARY and plan.containment is Containment.NONE:
+        raise Invalid(
+            f"`{plan.dependency.title}` is a program whose source nobody here can read, and nothing on this "
+            "machine holds it to what it may reach",
+            hint="such bundles run only where PML can contain them: with bwrap or Landlock, on Linux",
+        )
 
 
 def named_artefact(dependency: McpDependency, lock: Lock) -> str | None:

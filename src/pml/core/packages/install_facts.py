@@ -59,6 +59,8 @@ def install_facts(
         "permissions": permissions,
         "containment": plan.containment,
     }
+    if dependency.package.ecosystem == "mcpb":
+        facts["bundle"] = lock.packages[0].detail.get("kind")
     if dependency.mcp_name is not None:
         facts["mcp_name"] = dependency.mcp_name
     if dependency.status is not None:
@@ -165,6 +167,7 @@ def install_rows(asked: JsonObject, *, at: datetime | None = None) -> list[Fact]
         ("runs", _containment(facts)),
         ("weaker", None if before is None else f"so far it ran contained by {_CONTAINED.get(str(before))}"),
         ("hash", None if integrity is None else visible(str(integrity))),
+        ("bundle", _bundle(facts.get("bundle"))),
         ("packages", _packages(facts) + told_by),
         ("scripts", _scripts(facts)),
         ("released", released + told_by),
@@ -179,6 +182,7 @@ def install_rows(asked: JsonObject, *, at: datetime | None = None) -> list[Fact]
     told.append(("call", _call(asked) if "call" in asked else None))
     alarming = {
         "status": True,
+        "bundle": facts.get("bundle") == "binary",
         "hash": integrity is None,
         "moved": True,
         "runs": str(facts.get("containment")) not in _CONTAINED,
@@ -281,6 +285,16 @@ def _network(net: Json, kind: str, ecosystem: Json) -> str:
     if hosts:
         return f"open (it says it needs {hosts})"
     return "none, as far as the kernel can" if kind == "landlock" else "none"
+
+
+def _bundle(kind: Json) -> str | None:
+    """Return what proves an MCP bundle, and what that does not say."""
+    if kind is None:
+        return None
+    told = "known by this hash of its file; signatures in it are not verified"
+    if kind == "binary":
+        return f"A PROGRAM whose source nobody here can read, run only where it is contained; {told}"
+    return f"{visible(str(kind))} code with all its packages, {told}"
 
 
 def _listed_as(name: str) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 from pml.core.errors import Invalid
 from pml.core.text import has_hidden, quote
 
-PLACEHOLDERS: Final = ("${workspace}", "${state}")
+PLACEHOLDERS: Final = ("${workspace}", "${state}", "${tree}")
 
 _MAX_LINE: Final = 4096
 _OPERATORS: Final = frozenset(";|&<>()`$")

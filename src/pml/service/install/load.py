@@ -225,7 +225,7 @@ class _Step:
                 dependency.title,
                 expected="the integrity of its artefact",
                 got="none",
-                hint="`install.allow_unverified` in the user's config.json lets a person decide",
+                hint=_how_to_have_it(dependency),
             )
         with _unsound_is_unavailable():
             plan = await plan_install(
@@ -375,6 +375,12 @@ class _Step:
         if still:
             raise EnvMissing(dependency.name, still)
         return True
+
+
+def _how_to_have_it(dependency: McpDependency) -> str:
+    if dependency.mcp_name is not None:
+        return f"what a registry lists has no hash: `pml add {dependency.mcp_name}` shows and pins what it is"
+    return "`install.allow_unverified` in the user's config.json lets a person decide"
 
 
 def check_name(call: PendingCall, loader: Loader, dependency: McpDependency) -> None:
