@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pml.core.ports.world import Clock, ConfigFiles
     from pml.core.servers.spec import ServerSpec
     from pml.install.installer import DiskInstaller
+    from pml.install.mcpb.installer import McpbInstaller
     from pml.service.call import Loader
     from pml.service.context import Context
     from pml.service.sandboxes import Workshop
@@ -285,6 +286,13 @@ def open_installer(place: Place) -> "DiskInstaller":
         Ecosystem.MCPB: McpbInstaller(os.environ),
     }
     return DiskInstaller(place.home, ecosystems, SystemClock())
+
+
+def open_bundles() -> "McpbInstaller":
+    """Return what reads MCP bundles before a person is asked about them."""
+    from pml.install.mcpb.installer import McpbInstaller
+
+    return McpbInstaller(os.environ)
 
 
 def open_server_host(place: Place) -> "ServerHost":

@@ -347,9 +347,7 @@ def _remote(fields: Fields) -> ListedRemote:
         fields.refuse("url", "an https URL")
     host = re.split(r"[/?#]", url.removeprefix("https://"))[0]
     if "{" in ".".join(host.split(".")[-2:]):
-        raise Invalid(
-            f"{fields.named('url')} is {quote(url)}: its host is not known before somebody fills it in"
-        )
+        raise Invalid(f"{fields.named('url')} is {quote(url)}: nobody knows its host before it is filled in")
     return ListedRemote(
         kind=str(kind),
         url=Slot(name="url", value=url, inputs=_inputs(fields, url, prefix="")),

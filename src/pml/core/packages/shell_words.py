@@ -44,7 +44,9 @@ def check_placeholders(text: str) -> None:
     for known in PLACEHOLDERS:
         rest = rest.replace(known, "")
     if "${" in rest:
-        raise Invalid(f"{quote(text)} has a placeholder other than {' and '.join(map(quote, PLACEHOLDERS))}")
+        raise Invalid(
+            f"{quote(text)} has a placeholder that is none of {', '.join(map(quote, PLACEHOLDERS))}"
+        )
 
 
 class _Splitter:
