@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from pml.agents.claude_code.claude_run import ClaudeCode
     from pml.core.approvals.record import Decider, OwnerId
     from pml.core.code.sandbox import Sandbox
-    from pml.core.ports.loader import Sources
     from pml.core.ports.servers import Client, ServerHost
     from pml.core.ports.world import Clock, ConfigFiles
     from pml.core.servers.spec import ServerSpec
     from pml.install.installer import DiskInstaller
     from pml.install.mcpb.installer import McpbInstaller
+    from pml.registry.client.sources import CatalogAndRegistry
     from pml.service.call import Loader
     from pml.service.context import Context
     from pml.service.sandboxes import Workshop
@@ -259,7 +259,7 @@ def open_cloud_client() -> "CloudClient":
     return CloudClient()
 
 
-def open_sources(place: Place, clock: "Clock", *, warn: Callable[[str], None]) -> "Sources":
+def open_sources(place: Place, clock: "Clock", *, warn: Callable[[str], None]) -> "CatalogAndRegistry":
     """Return where servers that no file configures are looked up."""
     from pml.registry.client.sources import CatalogAndRegistry
 

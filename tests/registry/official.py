@@ -2,8 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+import threading
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote
@@ -11,6 +12,7 @@ from urllib.parse import parse_qs, unquote
 from pml.web.http_server import listen, serve, url_of
 
 META: Final = "io.modelcontextprotocol.registry/official"
+WAIT_S: Final = 60.0
 WEATHER: Final = "io.github.acme/weather"
 
 
@@ -100,3 +102,19 @@ async def official() -> AsyncGenerator[Official]:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+
+
+@contextmanager
+def official_beside() -> Generator[Official]:
+    """Serve one in a thread of its own, for tests that run a whole command in this one."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    serving = official()
+    try:
+        yield asyncio.run_coroutine_threadsafe(serving.__aenter__(), loop).result(WAIT_S)
+    finally:
+        asyncio.run_coroutine_threadsafe(serving.__aexit__(None, None, None), loop).result(WAIT_S)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(WAIT_S)
+        loop.close()

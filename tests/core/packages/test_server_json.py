@@ -198,7 +198,11 @@ def test_a_remote_becomes_an_entry_with_its_secrets_named() -> None:
 @promise("registry:remote-host-is-listed")
 @pytest.mark.parametrize("answer", ["evil.example/", "eu@evil", "a/../b", "x#", "x:1"])
 def test_no_answer_leads_to_another_host(answer: str) -> None:
-    remote = {"type": "sse", "url": "https://{region}.api.example.com/mcp", "variables": {"region": {}}}
+    remote: dict[str, Any] = {
+        "type": "sse",
+        "url": "https://{region}.api.example.com/mcp",
+        "variables": {"region": {}},
+    }
     server = parsed(remotes=[remote])
     with pytest.raises(Invalid, match="has other characters"):
         entry_of(server, server.remotes[0], answers={"region": answer})
