@@ -167,6 +167,7 @@ PROMISES: Final[dict[str, str]] = {
     "install:atomic": "An install that fails or is killed leaves nothing, or a whole proven one.",
     "install:bounded": "An install ends within its bounds of time and disk, whatever a registry sends.",
     "install:never-a-shell": "An install line is read word by word; what only a shell could do is refused.",
+    "install:few-connections": "Packages are downloaded over few connections, which nobody else can use.",
     "install:no-loader-variables": "A registry cannot set or require a variable that changes what runs.",
     "install:no-scripts": "The install scripts of a package are never run.",
     "install:nothing-outside": "No package writes, links or leads outside its own folder.",
