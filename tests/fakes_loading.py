@@ -131,8 +131,8 @@ class FakeSources:
             self.codes[fqdn] = code.encode() if isinstance(code, str) else code
         return found
 
-    async def find(self, tool: ToolName, *, registry: str | None, prefix: str | None) -> Found | None:
-        self.looked_up.append((str(tool), registry, prefix))
+    async def find(self, tool: ToolName, *, registries: Sequence[str], prefix: str | None) -> Found | None:
+        self.looked_up.append((str(tool), registries[0] if registries else None, prefix))
         if self.error is not None:
             raise self.error
         return self._found.get(str(tool)) or self._found.get(tool.namespace or "")
@@ -149,8 +149,8 @@ class FakeSources:
     def bundled(self) -> Sequence[Found]:
         return [self._found[name] for name in sorted(self._found) if self._found[name].source == "catalog"]
 
-    def known(self, registry: str | None) -> Sequence[Found]:
-        return [self._found[name] for name in sorted(self._found) if self._found[name].source == registry]
+    def known(self, registries: Sequence[str]) -> Sequence[Found]:
+        return [self._found[name] for name in sorted(self._found) if self._found[name].source in registries]
 
 
 class FakeInstaller:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pml.agents.claude_code.claude_run import ClaudeCode
     from pml.core.approvals.record import Decider, OwnerId
     from pml.core.code.sandbox import Sandbox
-    from pml.core.ports.loader import Sources
     from pml.core.ports.servers import Client, ServerHost
     from pml.core.ports.world import Clock, ConfigFiles
     from pml.core.servers.remote_target import RemoteTarget
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
     from pml.install.installer import DiskInstaller
     from pml.oauth.credentials import OAuthCredentials
     from pml.oauth.open_logins import OpenLogins
+    from pml.install.mcpb.installer import McpbInstaller
+    from pml.registry.client.sources import CatalogAndRegistry
     from pml.service.call import Loader
     from pml.service.context import Context
     from pml.service.sandboxes import Workshop
@@ -279,7 +280,7 @@ def open_cloud_client() -> "CloudClient":
     return CloudClient()
 
 
-def open_sources(place: Place, clock: "Clock", *, warn: Callable[[str], None]) -> "Sources":
+def open_sources(place: Place, clock: "Clock", *, warn: Callable[[str], None]) -> "CatalogAndRegistry":
     """Return where servers that no file configures are looked up."""
     from pml.registry.client.sources import CatalogAndRegistry
 
@@ -294,12 +295,25 @@ def open_sources(place: Place, clock: "Clock", *, warn: Callable[[str], None]) -
 def open_installer(place: Place) -> "DiskInstaller":
     """Return what installs servers in the home of `place`, and proves them."""
     from pml.core.packages.lock import Ecosystem
+    from pml.install.ecosystems import EcosystemInstaller
     from pml.install.installer import DiskInstaller
+    from pml.install.mcpb.installer import McpbInstaller
     from pml.install.npm.installer import NpmInstaller
     from pml.install.pypi.installer import PypiInstaller
 
-    ecosystems = {Ecosystem.NPM: NpmInstaller(os.environ), Ecosystem.PYPI: PypiInstaller(os.environ)}
+    ecosystems: dict[Ecosystem, EcosystemInstaller] = {
+        Ecosystem.NPM: NpmInstaller(os.environ),
+        Ecosystem.PYPI: PypiInstaller(os.environ),
+        Ecosystem.MCPB: McpbInstaller(os.environ),
+    }
     return DiskInstaller(place.home, ecosystems, SystemClock())
+
+
+def open_bundles() -> "McpbInstaller":
+    """Return what reads MCP bundles before a person is asked about them."""
+    from pml.install.mcpb.installer import McpbInstaller
+
+    return McpbInstaller(os.environ)
 
 
 def open_server_host(place: Place) -> "ServerHost":

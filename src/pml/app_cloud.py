@@ -41,8 +41,8 @@ class OwnFolder:
         self._sources = sources
         self._folder = str(folder)
 
-    async def find(self, tool: ToolName, *, registry: str | None, prefix: str | None) -> Found | None:
-        return await self._sources.find(tool, registry=self._folder, prefix=prefix)
+    async def find(self, tool: ToolName, *, registries: Sequence[str], prefix: str | None) -> Found | None:
+        return await self._sources.find(tool, registries=[self._folder], prefix=prefix)
 
     async def code(self, found: Found) -> bytes:
         return await self._sources.code(found)
@@ -50,8 +50,8 @@ class OwnFolder:
     def bundled(self) -> Sequence[Found]:
         return self._sources.bundled()
 
-    def known(self, registry: str | None) -> Sequence[Found]:
-        return self._sources.known(self._folder)
+    def known(self, registries: Sequence[str]) -> Sequence[Found]:
+        return self._sources.known([self._folder])
 
 
 class PeopleElsewhere:
@@ -119,7 +119,7 @@ class CloudExecutor:
         found = (
             None
             if sources is None
-            else await sources.find(attempt.tool, registry=None, prefix=attempt.prefix)
+            else await sources.find(attempt.tool, registries=(), prefix=attempt.prefix)
         )
         if found is None or found.source == CATALOG or found.metadata.routing is not Routing.SERVER:
             raise NotFound(f"this cloud runs no tool {quote(str(attempt.tool))}")

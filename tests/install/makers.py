@@ -96,6 +96,9 @@ class FakeEcosystem:
         self.may_end.set()
         self._log = log
 
+    def server_names(self, lock: Lock, tree: Path) -> tuple[str, ...]:
+        return ()
+
     async def resolve(self, package: Package, scratch: Path, *, told: Told) -> Lock:
         assert os.listdir(scratch) == []
         self.resolved += 1

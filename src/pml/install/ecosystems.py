@@ -14,7 +14,9 @@ from pml.core.packages.capability import McpDependency, Package
 from pml.core.packages.lock import Lock
 from pml.core.ports.loader import Told
 
-_PLACE: Final = re.compile(r"\$\{(workspace|state)\}")
+BINARY: Final = "binary"  # a runtime of none: the file is a program
+
+_PLACE: Final = re.compile(r"\$\{(workspace|state|tree)\}")
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +28,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """The file that is started, relative to the tree, and what runs it: `deno`, `node` or `python3.11`."""
+    """The file that is started, relative to the tree, and its runtime: `deno`, `python3.11`, `binary` …"""
 
     path: str
     runtime: str
@@ -41,7 +43,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
 
     def fill(self, text: str) -> str:
         """Return `text` with its places filled, in one pass: a folder's name is never read as a place."""
-        places = {"workspace": self.workspace, "state": self.state}
+        places = {"workspace": self.workspace, "state": self.state, "tree": self.tree}
         return _PLACE.sub(lambda found: places[found[1]], text)
 
 
@@ -63,6 +65,10 @@ class EcosystemInstaller(Protocol):
 
     async def fetch(self, lock: Lock, scratch: Path) -> bytes:
         """Return the artefact of the package itself, to be hashed otherwise than its registry does."""
+        ...
+
+    def server_names(self, lock: Lock, tree: Path) -> tuple[str, ...]:
+        """Return which servers of the official registry the package in `tree` says that it is."""
         ...
 
     async def youngest_at(self, lock: Lock, scratch: Path) -> datetime | None:

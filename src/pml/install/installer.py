@@ -31,7 +31,15 @@ from pml.install.deps import Deps, is_within
 from pml.install.disk_failures import unavailable
 from pml.install.ecosystems import EcosystemInstaller, Entry, Room
 from pml.install.folder_names import check_name, check_new
-from pml.install.proofs import check_artefact, check_given, check_named, named_artefact, with_one_artefact
+from pml.install.proofs import (
+    check_artefact,
+    check_given,
+    check_held,
+    check_named,
+    check_server_name,
+    named_artefact,
+    with_one_artefact,
+)
 from pml.install.recent_closures import ResolvedLocks
 from pml.install.tree.hashes import Difference, hash_tree, keep_list, make_read_only
 from pml.install.tree.tree_folders import Shelf, Staging, to_the_end
@@ -39,6 +47,7 @@ from pml.install.tree.tree_folders import Shelf, Staging, to_the_end
 # Neither Deno nor Python may take code from, or leave code in, places that are never proven.
 _RUNTIME: Final[Mapping[Ecosystem, Mapping[str, str]]] = {
     Ecosystem.NPM: {"DENO_DIR": "${state}/deno", "DENO_NO_UPDATE_CHECK": "1"},
+    Ecosystem.MCPB: {"DENO_DIR": "${state}/deno", "DENO_NO_UPDATE_CHECK": "1", "PYTHONNOUSERSITE": "1"},
     Ecosystem.PYPI: {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1"},
 }
 
@@ -251,6 +260,8 @@ class DiskInstaller:
                     return found
                 await self._closures.find_artefact(dependency, lock)
                 if found is not None:  # the same bytes under new terms: nothing is fetched again
+                    check_held(plan, Entry(path=found.entry, runtime=found.runtime))
+                    await self._check_name(dependency, lock, Path(found.path))
                     return await to_the_end(lambda _: self._move_terms(found, plan))
                 await to_the_end(lambda _: self._staging.sweep())
                 return await self._build(plan, lock, told)
@@ -353,7 +364,16 @@ class DiskInstaller:
             scratch, tree = private_directory(room / "scratch"), private_directory(room / "tree")
             ecosystem, package = self._ecosystems[lock.ecosystem], plan.dependency.package
             entry = await ecosystem.install(lock, package, scratch, tree, told=told)
+            check_held(plan, entry)
+            await self._check_name(plan.dependency, lock, tree)
             return await to_the_end(lambda given_up: self._commit(plan, tree, entry, given_up))
+
+    async def _check_name(self, dependency: McpDependency, lock: Lock, tree: Path) -> None:
+        """Raise Invalid if the files are not those of the server that a registry lists."""
+        if dependency.mcp_name is not None:
+            ecosystem = self._ecosystems[lock.ecosystem]
+            names = await to_the_end(lambda _: ecosystem.server_names(lock, tree))
+            check_server_name(dependency, names)
 
     def _commit(self, plan: Plan, tree: Path, entry: Entry, given_up: threading.Event) -> Installed:
         """Give the tree its place, then let `deps.json` say so: only that makes it installed."""

@@ -1,11 +1,17 @@
 """Proofs that a lock is what the metadata says: its closure by digest, its artefact by hash."""
 
+from collections.abc import Sequence
+
 import msgspec
 
-from pml.core.errors import Changed, IntegrityFailed
+from pml.core.errors import Changed, IntegrityFailed, Invalid
 from pml.core.packages.capability import McpDependency
 from pml.core.packages.integrity import Integrity, integrity_of, parse_integrity
 from pml.core.packages.lock import Lock, check_lock, check_lock_of
+from pml.core.packages.permissions import Containment
+from pml.core.ports.loader import Plan
+from pml.core.text import quote
+from pml.install.ecosystems import BINARY, Entry
 
 
 def check_named(dependency: McpDependency, lock: Lock) -> None:
@@ -23,6 +29,31 @@ def check_given(dependency: McpDependency, lock: Lock) -> None:
         raise Changed(
             f"the lock of `{dependency.title}` has more artefacts than the one its metadata names",
             hint="try again",
+        )
+
+
+def check_server_name(dependency: McpDependency, names: Sequence[str]) -> None:
+    """Raise Invalid if the package does not say itself that it is the server that a registry lists.
+
+    An entry of a registry may name anybody's package; only the package tells which entry is its own.
+    """
+    wanted = dependency.mcp_name
+    if wanted is None or wanted in names:
+        return
+    says = f"says that it is {', '.join(quote(name) for name in names[:3])}" if names else "names no server"
+    raise Invalid(
+        f"the registry lists {quote(dependency.package.spec)} as {quote(wanted)}, but that package {says}",
+        hint="nothing of it stays; if you want the package itself, name it: `pml add 'npx -y …'` or `uvx …`",
+    )
+
+
+def check_held(plan: Plan, entry: Entry) -> None:
+    """Raise Invalid for a program of the machine's own kind that nothing would hold."""
+    if entry.runtime == BINARY and plan.containment is Containment.NONE:
+        raise Invalid(
+            f"`{plan.dependency.title}` is a program whose source nobody here can read, and nothing on this "
+            "machine holds it to what it may reach",
+            hint="such bundles run only where PML can contain them: with bwrap or Landlock, on Linux",
         )
 
 

@@ -7,12 +7,14 @@ makes the files and verifies them.
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from pml.core.errors import Invalid
-from pml.core.packages.capability import parse_metadata
+from pml.core.packages.capability import CapabilityMetadata, metadata_in
+from pml.core.packages.fields import Fields
 from pml.core.packages.lock import Lock, parse_lock
 from pml.core.ports.loader import Found
 from pml.core.values import loads
@@ -50,10 +52,7 @@ class Catalog:
     @cached_property
     def _index(self) -> Mapping[str, Found]:
         found = [
-            Found(
-                metadata=parse_metadata(path.read_bytes(), what=f"the catalog's {path.name}"), source=SOURCE
-            )
-            for path in sorted(self._folder.glob("*.json"))
+            Found(metadata=_metadata(path), source=SOURCE) for path in sorted(self._folder.glob("*.json"))
         ]
         return {dependency.name: each for each in found for dependency in each.metadata.mcp_deps}
 
@@ -67,3 +66,13 @@ class Catalog:
         if lock.digest != digest:
             raise Invalid(f"{what} is not the one that its entry names")
         return lock
+
+
+def _metadata(path: Path) -> CapabilityMetadata:
+    """Return an entry. It is part of PML and verified when it is made: not each of its texts is looked at."""
+    what = f"the catalog's {path.name}"
+    try:
+        value = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise Invalid(f"{what} is not JSON: {exc}") from exc
+    return metadata_in(Fields(what=what, value=value))

@@ -41,6 +41,14 @@ def entry_name(text: str) -> EntryName:
     return EntryName(str(ToolName(namespace=text, action=FALLBACK_EXPORT).namespace))
 
 
+def is_entry(name: str) -> bool:
+    """Tell whether `name` is one of PML's own entries, not of another kind of registry's."""
+    try:
+        return entry_name(name) == name
+    except Invalid:
+        return False
+
+
 def names_of(tool: ToolName, prefix: str | None) -> list[EntryName]:
     """Return the names under which `tool` may be found, the first first; none for a client's own tool."""
     if tool.namespace is None:

@@ -94,7 +94,7 @@ class Loaded:
 
     launch: ServerTarget
     installed: Installed
-    registry: str | None
+    registries: Sequence[str]
     prefix: str | None
     brought_by: str | None = None  # a capability that brings it along: nobody else means it by this name
 

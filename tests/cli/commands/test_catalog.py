@@ -1,5 +1,6 @@
 """`pml catalog`: what ships with PML, told without a request, a start or a file being written."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from pml.install.deps import Deps
 from pml.registry.catalog import Catalog
 from tests.builders import NOW
 from tests.commands import Pml
+from tests.registry.official import official_beside, package, server_json
 
 OK, USAGE, GONE = 0, 2, 5
 
@@ -78,8 +80,8 @@ def test_show_tells_all_that_an_install_would_mean(pml: Pml) -> None:
     assert "workspace: none" in told.out
     assert "network: none" in told.out
     assert f"{len(shape['packages'])} packages" in told.out
-    for package in shape["packages"]:
-        assert f"{package['name']} {package['version']}" in told.out
+    for each in shape["packages"]:
+        assert f"{each['name']} {each['version']}" in told.out
     assert "get_current_time: " in told.out
     assert "pml call time:" in told.out
     assert "None {}" not in told.out
@@ -128,3 +130,37 @@ def test_every_verb_has_help_with_examples(pml: Pml, verb: str) -> None:
     assert ran.code == OK
     assert f"  pml catalog {verb}" in ran.out
     assert "--json" in ran.out
+
+
+def test_a_search_also_finds_what_a_registry_lists_and_says_what_that_is_worth(
+    pml: Pml, pml_home: Path
+) -> None:
+    with official_beside() as registry:
+        registry.put(server_json())
+        registry.put(server_json("io.github.acme/weather-image", packages=[package(registryType="oci")]))
+        registry.status["io.github.acme/weather-image"] = "deprecated"
+        pml_home.mkdir(exist_ok=True)
+        (pml_home / "config.json").write_text(json.dumps({"registry": [registry.url]}))
+        ran = pml("catalog", "search", "weather", "--json")
+        told = pml("catalog", "search", "weather")
+    plain, image = ran.json["listed"]
+    assert (plain["name"], plain["registry"], plain["status"]) == (
+        "io.github.acme/weather",
+        registry.url,
+        "active",
+    )
+    assert plain["packages"] == [{"type": "npm", "identifier": "@acme/weather", "version": "1.0.0"}]
+    assert (image["status"], image["packages"]) == ("deprecated", [])
+    assert "PML starts no containers" in image["refused"][0]["why"]
+    assert "DEPRECATED: refused" in told.out
+    assert "A list endorses nothing" in told.out
+
+
+def test_a_registry_that_cannot_be_searched_is_told_and_the_catalog_still_is(
+    pml: Pml, pml_home: Path
+) -> None:
+    pml_home.mkdir(exist_ok=True)
+    (pml_home / "config.json").write_text(json.dumps({"registry": "http://127.0.0.1:9/v0.1/servers"}))
+    ran = pml("catalog", "search", "time", "zone", "--json")
+    assert ran.json["servers"][0]["name"] == "time"
+    assert "cannot be asked" in ran.err

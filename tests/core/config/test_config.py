@@ -111,7 +111,7 @@ def test_every_key_is_read_into_its_type() -> None:
         expose=("github:*",),
         prespawn=("files",),
         idle_s=60,
-        registry="https://registry.test:8443/r",
+        registries=("https://registry.test:8443/r",),
         cloud="http://127.0.0.1:9",
         registry_prefix="acme.tools",
         approval=ApprovalKeys(
@@ -143,7 +143,7 @@ def test_an_empty_object_sets_nothing() -> None:
     ],
 )
 def test_a_registry_is_a_url_or_a_folder(text: str, expected: str) -> None:
-    assert read(json.dumps({"registry": text})).registry == expected
+    assert read(json.dumps({"registry": text})).registries == (expected,)
 
 
 def test_an_entry_that_is_switched_off_is_no_rule_but_is_known() -> None:

@@ -23,7 +23,7 @@ DEFAULTS = Settings(
     expose_within=None,
     prespawn=(),
     idle_s=300,
-    registry=None,
+    registries=(),
     cloud=None,
     registry_prefix=None,
     approval=ApprovalSettings(
@@ -85,7 +85,7 @@ def test_the_users_file_alone_sets_everything() -> None:
         expose_within=None,
         prespawn=("mine",),
         idle_s=10,
-        registry="https://u.test",
+        registries=("https://u.test",),
         cloud="https://uc.test",
         registry_prefix="u.u",
         approval=ApprovalSettings(
@@ -121,7 +121,7 @@ def test_a_trusted_workspace_unites_with_the_users_file_and_wins_where_only_one_
         expose=("mine:*", "both:*", "theirs:*"),
         prespawn=("mine", "theirs"),
         idle_s=20,
-        registry="https://w.test",
+        registries=("https://w.test",),
         cloud="https://wc.test",
         registry_prefix="w.w",
     )

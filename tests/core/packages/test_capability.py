@@ -334,13 +334,15 @@ def test_code_comes_from_below_the_registry_or_over_http_and_from_nowhere_else(u
         ({"env": {"A": "a\u202e"}}, "`mcp_deps[0].env.A` has hidden characters: `a\\u{202e}`"),
         (
             {"env": {"A": "${HOME}"}},
-            "`mcp_deps[0].env.A`: `${HOME}` has a placeholder other than `${workspace}` and `${state}`",
+            "`mcp_deps[0].env.A`: `${HOME}` has a placeholder that is none of "
+            "`${workspace}`, `${state}`, `${tree}`",
         ),
         ({"args": ["a", "b\n"]}, "`mcp_deps[0].args[1]` has hidden characters: `b\\n`"),
         ({"args": ["a\0"]}, "`mcp_deps[0].args[0]` must not have a NUL character"),
         (
             {"args": ["${x}"]},
-            "`mcp_deps[0].args[0]`: `${x}` has a placeholder other than `${workspace}` and `${state}`",
+            "`mcp_deps[0].args[0]`: `${x}` has a placeholder that is none of "
+            "`${workspace}`, `${state}`, `${tree}`",
         ),
         (
             {"permissions": {"ffi": True}},

@@ -118,7 +118,7 @@ def test_a_line_that_is_accepted_splits_as_a_shell_would_split_it_and_has_no_ope
         ('npx name@1.2.3 "$(id)"', "it has `$`"),
         ("npx name@1.2.3 `id`", "it has ```"),
         ('npx name@1.2.3 "`id`"', "it has ```"),
-        ("npx name@1.2.3 '${HOME}'", "`${HOME}` has a placeholder other than"),
+        ("npx name@1.2.3 '${HOME}'", "`${HOME}` has a placeholder that is none of"),
         ("npx name@1.2.3\nid", "it has a line break"),
         ("npx name@1.2.3 'a\rb'", "it has a line break"),
         ("npx name@1.2.3 a\x00", "it has hidden characters"),

@@ -127,7 +127,10 @@ def test_hashes_spelled_in_hex_or_in_another_order_make_the_same_lock() -> None:
     [
         ([], "the lock must be an object, not `[]`"),
         ({}, 'the lock: `ecosystem` is missing: expected `"npm"` or `"pypi"`'),
-        ({"ecosystem": "cargo"}, 'the lock: `ecosystem` must be `"npm"` or `"pypi"`, not `cargo`'),
+        (
+            {"ecosystem": "cargo"},
+            'the lock: `ecosystem` must be `"npm"` or `"pypi"` or `"mcpb"`, not `cargo`',
+        ),
         ({"ecosystem": "npm", "name": 1}, "the lock: `name` must be a string, not `1`"),
         ({**lock_json(LOCK), "size": -1}, "the lock: `size` must be a whole number of 0 or more, not `-1`"),
         ({**lock_json(LOCK), "packages": [1]}, "the lock: `packages[0]` must be an object, not `1`"),

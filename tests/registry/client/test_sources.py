@@ -38,7 +38,7 @@ class Opened:
         return self.sources
 
     async def found(self, registry: str) -> Found:
-        found = await self.sources.find(TOOL, registry=registry, prefix=PREFIX)
+        found = await self.sources.find(TOOL, registries=[registry], prefix=PREFIX)
         assert found is not None
         return found
 
@@ -46,7 +46,7 @@ class Opened:
         return await self.sources.code(await self.found(registry))
 
     def known(self, registry: str | None) -> list[str]:
-        return names(self.sources.known(registry))
+        return names(self.sources.known([] if registry is None else [registry]))
 
 
 @pytest.fixture
@@ -134,10 +134,10 @@ async def test_the_sound_entries_of_a_folder_are_known_each_once(opened: Opened,
     (folder / "acme.tools.linked.json").symlink_to(folder / "alone.json")
     (folder / "acme.tools.pipe.json").mkdir()
     assert opened.known(str(folder)) == ["acme.tools.alone", "acme.tools.bank", GREET]
-    assert {each.source for each in opened.sources.known(str(folder))} == {str(folder)}
-    for each in opened.sources.known(str(folder)):
+    assert {each.source for each in opened.sources.known([str(folder)])} == {str(folder)}
+    for each in opened.sources.known([str(folder)]):
         tool = parse_tool(f"{each.metadata.fqdn.namespace}:greet")
-        assert await opened.sources.find(tool, registry=str(folder), prefix=PREFIX) == each
+        assert await opened.sources.find(tool, registries=[str(folder)], prefix=PREFIX) == each
 
 
 async def test_what_changes_in_a_folder_is_known_at_once_and_nothing_else_is_read_again(
@@ -154,7 +154,7 @@ async def test_what_changes_in_a_folder_is_known_at_once_and_nothing_else_is_rea
     (folder / f"{GREET}.json").unlink()
     assert opened.known(str(folder)) == ["acme.tools.bank"]
     fill(folder, "acme.tools.bank", type="server", description="of the river")
-    assert [each.metadata.description for each in opened.sources.known(str(folder))] == ["of the river"]
+    assert [each.metadata.description for each in opened.sources.known([str(folder)])] == ["of the river"]
 
 
 @promise("registry:known-silent")
@@ -163,21 +163,21 @@ async def test_of_a_url_is_known_what_was_used_without_a_request(opened: Opened,
     liar.say("/mcp/bank", body(encoded("acme.tools.bank", type="server")))
     assert opened.known(liar.url) == []
     await opened.found(f"{liar.url}/")
-    await opened.sources.find(parse_tool("bank:pay"), registry=liar.url, prefix=None)
+    await opened.sources.find(parse_tool("bank:pay"), registries=[liar.url], prefix=None)
     asked = len(liar.asked)
     assert opened.known(liar.url) == ["acme.tools.bank", GREET]
     assert opened.known("http://127.0.0.1:1") == []
-    assert {each.source for each in opened.sources.known(f"{liar.url}/")} == {f"{liar.url}/"}
+    assert {each.source for each in opened.sources.known([f"{liar.url}/"])} == {f"{liar.url}/"}
     assert len(liar.asked) == asked
 
 
 async def test_of_two_answers_about_one_capability_the_newer_is_known(opened: Opened, liar: Liar) -> None:
     liar.say("/mcp/text", body(encoded(description="old")))
-    await opened.sources.find(TOOL, registry=liar.url, prefix=None)
+    await opened.sources.find(TOOL, registries=[liar.url], prefix=None)
     opened.clock.advance(10)
     liar.say(f"/mcp/{GREET}", body(encoded(description="new")))
     await opened.found(liar.url)
-    assert [each.metadata.description for each in opened.sources.known(liar.url)] == ["new"]
+    assert [each.metadata.description for each in opened.sources.known([liar.url])] == ["new"]
 
 
 async def test_what_the_cache_holds_and_nobody_can_read_is_not_known(opened: Opened, liar: Liar) -> None:

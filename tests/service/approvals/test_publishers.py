@@ -1,6 +1,7 @@
 """Two publishers with the same names: a full name means one of them, and a rule what the short name means."""
 
 import contextlib
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pytest
@@ -94,7 +95,7 @@ class TwoPublishers:
         metadata = CapabilityMetadata(fqdn=parse_fqdn(f"{prefix}.{name}"), type=CapabilityType.DENO)
         self._entries[prefix, name] = Found(metadata=metadata, source="/registry")
 
-    async def find(self, tool: ToolName, *, registry: str | None, prefix: str | None) -> Found | None:
+    async def find(self, tool: ToolName, *, registries: Sequence[str], prefix: str | None) -> Found | None:
         return self._entries.get((prefix or "", tool.namespace or ""))
 
 

@@ -104,7 +104,7 @@ async def look_around(context: "Context", place: "Place", policy: "Policy") -> H
         for dependency in found.metadata.mcp_deps
         if dependency.name in waiting
     }
-    registry = policy.settings.registry
+    registries = policy.settings.registries
     return Here(
         tools={
             entry.tool: entry.shape
@@ -114,5 +114,5 @@ async def look_around(context: "Context", place: "Place", policy: "Policy") -> H
         },
         installs=offered,
         silent=sorted(known.missing),
-        is_open=registry is not None and "://" in registry,
+        is_open=any("://" in each for each in registries),
     )

@@ -124,8 +124,9 @@ def check_servers(settings: Settings) -> Iterator[Check]:
 def check_registry(files: Sequence[FileState]) -> Iterator[Check]:
     """Yield the folders that files name as registry, and that are not there. By URL none is asked."""
     for file in files:
-        registry = None if file.config is None else file.config.registry
-        if registry is not None and "://" not in registry and not os.path.isdir(registry):
+        for registry in () if file.config is None else file.config.registries:
+            if "://" in registry or os.path.isdir(registry):
+                continue
             yield Check(
                 name="registry",
                 status=Status.WARN,

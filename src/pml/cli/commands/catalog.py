@@ -1,6 +1,7 @@
 """`pml catalog`: the servers that PML knows by itself, and all that installing one would mean.
 
-Reads the bundled files and what is installed; makes no request and starts no server.
+Reads the bundled files and what is installed, and starts no server. Only a search makes requests: to the
+registries with the official API that the user's file, or a trusted workspace's, names.
 """
 
 import argparse
@@ -9,10 +10,12 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from pml.cli.exits import Exit
-from pml.cli.terminal.output import console, local_time, print_json, print_table
+from pml.cli.open_context import opened
+from pml.cli.terminal.output import complain, console, local_time, print_json, print_table, say
 from pml.cli.verbs.verbs import Verbs, run_verb
 from pml.core.approvals.record import instant
-from pml.core.errors import NotFound
+from pml.core.errors import NotFound, PmlError
+from pml.core.packages.capability import Status
 from pml.core.packages.install_facts import install_facts, tell_install
 from pml.core.packages.lock import Lock
 from pml.core.ports.loader import Found, Installed, Plan
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from pml.app import Place
     from pml.core.packages.capability import McpDependency
     from pml.core.packages.permissions import Containment
+    from pml.core.packages.server_json import Listed, ListedServer
 
 EXAMPLES = """Well-known servers that come pinned with PML, each with the hashes of all that it needs.
 None is installed before a call or `pml deps install` asks for it, and you agreed.
@@ -42,7 +46,7 @@ _SHOW: Final = """examples:
   pml catalog show memory
   pml catalog show git --json | jq '.tools[].inputSchema'"""
 _SEARCH: Final = """examples:
-  pml catalog search files
+  pml catalog search files           in the catalog, and in a `registry` that ends in /v0.1/servers
   pml catalog search 'read_*'        a glob over the names of tools"""
 _SUMMARY: Final = 100
 
@@ -68,7 +72,7 @@ def list_catalog(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def search_catalog(args: argparse.Namespace) -> int:
+async def search_catalog(args: argparse.Namespace) -> int:
     """Raises: NotFound."""
     from pml.app import find_place
     from pml.registry.catalog import Catalog
@@ -76,10 +80,77 @@ def search_catalog(args: argparse.Namespace) -> int:
     query = " ".join(args.words)
     found = find_tools(query, [entry for each in Catalog().bundled() for entry in _searched(each)])
     servers = {server.metadata.fqdn: server for server in found}  # by the best of each, best first
-    if not servers:
-        raise NotFound(f"nothing in the catalog fits {quote(query)}", hint="`pml catalog list` shows all")
-    _print_servers([*servers.values()], _installed(find_place(args.workspace)), as_json=args.json)
+    listed, where = await _search_registries(args, query)
+    if not servers and not listed:
+        raise NotFound(f"nothing in {where} fits {quote(query)}", hint="`pml catalog list` shows all of it")
+    installed = _installed(find_place(args.workspace))
+    if args.json:
+        print_json({**_servers_json([*servers.values()], installed), "listed": [*map(listed_json, listed)]})
+        return Exit.OK
+    if servers:
+        _print_servers([*servers.values()], installed, as_json=False)
+    if listed:
+        _print_listed(listed)
     return Exit.OK
+
+
+async def _search_registries(args: argparse.Namespace, query: str) -> "tuple[Sequence[Listed], str]":
+    """Return what the registries list that fits, and where was looked; one that cannot be asked is told."""
+    from pml.app import DiskConfigs, find_place, open_sources
+    from pml.service.policy.policy import current_policy
+
+    place = find_place(args.workspace)
+    loaded = DiskConfigs(place).of(str(place.workspace)).read()
+    configs = [each.config for each in (loaded.user, loaded.workspace) if each.config is not None]
+    if not any(config.registries for config in configs):
+        return [], "the catalog"
+    async with opened(args) as context:
+        registries = (await current_policy(context, str(place.workspace))).settings.registries
+        sources = open_sources(place, context.clock, warn=complain)
+        found: list[Listed] = []
+        for registry in registries:
+            try:
+                found += await sources.search(query, registries=[registry])
+            except PmlError as exc:
+                complain(f"pml: {visible(exc.message)}")
+    first = {each.server.name: each for each in reversed(found)}
+    names = dict.fromkeys(each.server.name for each in found)
+    return [first[name] for name in names], "the catalog or the registries" if registries else "the catalog"
+
+
+def listed_json(listed: "Listed") -> JsonObject:
+    """Return what a registry lists of a server, as `--json` has it."""
+    server = listed.server
+    return {
+        "name": server.name,
+        "version": server.version,
+        "description": server.description,
+        "status": server.status.value,
+        "registry": listed.registry,
+        "packages": [
+            {"type": each.ecosystem.value, "identifier": each.identifier, "version": each.version}
+            for each in server.packages
+        ],
+        "remotes": [{"type": each.kind, "url": each.url.value} for each in server.remotes],
+        "refused": [{"what": each.what, "why": each.why} for each in server.refused],
+    }
+
+
+def _print_listed(listed: "Sequence[Listed]") -> None:
+    rows = [
+        (each.server.name, each.server.version, _kinds(each.server), each.server.description)
+        for each in listed
+    ]
+    say("")
+    print_table(("LISTED", "VERSION", "IS", "WHAT IT SAYS IT DOES"), rows)
+    say("\n`pml add NAME` shows one whole and adds it. A list endorses nothing: anybody may be on it.")
+
+
+def _kinds(server: "ListedServer") -> str:
+    """Return in a few words what there is of it for PML."""
+    kinds = [each.ecosystem.value for each in server.packages] + ["remote" for _ in server.remotes]
+    told = ", ".join(dict.fromkeys(kinds)) or "refused"
+    return told if server.status is Status.ACTIVE else f"{server.status.value.upper()}: {told}"
 
 
 def show_server(args: argparse.Namespace) -> int:
@@ -145,8 +216,7 @@ def _searched(found: Found) -> list[tuple[str, str, Found]]:
 def _print_servers(found: Sequence[Found], installed: Mapping[str, Installed], *, as_json: bool) -> None:
     pairs = [(each, dependency) for each in found for dependency in each.metadata.mcp_deps]
     if as_json:
-        shapes = [_server_json(each, one, installed.get(one.name)) for each, one in pairs]
-        print_json({"servers": shapes})
+        print_json(_servers_json(found, installed))
         return
     rows = [
         (
@@ -159,6 +229,11 @@ def _print_servers(found: Sequence[Found], installed: Mapping[str, Installed], *
         for each, dependency in pairs
     ]
     print_table(("SERVER", "VERSION", "INSTALLED", "NEEDS", "WHAT IT DOES"), rows)
+
+
+def _servers_json(found: Sequence[Found], installed: Mapping[str, Installed]) -> dict[str, Json]:
+    pairs = [(each, dependency) for each in found for dependency in each.metadata.mcp_deps]
+    return {"servers": [_server_json(each, one, installed.get(one.name)) for each, one in pairs]}
 
 
 def _standing(dependency: "McpDependency", installed: Installed | None) -> str:

@@ -132,22 +132,22 @@ class _Installing:
             policy = replace(policy, settings=replace(settings, registry_prefix=None))
         found = await find(self._loader, policy, Attempt(tool=tool, arguments={}, offered=False))
         if found is None:
-            where = "in the catalog" if settings.registry is None else "in the catalog or in the registry"
+            where = "in the catalog" if not settings.registries else "in the catalog or in the registry"
             raise NotFound(f"no server {quote(name)} {where}", hint=self._where_to_look(name))
         return found
 
     def _where_to_look(self, name: str) -> str:
         """Return what to do about a name that nothing has."""
         config, settings = self._policy.loaded.workspace.config, self._policy.settings
-        if config is not None and config.registry is not None and not self._policy.trusted:
+        if config is not None and config.registries and not self._policy.trusted:
             path = visible(self._policy.loaded.workspace.path)
             return f"{path} names a registry and is not trusted: look at it with `pml trust`, then try again"
         sources = self._loader.sources
-        known = [each.metadata for each in (*sources.bundled(), *sources.known(settings.registry))]
+        known = [each.metadata for each in (*sources.bundled(), *sources.known(settings.registries))]
         names = {dependency.name for each in known for dependency in each.mcp_deps}
         near = get_close_matches(name.partition(":")[0], sorted(names), n=1)
         meant = f"did you mean `{near[0]}`? " if near else ""
-        more = "" if settings.registry else "; `registry` in a configuration file names a place with more"
+        more = "" if settings.registries else "; `registry` in a configuration file names a place with more"
         return f"{meant}`pml catalog list` shows the catalog{more}; `mcpServers` starts other programs"
 
     async def _refuse(self, found: Found, tool: ToolName) -> None:

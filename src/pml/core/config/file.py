@@ -93,7 +93,7 @@ class ConfigFile:
     expose: tuple[str, ...] | None = None
     prespawn: tuple[str, ...] | None = None
     idle_s: int | None = None
-    registry: str | None = None
+    registries: tuple[str, ...] = ()
     cloud: str | None = None
     registry_prefix: str | None = None
     approval: ApprovalKeys = ApprovalKeys()
@@ -136,7 +136,7 @@ def parse_config(
         expose=top.texts("expose"),
         prespawn=top.texts("prespawn"),
         idle_s=top.whole_number("idle_s", low=1, high=MAX_SECONDS),
-        registry=_registry(top, base_dir=base_dir, home=paths.home),
+        registries=_registries(top, base_dir=base_dir, home=paths.home),
         cloud=_url(top, "cloud"),
         registry_prefix=_registry_prefix(top),
     )
@@ -278,11 +278,22 @@ def _note_hidden_asks(top: Section, rules: tuple[Rule, ...], paths: Disk) -> Non
             )
 
 
-def _registry(top: Section, *, base_dir: str, home: str) -> str | None:
-    text = top.text("registry")
+def _registries(top: Section, *, base_dir: str, home: str) -> tuple[str, ...]:
+    """Return the registries in the order in which they are asked: one, or a list."""
+    node = top.get("registry")
+    if node is None or not isinstance(node.value, list):
+        return tuple(filter(None, [_registry(top, "registry", base_dir=base_dir, home=home)]))
+    members = {f"registry[{index}]": item for index, item in enumerate(node.items)}
+    items = Section(path=top.path, node=replace(node, members=members), notices=top.notices)
+    found = [_registry(items, key, base_dir=base_dir, home=home) for key in members]
+    return tuple(dict.fromkeys(each for each in found if each is not None))
+
+
+def _registry(section: Section, key: str, *, base_dir: str, home: str) -> str | None:
+    text = section.text(key)
     if text is not None and "://" in text:
-        return _url(top, "registry")
-    return folder(top, "registry", base_dir=base_dir, home=home)
+        return _url(section, key)
+    return folder(section, key, base_dir=base_dir, home=home)
 
 
 def _registry_prefix(top: Section) -> str | None:

@@ -67,7 +67,7 @@ class Settings:
     expose_within: tuple[str, ...] | None
     prespawn: tuple[str, ...]
     idle_s: int
-    registry: str | None
+    registries: tuple[str, ...]
     cloud: str | None
     registry_prefix: str | None
     approval: ApprovalSettings
@@ -113,7 +113,7 @@ def unite(
         expose_within=None if trusted else given.expose,
         prespawn=_either(_unite_lists(own.prespawn, loose.prespawn), ()),
         idle_s=_either(loose.idle_s, _either(own.idle_s, DEFAULT_IDLE_S)),
-        registry=loose.registry or own.registry,
+        registries=loose.registries or own.registries,
         cloud=loose.cloud or own.cloud,
         registry_prefix=loose.registry_prefix or own.registry_prefix,
         approval=_approval(own.approval),
@@ -186,7 +186,7 @@ def loosening(workspace: ConfigFile, *, drops: Sequence[Rule] = ()) -> Loosening
                 ("expose", workspace.expose),
                 ("prespawn", workspace.prespawn),
                 ("idle_s", workspace.idle_s),
-                ("registry", workspace.registry),
+                ("registry", _one_or_all(workspace.registries)),
                 ("cloud", workspace.cloud),
                 ("registry_prefix", workspace.registry_prefix),
             )
@@ -194,6 +194,10 @@ def loosening(workspace: ConfigFile, *, drops: Sequence[Rule] = ()) -> Loosening
         },
     )
     return found if found.allows or found.launches or found.settings or found.drops else None
+
+
+def _one_or_all(texts: tuple[str, ...]) -> Json:
+    return texts[0] if len(texts) == 1 else texts or None
 
 
 def _unite_servers(

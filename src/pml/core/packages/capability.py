@@ -54,12 +54,22 @@ class Routing(StrEnum):
     SERVER = "server"
 
 
+class Status(StrEnum):
+    """What the official registry says of a server."""
+
+    ACTIVE = "active"
+    DEPRECATED = "deprecated"
+    DELETED = "deleted"
+
+
 class McpDependency(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An MCP server that can be installed; `name` is the namespace of its tools.
 
     `args` and the values of `env` may say `${workspace}` and `${state}`, the server's own folder. `lock` is
     the whole closure, or its digest, or not given. No `integrity`: the install is unverified.
-    `says_workspace`: its metadata names what it sees of the workspace, be it nothing.
+    `says_workspace`: its metadata names what it sees of the workspace, be it nothing. `mcp_name`: the package
+    must name this server of the official registry itself, or it is not installed. `status` is what that
+    registry says of the server, if it is not active; a deleted one must be approved as such.
     """
 
     name: str
@@ -72,6 +82,8 @@ class McpDependency(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     args: tuple[str, ...] = ()
     permissions: Permissions  # without a default: what is recorded of an install always has them
     says_workspace: bool = True
+    mcp_name: str | None = None
+    status: Status | None = None
 
     @property
     def version(self) -> str:
@@ -89,8 +101,12 @@ class McpDependency(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     def terms(self, lock: str) -> str:
         """Return the digest of all that an approval to install it with `lock` binds."""
+        listed: dict[str, Json] = {} if self.mcp_name is None else {"mcp_name": self.mcp_name}
+        if self.status is Status.DELETED:
+            listed["status"] = self.status
         return digest(
             {
+                **listed,
                 "name": self.name,
                 "lock": lock,
                 "integrity": self.integrity,
@@ -131,7 +147,11 @@ class CapabilityMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_default
 
 def parse_metadata(data: bytes, *, what: str) -> CapabilityMetadata:
     """Return the metadata that `data`, which is `what`, holds. Raises: Invalid, naming the field."""
-    fields = Fields(what=what, value=loads_object(data, what=what))
+    return metadata_in(Fields(what=what, value=loads_object(data, what=what)))
+
+
+def metadata_in(fields: Fields) -> CapabilityMetadata:
+    """Return the metadata that `fields` are. Raises: Invalid, naming the field."""
     fqdn = _fqdn(fields)
     kind = fields.choice("type", CapabilityType)
     if kind is None:
@@ -181,6 +201,8 @@ def dependency_json(dependency: McpDependency) -> JsonObject:
         "lock": lock_json(lock) if isinstance(lock, Lock) else lock,
         "args": list(dependency.args),
         "permissions": _declared(dependency),
+        "mcp_name": dependency.mcp_name,
+        "status": dependency.status,
     }
     return {
         "name": dependency.name,
@@ -275,6 +297,8 @@ def _dependency(fields: Fields) -> McpDependency:
         args=_args(fields),
         permissions=NO_REACH if permissions is None else permissions_in(permissions),
         says_workspace=permissions is not None and permissions.get("workspace") is not None,
+        mcp_name=fields.text("mcp_name", most=_MAX_CHARS),
+        status=fields.choice("status", Status),
     )
 
 

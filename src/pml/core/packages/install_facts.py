@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 _UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _SHOWN_FILES: Final = 20
 _NEW_DAYS: Final = 7  # most bad releases are found, and taken back, sooner
+_KINDS: Final = {"npm": "an npm package", "pypi": "a Python package", "mcpb": "an MCP bundle"}
+_STATUS: Final[Mapping[str, str]] = {
+    "deprecated": "DEPRECATED: its registry says that it should no longer be used",
+    "deleted": "DELETED: its registry has taken it back, often because it did harm",
+}
 _CONTAINED: Final[Mapping[str, str]] = {"bubblewrap": "bubblewrap", "landlock": "Landlock"}
 
 
@@ -54,6 +59,12 @@ def install_facts(
         "permissions": permissions,
         "containment": plan.containment,
     }
+    if dependency.package.ecosystem == "mcpb":
+        facts["bundle"] = lock.packages[0].detail.get("kind")
+    if dependency.mcp_name is not None:
+        facts["mcp_name"] = dependency.mcp_name
+    if dependency.status is not None:
+        facts["status"] = dependency.status
     if accepted is not None and accepted.lock != lock.digest:
         facts["accepted_lock"] = accepted.lock
     if before is not None:
@@ -109,7 +120,7 @@ def dependency_title(asked: JsonObject) -> str:
 def told_package(asked: JsonObject) -> str:
     """Return what is to be installed and where it comes from, in one sentence; visible."""
     facts = _facts(asked)
-    kind = {"npm": "an npm package", "pypi": "a Python package"}.get(str(facts.get("ecosystem")), "a package")
+    kind = _KINDS.get(str(facts.get("ecosystem")), "a package")
     name, version = visible(str(facts.get("name"))), visible(str(facts.get("version")))
     return f"{name} is a server: {kind}, version {version}, from {_source(facts)}"
 
@@ -147,25 +158,31 @@ def install_rows(asked: JsonObject, *, at: datetime | None = None) -> list[Fact]
     integrity, moved, before = (facts.get(key) for key in ("integrity", "accepted_lock", "contained_before"))
     released, is_new = _age(facts.get("released_at"), at)
     youngest, is_young = _youngest(facts, at)
+    status, listed_as = facts.get("status"), facts.get("mcp_name")
     told: list[tuple[str, str | None]] = [
+        ("status", None if status is None else _STATUS.get(str(status), visible(str(status)))),
         ("package", visible(str(facts.get("install")))),
         ("hash", "UNVERIFIED: no integrity is given" if integrity is None else None),
         ("moved", None if moved is None else f"another lock was accepted before: {visible(str(moved))}"),
         ("runs", _containment(facts)),
         ("weaker", None if before is None else f"so far it ran contained by {_CONTAINED.get(str(before))}"),
         ("hash", None if integrity is None else visible(str(integrity))),
+        ("bundle", _bundle(facts.get("bundle"))),
         ("packages", _packages(facts) + told_by),
         ("scripts", _scripts(facts)),
         ("released", released + told_by),
         ("youngest", youngest),
         ("needs", ", ".join(map(visible, _texts(facts.get("env_required")))) or "no settings"),
         ("from", _source(facts)),
+        ("listed as", None if listed_as is None else _listed_as(str(listed_as))),
         ("lock file", visible(str(facts.get("lock")))),
     ]
     for key, word in (("tool", "starts"), ("args", "arguments"), ("env", "sets")):
         told.append((word, visible_json(facts[key], indent=None) if facts.get(key) else None))
     told.append(("call", _call(asked) if "call" in asked else None))
     alarming = {
+        "status": True,
+        "bundle": facts.get("bundle") == "binary",
         "hash": integrity is None,
         "moved": True,
         "runs": str(facts.get("containment")) not in _CONTAINED,
@@ -268,6 +285,20 @@ def _network(net: Json, kind: str, ecosystem: Json) -> str:
     if hosts:
         return f"open (it says it needs {hosts})"
     return "none, as far as the kernel can" if kind == "landlock" else "none"
+
+
+def _bundle(kind: Json) -> str | None:
+    """Return what proves an MCP bundle, and what that does not say."""
+    if kind is None:
+        return None
+    told = "known by this hash of its file; signatures in it are not verified"
+    if kind == "binary":
+        return f"A PROGRAM whose source nobody here can read, run only where it is contained; {told}"
+    return f"{visible(str(kind))} code with all its packages, {told}"
+
+
+def _listed_as(name: str) -> str:
+    return f"{visible(name)}; not installed if the package does not say so itself"
 
 
 def _age(released: Json, at: datetime | None) -> tuple[str, bool]:

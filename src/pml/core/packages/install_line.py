@@ -1,10 +1,11 @@
 """The `install` line of a dependency: a command as people write it, understood and never executed.
 
-What comes out is one package of npm or PyPI at one exact version. Whatever could bring in other bytes than
-that package's (URLs, files, other registries, further packages) is refused with its reason.
+What comes out is one package of npm or PyPI, or one MCP bundle, at one exact version. Whatever could bring in
+other bytes than its own (URLs, files, other registries, further packages) is refused with its reason.
 """
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -104,7 +105,12 @@ _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:.*|.*://.*|git@.*", re.DOTALL)
 _FILE: Final = re.compile(r"[./~].*|.*\.(?:tgz|tar|tar\.gz|tar\.bz2|whl|zip)", re.IGNORECASE)
 _TOOL: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-_EXAMPLES: Final = {Ecosystem.NPM: "npx {}@1.2.3", Ecosystem.PYPI: "uvx {}==1.2.3"}
+_EXAMPLES: Final = {
+    Ecosystem.NPM: "npx {}@1.2.3",
+    Ecosystem.PYPI: "uvx {}==1.2.3",
+    Ecosystem.MCPB: "mcpb /folder/{}.mcpb",
+}
+_BUNDLE: Final = "mcpb"
 
 
 def parse_install(line: str, *, version: str | None = None) -> Package:
@@ -119,6 +125,8 @@ def parse_install(line: str, *, version: str | None = None) -> Package:
 
 
 def _package(words: tuple[Word, ...], version: str | None) -> Package:
+    if words and words[0].text == _BUNDLE:
+        return _bundle(words[1:], version)
     if words and _ASSIGNMENT.fullmatch(words[0].text):
         _refuse(words[0], "sets a variable", hint="name it in `env_required`, or its value in `env`")
     program, rest = _program(words)
@@ -142,6 +150,36 @@ def _package(words: tuple[Word, ...], version: str | None) -> Package:
         tool=None if reading.tool is None else _parse_tool(reading.tool, name),
         args=tuple(word.text for word in reading.args),
     )
+
+
+def _bundle(words: tuple[Word, ...], version: str | None) -> Package:
+    """Return the package that `mcpb https://…/name.mcpb`, or a file by its whole path, means."""
+    if len(words) != 1:
+        raise Invalid("it must name one `.mcpb` file", hint="expected `mcpb https://…/name.mcpb`")
+    origin = words[0].text
+    if not origin.startswith(("https://", "/")):
+        _refuse(words[0], "is neither an https URL nor a file by its whole path")
+    name = bundle_name(origin)
+    if version is None:
+        raise Invalid("`version` must say which version the bundle is")
+    return Package(
+        ecosystem=Ecosystem.MCPB,
+        name=name,
+        version=_exact_version(name, None, version, Ecosystem.MCPB),
+        origin=origin,
+    )
+
+
+def bundle_line(origin: str) -> str:
+    """Return the line that names the MCP bundle at `origin`."""
+    return f"{_BUNDLE} {shlex.quote(origin)}"
+
+
+def bundle_name(origin: str) -> str:
+    """Return the name of the MCP bundle at `origin`: that of its file."""
+    stem = re.split(r"[?#]", origin)[0].rpartition("/")[2].removesuffix(".mcpb")
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:100]
+    return name or "bundle"
 
 
 def _program(words: tuple[Word, ...]) -> tuple[_Program, tuple[Word, ...]]:

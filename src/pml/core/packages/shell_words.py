@@ -10,7 +10,7 @@ from typing import Final
 from pml.core.errors import Invalid
 from pml.core.text import has_hidden, quote
 
-PLACEHOLDERS: Final = ("${workspace}", "${state}")
+PLACEHOLDERS: Final = ("${workspace}", "${state}", "${tree}")
 
 _MAX_LINE: Final = 4096
 _OPERATORS: Final = frozenset(";|&<>()`$")
@@ -44,7 +44,9 @@ def check_placeholders(text: str) -> None:
     for known in PLACEHOLDERS:
         rest = rest.replace(known, "")
     if "${" in rest:
-        raise Invalid(f"{quote(text)} has a placeholder other than {' and '.join(map(quote, PLACEHOLDERS))}")
+        raise Invalid(
+            f"{quote(text)} has a placeholder that is none of {', '.join(map(quote, PLACEHOLDERS))}"
+        )
 
 
 class _Splitter:

@@ -21,9 +21,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sources(Protocol):
-    """Where capabilities are looked up: the bundled catalog, then the registry, if one is configured."""
+    """Where capabilities are looked up: the bundled catalog, then the registries in their order."""
 
-    async def find(self, tool: ToolName, *, registry: str | None, prefix: str | None) -> Found | None:
+    async def find(self, tool: ToolName, *, registries: Sequence[str], prefix: str | None) -> Found | None:
         """Return what offers `tool`; a second look at the same makes no request.
 
         Raises: Invalid for metadata that is not sound; Unavailable if the registry cannot be asked.
@@ -41,8 +41,8 @@ class Sources(Protocol):
         """Return the catalog, by name."""
         ...
 
-    def known(self, registry: str | None) -> Sequence[Found]:
-        """Return what is known of the registry without a request: a folder's entries, a URL's used ones."""
+    def known(self, registries: Sequence[str]) -> Sequence[Found]:
+        """Return what is known of the registries without a request: a folder's entries, a URL's used ones."""
         ...
 
 

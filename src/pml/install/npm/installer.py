@@ -28,6 +28,7 @@ from pml.install.downloads import download
 from pml.install.ecosystems import Command, Entry, Room
 from pml.install.environment import npm_surroundings
 from pml.install.npm.denolock import check_npm_lock, origin_of, read_lock, tarballs_in, write_lock
+from pml.install.npm.few_connections import few_connections
 from pml.install.npm.npmrc import authorization_for, network_of, read_npmrc, registry_for
 from pml.install.npm.start import (
     NOTE,
@@ -194,6 +195,11 @@ class NpmInstaller:
             raise IntegrityFailed(title, expected=str(expected), got=str(got))
         return body
 
+    def server_names(self, lock: Lock, tree: Path) -> tuple[str, ...]:
+        """As `EcosystemInstaller.server_names`: `mcpName` in package.json."""
+        name = read_manifest(package_folder(tree, lock.name), lock.name).get("mcpName")
+        return (name,) if isinstance(name, str) else ()
+
     async def youngest_at(self, lock: Lock, scratch: Path) -> datetime | None:
         """As `EcosystemInstaller.youngest_at`."""
         lock = check_npm_lock(lock)
@@ -266,14 +272,15 @@ class NpmInstaller:
         timeout_s: float,
         told_line: Callable[[str], None] | None = None,
     ) -> Output:
-        return await run_tool(
-            [find_deno(), "install", "--node-modules-dir=auto", *args],
-            cwd=project.folder,
-            env=project.environment,
-            timeout_s=timeout_s,
-            told_line=told_line,
-            disk=self._disk(project.top),
-        )
+        async with few_connections(project.environment) as through:
+            return await run_tool(
+                [find_deno(), "install", "--node-modules-dir=auto", *args],
+                cwd=project.folder,
+                env={**project.environment, **through},
+                timeout_s=timeout_s,
+                told_line=told_line,
+                disk=self._disk(project.top),
+            )
 
     def _disk(self, folder: Path) -> Disk:
         limits = self._limits

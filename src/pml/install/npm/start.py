@@ -96,9 +96,17 @@ def read_manifest(folder: Path, name: str) -> JsonObject:
 
 
 def start_command(
-    entry: Entry, dependency: McpDependency, room: Room, *, path: str, user_home: str
+    entry: Entry,
+    dependency: McpDependency,
+    room: Room,
+    *,
+    path: str,
+    user_home: str,
+    own_flags: tuple[str, ...] = (),
 ) -> Command:
     """Return how the server is started; node is looked for in `path`, and `~` is `user_home`.
+
+    `own_flags` are Deno's, beside those of every server.
 
     Raises: Invalid, Unavailable.
     """
@@ -115,7 +123,7 @@ def start_command(
         raise Invalid(f"server `{dependency.name}` cannot be started by {quote(entry.runtime)}")
     deno = os.path.realpath(find_deno())
     flags = _flags(room, dependency.permissions, user_home=user_home)
-    return Command(command=deno, args=(*_DENO, *flags, chosen, *args), needs=(deno,))
+    return Command(command=deno, args=(*_DENO, *own_flags, *flags, chosen, *args), needs=(deno,))
 
 
 def _flags(room: Room, permissions: Permissions, *, user_home: str) -> list[str]:

@@ -51,6 +51,8 @@ _NETWORK: Final = re.compile(
     r"Failed to fetch|error sending request|Request failed|client error|dns error|certificate|timed out"
     r"|[Nn]etwork connectivity|HTTP status"
 )
+_OWN_NAME: Final = re.compile(r"(?m)^Name: *(\S+)")
+_SERVER_NAME: Final = re.compile(r"mcp-name: *([A-Za-z0-9.-]+/[A-Za-z0-9._-]+)")
 _MOST_SHOWN: Final = 3
 _MOST_REASON: Final = 400  # why a closure cannot be met is told step by step, and the first steps matter
 
@@ -185,6 +187,16 @@ class PypiInstaller:
         if got not in lock.artefact:
             raise IntegrityFailed(f"{lock.name}@{lock.version}", expected=" or ".join(lock.artefact), got=got)
         return data
+
+    def server_names(self, lock: Lock, tree: Path) -> tuple[str, ...]:
+        """As `EcosystemInstaller.server_names`: `mcp-name: …` in the README, which its metadata has."""
+        site = tree / python_site.SITE
+        for path in site.glob("*.dist-info/METADATA"):
+            text = path.read_text(encoding="utf-8", errors="replace")
+            named = _OWN_NAME.search(text)
+            if named and normal_name(named[1], lock.ecosystem) == normal_name(lock.name, lock.ecosystem):
+                return tuple(_SERVER_NAME.findall(text))
+        return ()
 
     async def youngest_at(self, lock: Lock, scratch: Path) -> datetime | None:
         """As `EcosystemInstaller.youngest_at`."""

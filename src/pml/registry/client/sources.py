@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -18,6 +18,7 @@ from pml.core.errors import IntegrityFailed, Invalid, NotFound, PmlError, Unavai
 from pml.core.names import ToolName
 from pml.core.packages.capability import CapabilityMetadata
 from pml.core.packages.integrity import integrity_of, parse_integrity
+from pml.core.packages.server_json import Listed
 from pml.core.ports.loader import Found
 from pml.core.ports.world import Clock
 from pml.core.text import quote, visible
@@ -26,6 +27,13 @@ from pml.registry.client.addresses import registry_url
 from pml.registry.client.cache import Cache, Key
 from pml.registry.client.code_pins import CodePins
 from pml.registry.client.lookups import ABSENT_S, FRESH_S, Lookups, Question, Say
+from pml.registry.client.official import (
+    MAX_PAGES,
+    OfficialRegistry,
+    is_official,
+    kept_server,
+    official_base,
+)
 from pml.registry.client.web import Patience
 from pml.registry.entry_forms import (
     MAX_BYTES,
@@ -35,6 +43,7 @@ from pml.registry.entry_forms import (
     MetadataReader,
     code_form,
     entry_name,
+    is_entry,
     names_of,
 )
 from pml.registry.folder import FolderGone, RegistryFolder
@@ -48,6 +57,9 @@ class _Entry(msgspec.Struct, frozen=True):
 
     found: Found
     rank: float
+
+
+NO_OFFICIAL: Final = "`registry` must name one whose address ends in `/v0.1/servers`; there is no default"
 
 
 class Listing:
@@ -96,6 +108,9 @@ class Listing:
             return None
         answered, body = looked
         key = answered.key
+        if not is_entry(key.name):
+            listed = kept_server(key, body)
+            return None if listed is None else _Entry(listed, answered.fetched_at.timestamp())
         return self._entry(body, key.name, key.registry, rank=answered.fetched_at.timestamp())
 
     def _entry(self, body: bytes, name: EntryName, source: str, *, rank: float) -> _Entry:
@@ -116,12 +131,15 @@ class RegistryClient:
         self._lookups = Lookups(home, clock=clock, warn=warn, debug=debug, patience=patience or Patience())
         self._listing = Listing(self._lookups.cache, debug=debug)
         self._reader = MetadataReader()
+        self.official = OfficialRegistry(self._lookups)
 
     async def find(self, tool: ToolName, *, registry: str, prefix: str | None) -> Found | None:
         """Return what offers `tool`, by the first of its names that the registry has; None if it has none.
 
         Raises: Invalid for an answer that is not sound; Unavailable if the registry cannot be asked.
         """
+        if is_official(registry):
+            return await self.official.find(tool, registry=registry, prefix=prefix)
         names, spelt = names_of(tool, prefix), _spelt(registry)
         for index, name in enumerate(names):
             others = names[index + 1 :]
@@ -159,7 +177,8 @@ class RegistryClient:
         spelt = _spelt(registry)
         if _is_folder(spelt) and RegistryFolder(Path(spelt)).is_there():
             return self._listing.folder(Path(spelt))
-        return tuple(Found(metadata=each.metadata, source=registry) for each in self._listing.kept(spelt))
+        kept = self._listing.kept(official_base(spelt) if is_official(spelt) else spelt)
+        return tuple(Found(metadata=each.metadata, source=registry) for each in kept)
 
     async def _metadata(
         self, name: EntryName, registry: str, *, others: Sequence[EntryName]
@@ -250,12 +269,16 @@ class CatalogAndRegistry:
         self._catalog = Catalog()
         self._registry = RegistryClient(home, clock=clock, warn=warn, debug=debug)
 
-    async def find(self, tool: ToolName, *, registry: str | None, prefix: str | None) -> Found | None:
-        """As `Sources.find`."""
+    async def find(self, tool: ToolName, *, registries: Sequence[str], prefix: str | None) -> Found | None:
+        """As `Sources.find`. One that cannot be asked ends it: a later one might have another server."""
         found = None if tool.namespace is None else self._catalog.find(tool.namespace)
-        if found is not None or registry is None or tool.namespace is None:
+        if found is not None or tool.namespace is None:
             return found
-        return await self._registry.find(tool, registry=registry, prefix=prefix)
+        for registry in registries:
+            found = await self._registry.find(tool, registry=registry, prefix=prefix)
+            if found is not None:
+                return found
+        return None
 
     async def code(self, found: Found) -> bytes:
         """As `Sources.code`."""
@@ -267,9 +290,43 @@ class CatalogAndRegistry:
         """As `Sources.bundled`."""
         return self._catalog.bundled()
 
-    def known(self, registry: str | None) -> Sequence[Found]:
-        """As `Sources.known`."""
-        return () if registry is None else self._registry.known(registry)
+    def known(self, registries: Sequence[str]) -> Sequence[Found]:
+        """As `Sources.known`; of two by one name the one of the earlier registry."""
+        found: dict[str, Found] = {}
+        for registry in registries:
+            for each in self._registry.known(registry):
+                found.setdefault(str(each.metadata.fqdn), each)
+        return tuple(found[name] for name in sorted(found))
+
+    async def listed(self, name: str, *, registries: Sequence[str], version: str | None = None) -> Listed:
+        """Return the server with a name like `io.github.user/server`, of the first registry that has it.
+
+        Raises: NotFound; Invalid for an answer that is not sound; Unavailable.
+        """
+        asked = [each for each in registries if is_official(each)]
+        for registry in asked:
+            found = await self._registry.official.server(name, registry=registry, version=version or "latest")
+            if found is not None:
+                return Listed(server=found, registry=registry)
+        at = f" at version {quote(version)}" if version else ""
+        raise NotFound(f"no registry lists {quote(name)}{at}", hint=None if asked else NO_OFFICIAL)
+
+    async def search(self, query: str, *, registries: Sequence[str]) -> Sequence[Listed]:
+        """Return what the registries list that fits `query`, from at most a few pages of each.
+
+        Raises: Invalid, Unavailable.
+        """
+        found: dict[str, Listed] = {}
+        for registry in (each for each in registries if is_official(each)):
+            cursor: str | None = None
+            for _ in range(MAX_PAGES):
+                page = await self._registry.official.search(query, registry=registry, cursor=cursor)
+                for server in page.servers:
+                    found.setdefault(server.name, Listed(server=server, registry=registry))
+                cursor = page.cursor
+                if cursor is None:
+                    break
+        return tuple(found.values())
 
 
 def _marks(folder: Path) -> list[tuple[str, _Mark]]:

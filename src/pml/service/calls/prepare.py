@@ -171,7 +171,7 @@ def no_server(call: PendingCall) -> PmlError:
     if unusable is not None:
         return NotFound(unusable.problem, hint=unusable.hint or "`pml doctor` says what to fix")
     bundled = () if gate.loader is None else gate.loader.sources.bundled()
-    known = () if gate.loader is None else gate.loader.sources.known(policy.settings.registry)
+    known = () if gate.loader is None else gate.loader.sources.known(policy.settings.registries)
     offered = [str(tool) for found in known for tool in tools_of(found)]
     if str(attempt.tool) in offered:
         return _without_prefix(attempt, known)
@@ -183,7 +183,7 @@ def no_server(call: PendingCall) -> PmlError:
     elsewhere = "`pml catalog list` and `mcpServers` in .pml.json name servers"
     hint = f"did you mean server `{near[0]}`?" if near else elsewhere
     where = "configured or in the catalog" + (
-        "" if policy.settings.registry is None else ", nor in the registry"
+        "" if not policy.settings.registries else ", nor in the registry"
     )
     return NotFound(f"no tool {quote(str(attempt.tool))}: no such server is {where}", hint=hint)
 
@@ -224,4 +224,4 @@ def _check_offered(found: Found, loader: Loader, attempt: Attempt) -> None:
 def _may_have_registry(policy: Policy) -> bool:
     """Tell whether the workspace's file, which nobody trusts yet, names a registry that could know more."""
     config = policy.loaded.workspace.config
-    return not policy.trusted and config is not None and config.registry is not None
+    return not policy.trusted and config is not None and bool(config.registries)

@@ -155,7 +155,7 @@ def _capabilities(gate: Gate, policy: Policy) -> list[Known]:
     if gate.loader is None:
         return []
     servers = {*policy.settings.servers, *policy.settings.unusable}
-    listed = gate.loader.sources.known(policy.settings.registry)
+    listed = gate.loader.sources.known(policy.settings.registries)
     offers = [capability_manifest(it) for it in listed if it.metadata.fqdn.namespace not in servers]
     named = [offer for offer in offers if offer is not None and not _is_denied(gate, policy, offer.server)]
     found = [entry for offer in named for entry in _entries(offer, policy)]

@@ -81,7 +81,7 @@ async def find(loader: Loader, policy: Policy, attempt: Attempt) -> Found | None
         return own
     prefix = attempt.prefix or settings.registry_prefix
     with _unsound_is_unavailable():
-        found = await loader.sources.find(tool, registry=settings.registry, prefix=prefix)
+        found = await loader.sources.find(tool, registries=settings.registries, prefix=prefix)
     if found is None or (attempt.prefix is not None and not _is_beneath(attempt.prefix, found)):
         return None
     metadata = found.metadata
@@ -123,7 +123,7 @@ def loaded_server(call: PendingCall) -> ServerTarget | None:
     if loaded is None or gate.loader is None or loaded.brought_by != _bringer(gate.loader, attempt):
         return None
     prefix = attempt.prefix or policy.settings.registry_prefix
-    if (loaded.registry, loaded.prefix) != (policy.settings.registry, prefix):
+    if (loaded.registries, loaded.prefix) != (policy.settings.registries, prefix):
         return None
     installed = gate.loader.installer.installed(loaded.launch.spec.name)
     return loaded.launch if installed is loaded.installed or installed == loaded.installed else None
@@ -180,7 +180,7 @@ def _remember(call: PendingCall, loader: Loader) -> ServerTarget | None:
     gate.loaded[spec.name] = Loaded(
         launch=launch,
         installed=installed,
-        registry=policy.settings.registry,
+        registries=policy.settings.registries,
         prefix=attempt.prefix or policy.settings.registry_prefix,
         brought_by=_bringer(loader, attempt),
     )
@@ -225,7 +225,7 @@ class _Step:
                 dependency.title,
                 expected="the integrity of its artefact",
                 got="none",
-                hint="`install.allow_unverified` in the user's config.json lets a person decide",
+                hint=_how_to_have_it(dependency),
             )
         with _unsound_is_unavailable():
             plan = await plan_install(
@@ -375,6 +375,12 @@ class _Step:
         if still:
             raise EnvMissing(dependency.name, still)
         return True
+
+
+def _how_to_have_it(dependency: McpDependency) -> str:
+    if dependency.mcp_name is not None:
+        return f"what a registry lists has no hash: `pml add {dependency.mcp_name}` shows and pins what it is"
+    return "`install.allow_unverified` in the user's config.json lets a person decide"
 
 
 def check_name(call: PendingCall, loader: Loader, dependency: McpDependency) -> None:
