@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from pml.core.servers.remote_target import RemoteTarget
     from pml.core.servers.spec import ServerSpec
     from pml.install.installer import DiskInstaller
+    from pml.install.mcpb.installer import McpbInstaller
     from pml.oauth.credentials import OAuthCredentials
     from pml.oauth.open_logins import OpenLogins
-    from pml.install.mcpb.installer import McpbInstaller
     from pml.registry.client.sources import CatalogAndRegistry
     from pml.service.call import Loader
     from pml.service.context import Context
