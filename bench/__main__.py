@@ -2,7 +2,7 @@
 
 import sys
 
-from bench import code, gateways, hub, lists, loading, pairs, pending, pressure, verdicts, wakeups
+from bench import code, gateways, hub, lists, loading, pairs, pending, pressure, remote, verdicts, wakeups
 from bench.table import print_table
 
 quick = "--quick" in sys.argv[1:]
@@ -13,6 +13,7 @@ print_table(
         *wakeups.rows(quick=quick),
         *pending.rows(quick=quick),
         *gateways.rows(quick=quick),
+        *remote.rows(quick=quick),
         *lists.rows(quick=quick),
         *loading.rows(quick=quick),
         *hub.rows(quick=quick),

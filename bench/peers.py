@@ -17,6 +17,7 @@ from bench.echo_server import BIG_BYTES
 
 FASTMCP = "FastMCP 4.1.2"
 LAZY_MCP = "lazy-mcp 2.7.2"
+MCP_PROXY = "mcp-proxy 0.13.0"
 DIRECT = "no gateway"
 BARE = "bare asyncio"
 PML = "PML"
@@ -43,6 +44,18 @@ from fastmcp.client.transports import StdioTransport
 from fastmcp.server import create_proxy
 async def main():
     async with Client(StdioTransport(sys.argv[1], sys.argv[2:])) as client:
+        await create_proxy(client).run_async(show_banner=False, log_level="ERROR")
+asyncio.run(main())
+"""
+
+
+_FASTMCP_OF_URL = """
+import asyncio, sys
+from fastmcp import Client
+from fastmcp.client.transports import StreamableHttpTransport
+from fastmcp.server import create_proxy
+async def main():
+    async with Client(StreamableHttpTransport(sys.argv[1])) as client:
         await create_proxy(client).run_async(show_banner=False, log_level="ERROR")
 asyncio.run(main())
 """
@@ -122,6 +135,17 @@ def fastmcp() -> Gateway:
         echo=_call("echo", TEXT),
         big=_call("big", BIG_TEXT),
     )
+
+
+def fastmcp_of_url(url: str) -> tuple[str, ...]:
+    """Return the command of a proxy for a remote server."""
+    return (str(_installed("fastmcp", "4.1.2") / "python"), "-c", _FASTMCP_OF_URL, url)
+
+
+def mcp_proxy_of_url(url: str) -> tuple[str, ...]:
+    """Return the command of a proxy for a remote server."""
+    program = _installed("mcp-proxy", MCP_PROXY.split()[1]) / "mcp-proxy"
+    return (str(program), "--transport", "streamablehttp", url)
 
 
 def lazy_mcp(home: Path) -> Gateway:

@@ -22,6 +22,7 @@ from pml.core.digest import digest_call
 from pml.core.ports.records import Grant, Intent, Session, Trust, Workflow
 from pml.core.ports.session_store import Receipt
 from pml.core.rules.ruleset import Effect
+from pml.core.servers.process_launch import ProcessLaunch
 from pml.core.servers.spec import ServerSpec
 from pml.core.sessions.agent import Message, MessageKind, Order, Run
 from pml.core.sessions.process import Process
@@ -266,3 +267,9 @@ def make_receipt(
 def relaunched(spec: ServerSpec, **changes: Any) -> ServerSpec:
     """Return the server with another launch of its process."""
     return replace(spec, target=replace(spec.target, **changes))
+
+
+def launch_of(spec: ServerSpec) -> ProcessLaunch:
+    """Return the process that serves, for a test of one."""
+    assert isinstance(spec.target, ProcessLaunch)
+    return spec.target

@@ -46,5 +46,8 @@ class FakeServerHost:
     def containment(self, spec: ServerSpec, *, workspace: str) -> ContainedBy:
         return ContainedBy(kind=Containment.NONE, words="not contained")
 
+    def login(self, spec: ServerSpec) -> None:
+        return None
+
     def log(self, server: str, target_digest: str) -> FakeLog:
         return FakeLog(target_digest)

@@ -23,14 +23,18 @@ if TYPE_CHECKING:
     from pml.core.code.sandbox import Sandbox
     from pml.core.ports.servers import Client, ServerHost
     from pml.core.ports.world import Clock, ConfigFiles
+    from pml.core.servers.remote_target import RemoteTarget
     from pml.core.servers.spec import ServerSpec
     from pml.install.installer import DiskInstaller
     from pml.install.mcpb.installer import McpbInstaller
+    from pml.oauth.credentials import OAuthCredentials
+    from pml.oauth.open_logins import OpenLogins
     from pml.registry.client.sources import CatalogAndRegistry
     from pml.service.call import Loader
     from pml.service.context import Context
     from pml.service.sandboxes import Workshop
     from pml.service.sessions.persons import Surroundings
+    from pml.settings.server_logins import DiskServerLogins
     from pml.settings.variables import DiskVariables
     from pml.upstream.cloud.client import CloudClient
     from pml.upstream.fleet import Fleet
@@ -73,6 +77,22 @@ class DiskConfigs:
                 environ=os.environ,
             )
         return self._files[workspace]
+
+
+class LateCredentials:
+    """The tokens for remote servers: what logs in is imported once a server is called. Is `Credentials`."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    async def authorization(self, server: str, target: "RemoteTarget") -> str | None:
+        return await open_credentials(self._place).authorization(server, target)
+
+    async def challenged(
+        self, server: str, target: "RemoteTarget", *, status: int, challenge: str | None, sent: str | None
+    ) -> str | None:
+        opened = open_credentials(self._place)
+        return await opened.challenged(server, target, status=status, challenge=challenge, sent=sent)
 
 
 def find_place(workspace: str | None = None) -> Place:
@@ -191,6 +211,7 @@ def open_fleet(
         prove=prove,
         variables=open_variables(place),
         env_workspace=lambda: workspace if context.policies[workspace].trusted else None,
+        credentials=LateCredentials(place),
     )
 
 
@@ -299,7 +320,12 @@ def open_server_host(place: Place) -> "ServerHost":
     """Return this machine as the host of the servers of every PML process."""
     from pml.upstream.local_host import LocalHost
 
-    return LocalHost(place.home, user_home=place.user_home, installer=open_installer(place))
+    return LocalHost(
+        place.home,
+        user_home=place.user_home,
+        installer=open_installer(place),
+        logins=open_server_logins(place),
+    )
 
 
 @functools.cache
@@ -309,6 +335,30 @@ def open_variables(place: Place, *, but: frozenset[str] = frozenset()) -> "DiskV
 
     environ = {name: value for name, value in os.environ.items() if name not in but} if but else os.environ
     return DiskVariables(place.home, environ)
+
+
+@functools.cache
+def open_server_logins(place: Place) -> "DiskServerLogins":
+    """Return the logins to remote servers that the home of `place` has."""
+    from pml.settings.keyrings import SystemKeyring
+    from pml.settings.server_logins import DiskServerLogins
+
+    return DiskServerLogins(place.home, SystemKeyring(place.home, os.environ))
+
+
+@functools.cache
+def open_credentials(place: Place) -> "OAuthCredentials":
+    """Return the tokens for requests to remote servers, refreshed as they end."""
+    from pml.oauth.credentials import OAuthCredentials
+
+    return OAuthCredentials(open_server_logins(place), place.home, now=SystemClock().now)
+
+
+def open_logins(place: Place) -> "OpenLogins":
+    """Return what logs in to remote servers; whoever opens it closes it."""
+    from pml.oauth.open_logins import OpenLogins
+
+    return OpenLogins(open_server_logins(place), now=SystemClock().now)
 
 
 def principal(place: Place) -> str:

@@ -22,6 +22,7 @@ from pml.app import (
     open_context,
     open_fleet,
     open_loader,
+    open_logins,
     open_server_host,
     open_variables,
     open_workshop,
@@ -89,6 +90,8 @@ async def open_hub(place: Place, *, url: str, allowed: Allowed) -> AsyncGenerato
         stack.push_async_callback(gateways.close_shared)
         webhook = _open_webhook(context, place, base=gateways.url)
         streams = EventStreams(gateways.feed)
+        logins = open_logins(place)
+        stack.push_async_callback(logins.close)
         chores = [
             asyncio.create_task(_keep_house(context, agents, gateways.launcher, str(place.workspace))),
             asyncio.create_task(_watch_servers(context, place, gateways.feed, streams)),
@@ -106,6 +109,7 @@ async def open_hub(place: Place, *, url: str, allowed: Allowed) -> AsyncGenerato
             launcher=gateways.launcher,
             server_host=open_server_host(place),
             secrets=open_variables(place).secrets,
+            logins=logins,
             workspace=str(place.workspace),
             allowed=allowed,
             gauges=Gauges(

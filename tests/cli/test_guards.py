@@ -32,6 +32,7 @@ PEOPLES: Final[Mapping[str, list[str]]] = {
     "init --model-may-approve": ["init", "--model-may-approve", "always"],
     "init --remove": ["init", "--claude-code", "--remove"],
     "launch --may-launch": ["launch", "--may-launch", "--", "claude", "-p", "x"],
+    "login": ["login", "linear"],
     "rules allow": ["rules", "allow", "fs:*"],
     "rules disable": ["rules", "disable", "fs:*"],
     "rules enable": ["rules", "enable", "fs:*"],

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pml.core.approvals.events import Abandoned, Attached, Cancelled, Completed, Expired, Failed, Lost
+from pml.core.approvals.events import (
+    Abandoned,
+    Attached,
+    Cancelled,
+    Completed,
+    Expired,
+    Failed,
+    Lost,
+    Unsent,
+)
 from pml.core.approvals.reasons import AskRule
 from pml.core.approvals.record import (
     ENDED,
@@ -33,6 +42,7 @@ from pml.core.errors import (
     AlreadyDecided,
     ApprovalExpired,
     Changed,
+    Conflict,
     IllegalEvent,
     NotFound,
     PmlError,
@@ -318,6 +328,32 @@ async def test_of_many_claims_at_once_exactly_one_wins(store: Store) -> None:
     assert len(won) == 1
     assert sum(isinstance(outcome, AlreadyClaimed) for outcome in outcomes) == 9
     assert await store.approvals.get(new.id) == won[0]
+
+
+@promise("login:unsent-not-repeated")
+async def test_what_is_put_back_unsent_is_found_by_the_same_question_and_claimed_once(store: Store) -> None:
+    new = make_approval()
+    claimed = await ask_and(store, new, allow(new), claim(advance(new, allow(new))))
+    back = await store.approvals.advance(claimed.id, Unsent(at=later(9)))
+    again = msgspec.structs.replace(new, id=ApprovalId(uuid(7)), created_at=later(10))
+
+    found = await ask(store, again)
+
+    assert (found.id, found.status) == (back.id, State.ALLOWED)
+    outcomes = [await outcome_of(store, back.id, claim(found)) for _ in range(2)]
+    assert [isinstance(outcome, Approval) for outcome in outcomes] == [True, False]
+
+
+async def test_what_was_asked_anew_meanwhile_is_not_put_back(store: Store) -> None:
+    new = make_approval()
+    claimed = await ask_and(store, new, allow(new), claim(advance(new, allow(new))))
+    anew = await ask(store, msgspec.structs.replace(new, id=ApprovalId(uuid(7))))
+
+    with pytest.raises(Conflict):
+        await store.approvals.advance(claimed.id, Unsent(at=later(9)))
+
+    kept = [await store.approvals.get(each.id) for each in (claimed, anew)]
+    assert [each.status for each in kept if each is not None] == [State.EXECUTING, State.PENDING]
 
 
 @promise("approval:exact-arguments")

@@ -135,3 +135,15 @@ async def test_nothing_is_begun_or_finished_in_a_run_that_has_ended(store: Store
 
     await started(store)
     assert await steps_of(store) == []
+
+
+async def test_a_step_that_is_taken_back_was_never_begun_and_one_that_is_finished_stays(store: Store) -> None:
+    await started(store)
+    await store.journals.begin(begun(1))
+    await store.journals.finish(finished(2, place=0))
+
+    await store.journals.take_back(RUN, 1)
+    await store.journals.take_back(RUN, 2)
+    await store.journals.take_back("no run", 1)
+
+    assert await steps_of(store) == [finished(2, place=0)]

@@ -38,6 +38,7 @@ NO_BUSINESS_OF_THE_CALLERS = [
     AlreadyClaimed("x"),
     MayNotDecide("x"),
     Unavailable("x"),
+    errors.LoginFailed("x"),
     ServerRefused("x", error=b"{}"),
 ]
 REFUSALS = [

@@ -24,11 +24,13 @@ from pml.hub.app import hub_app
 from pml.hub.body_limits import BodyLimits
 from pml.hub.metrics import Gauges
 from pml.hub.origins import allowed_names
+from pml.oauth.open_logins import OpenLogins
 from pml.service.session_tree import start_session
 from pml.service.sessions.launcher import Launcher
 from pml.service.sessions.logins import make_login
 from pml.service.sessions.tokens import create_token
 from pml.settings.secrets import Secrets
+from pml.settings.server_logins import DiskServerLogins
 from pml.testing.store import MemoryStore
 from pml.web.visitors import identity_of
 from tests.builders import PERSON
@@ -112,6 +114,8 @@ class HubRig:
         self.complaints: list[Exception] = []
         self.keyring = FakeKeyring()
         self.secrets = Secrets(office.home, self.keyring)
+        self.server_logins = DiskServerLogins(office.home, self.keyring)
+        self.logins = OpenLogins(self.server_logins, now=office.clock.now)
         self.tokens: dict[TokenRole, str] = {}
         self.app: ASGIApp = hub_app(
             self.context,
@@ -120,6 +124,7 @@ class HubRig:
             launcher=self.launcher,
             server_host=FakeServerHost(),
             secrets=self.secrets,
+            logins=self.logins,
             workspace=str(office.workspace),
             allowed=allowed_names("127.0.0.1", "127.0.0.1", PORT, scheme="http", more=["hub.example"]),
             gauges=Gauges(waiting_permits=lambda: 3, event_streams=lambda: 2),

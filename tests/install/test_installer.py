@@ -20,6 +20,7 @@ from pml.core.packages.integrity import Algorithm, integrity_of
 from pml.core.packages.permissions import Access, Containment, Permissions
 from pml.core.ports.loader import Accepted, Installed, Progress
 from pml.install.installer import DiskInstaller
+from tests.builders import launch_of
 from tests.fakes import FakeClock
 from tests.install.makers import (
     ARTEFACT,
@@ -349,7 +350,7 @@ async def test_another_program_of_the_same_lock_is_chosen_by_a_new_install(
     second = await installer.install(plan, told=ignore)
     assert (ecosystem.installs, first.entry, second.entry) == (2, "index.js", "bin/run")
     assert (second.path, second.terms) == (first.path, plan.terms)
-    assert installer.launch(second, workspace="/repo").target.args == (f"{second.path}/bin/run",)
+    assert launch_of(installer.launch(second, workspace="/repo")).args == (f"{second.path}/bin/run",)
     with pytest.raises(Invalid, match="no file `bin/none` to start"):
         await installer.install(make_plan(make_dependency(tool="bin/none")), told=ignore)
     assert installer.installed("memory") == second

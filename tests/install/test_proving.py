@@ -20,6 +20,7 @@ from pml.core.ports.loader import Accepted, Installed
 from pml.core.servers.process_launch import Artefact
 from pml.install.installer import DiskInstaller
 from pml.install.tree.hashes import MISSING
+from tests.builders import launch_of
 from tests.install.makers import (
     ARTEFACT,
     FILES,
@@ -51,19 +52,19 @@ async def test_the_same_server_in_the_same_workspace_is_the_same_spec(
     installed = await installer.install(make_plan(make_dependency(env=env)), told=ignore)
     spec = installer.launch(installed, workspace="/repo ${state}")
     state = str(pml_home / "state" / "memory")
-    assert (spec.name, spec.target.command, spec.target.args) == (
+    assert (spec.name, launch_of(spec).command, launch_of(spec).args) == (
         "memory",
         "/opt/runtime",
         (f"{installed.path}/index.js",),
     )
-    assert spec.target.env == {
+    assert launch_of(spec).env == {
         "WHERE": "/repo ${state}/x",
         "STATE": state,
         "HOME": state,
         "DENO_DIR": f"{state}/deno",
         "DENO_NO_UPDATE_CHECK": "1",
     }
-    assert (spec.target.cwd, spec.source.file) == (None, str(pml_home / "deps.json"))
+    assert (launch_of(spec).cwd, spec.source.file) == (None, str(pml_home / "deps.json"))
     assert spec.artefact == Artefact(
         version="1.2.3",
         terms=installed.terms,

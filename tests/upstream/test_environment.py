@@ -13,6 +13,7 @@ from pml.upstream.board import list_servers
 from pml.upstream.limits import Limits
 from pml.upstream.log import ServerLog, log_path
 from pml.upstream.preflight import environment_of
+from tests.builders import launch_of
 from tests.promises import promise
 from tests.upstream.fleets import Harbour, all_beneath, odd, until, use
 
@@ -47,16 +48,16 @@ async def test_a_server_gets_the_allow_list_and_what_is_declared_and_nothing_els
 
 
 def test_what_is_declared_wins_over_what_is_inherited() -> None:
-    assert environment_of(odd(env={"TZ": "Asia/Tokyo"}).target, PASSED)["TZ"] == "Asia/Tokyo"
+    assert environment_of(launch_of(odd(env={"TZ": "Asia/Tokyo"})), PASSED)["TZ"] == "Asia/Tokyo"
 
 
 @promise("agent:marked")
 def test_nothing_that_is_declared_takes_the_mark_off_a_server() -> None:
-    assert environment_of(odd(env={MARK: ""}).target, PASSED)[MARK] == "1"
+    assert environment_of(launch_of(odd(env={MARK: ""})), PASSED)[MARK] == "1"
 
 
 def test_a_relative_entry_of_the_path_is_dropped() -> None:
-    found = environment_of(odd().target, {"PATH": ".:/usr/bin::bin:/bin"})
+    found = environment_of(launch_of(odd()), {"PATH": ".:/usr/bin::bin:/bin"})
     assert found == {"PATH": "/usr/bin:/bin", MARK: "1"}
 
 

@@ -17,7 +17,7 @@ from pml.core.sessions.agent_marks import MARK
 from pml.upstream.board import ask_stop, list_servers
 from pml.upstream.limits import Limits
 from pml.upstream.preflight import environment_of
-from tests.builders import relaunched
+from tests.builders import launch_of, relaunched
 from tests.promises import promise
 from tests.upstream.boxes import RUNTIME, Prisoner, installed, need
 from tests.upstream.fleets import ODD, Harbour, all_beneath, odd, runs, until, use
@@ -82,7 +82,7 @@ async def test_a_server_gets_the_values_that_it_declares_and_nothing_of_its_user
 def test_a_value_that_is_not_declared_never_reaches_a_server(harbour: Harbour) -> None:
     spec = installed(harbour, env_required=["A_KEY"])
     values = {"A_KEY": SECRET, "OTHER": "y", "HOME": "/root", "LD_PRELOAD": "/tmp/evil.so"}
-    found = environment_of(spec.target, {}, values=values)
+    found = environment_of(launch_of(spec), {}, values=values)
     assert found == {
         "A_KEY": SECRET,
         "HOME": str(harbour.home / "state" / "odd"),

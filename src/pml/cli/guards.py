@@ -60,6 +60,8 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "init --remove": Guard.PERSON,  # from then on Claude Code does not ask PML
     "launch": Guard.NO_AGENT,
     "launch --may-launch": Guard.PERSON,
+    "login": Guard.PERSON,
+    "logout": Guard.NO_AGENT,
     "publish": Guard.ANYBODY,
     "remove": Guard.NO_AGENT,
     "remove --dry-run": Guard.ANYBODY,

@@ -38,6 +38,8 @@ COMMANDS: Final[dict[str, str]] = {
     "inbox": "answer what waits, on this terminal or in the browser",
     "rules": "list, add, remove and explain rules",
     "secrets": "store the values that servers need, and list their names",
+    "login": "log in to a remote server",
+    "logout": "log out of a remote server: revoke its tokens, and forget them",
     "token": "make, list and revoke the tokens of the hub",
     "hook": "answer Claude Code, which starts this before every tool",
     "audit": "read and verify the audit log",

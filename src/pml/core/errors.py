@@ -24,6 +24,7 @@ PmlError
 │       └── ProgramChanged  nor are those of a server in the workspace as they were trusted
 ├── Unavailable         the store, a file or a process cannot serve now; try again or mend it
 │   ├── ServerFailed    an MCP server did not start, died, or did not answer
+│   ├── LoginFailed     a login to a remote server did not come about; says what to do
 │   ├── LoginRequired   a remote server wants a person to log in; nothing of the call has run
 │   └── EnvMissing      variables that a server requires are not set
 ├── ServerRefused       an MCP server answered with a JSON-RPC error, passed on as it is
@@ -191,6 +192,10 @@ class ServerFailed(Unavailable):
         named = _SERVER.search(message)
         name = "NAME" if named is None else named[1]
         super().__init__(message, hint=hint or f"`pml servers logs {name}` shows what it wrote")
+
+
+class LoginFailed(Unavailable):
+    """A login to a remote server did not come about. Nothing that was given for it is in the message."""
 
 
 class LoginRequired(Unavailable):

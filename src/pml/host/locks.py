@@ -3,12 +3,13 @@
 The lock is on an open file, never on the file's existence, so a crash leaves nothing stuck.
 """
 
+import asyncio
 import os
 import random
 import sys
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -59,20 +60,42 @@ def locked(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S) -> Generator[None]:
 
     The file stays: to delete it would let two processes hold two locks of one name.
     """
-    try:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        descriptor = open_lock_file(str(path), create=True)
-    except OSError as exc:
-        raise Unavailable(f"cannot open the lock file `{path}`: {exc.strerror}") from exc
+    descriptor = _opened(path)
     try:
         deadline = time.monotonic() + timeout_s
         while not try_lock(descriptor):
-            if time.monotonic() >= deadline:
-                raise Unavailable(
-                    f"another process has held the lock file `{path}` for {timeout_s:g} s",
-                    hint="end that process, then try again",
-                )
+            _refuse_late(path, deadline, timeout_s)
             time.sleep(random.uniform(*_RETRY_S))
         yield
     finally:
         os.close(descriptor)
+
+
+@asynccontextmanager
+async def locked_async(path: Path, *, timeout_s: float) -> AsyncGenerator[None]:
+    """As `locked`, for a block that waits for other things too. Raises: Unavailable."""
+    descriptor = _opened(path)
+    try:
+        deadline = time.monotonic() + timeout_s
+        while not try_lock(descriptor):
+            _refuse_late(path, deadline, timeout_s)
+            await asyncio.sleep(random.uniform(*_RETRY_S))
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _opened(path: Path) -> int:
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        return open_lock_file(str(path), create=True)
+    except OSError as exc:
+        raise Unavailable(f"cannot open the lock file `{path}`: {exc.strerror}") from exc
+
+
+def _refuse_late(path: Path, deadline: float, timeout_s: float) -> None:
+    if time.monotonic() >= deadline:
+        raise Unavailable(
+            f"another process has held the lock file `{path}` for {timeout_s:g} s",
+            hint="end that process, then try again",
+        )

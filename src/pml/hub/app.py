@@ -14,7 +14,7 @@ from pml.core.approvals.record import instant
 from pml.core.errors import Forbidden, Invalid, NotFound
 from pml.core.ports.servers import ServerHost
 from pml.core.sessions.token import TokenId, TokenRole, hub_proof
-from pml.hub.api.api_request import Hub, SecretShelf
+from pml.hub.api.api_request import Hub, LoginDesk, SecretShelf
 from pml.hub.api.routes import Api
 from pml.hub.body_limits import MCP_PATH, BodyLimits
 from pml.hub.guard import ASSETS_PATH, OPEN_PATH, PROOF_PATH, ROOT_PATH, ROUTE, Complain, Guard
@@ -62,6 +62,7 @@ def hub_app(
     launcher: Launcher | None,
     server_host: ServerHost,
     secrets: SecretShelf,
+    logins: LoginDesk,
     workspace: str,
     allowed: Allowed,
     gauges: Gauges,
@@ -77,6 +78,7 @@ def hub_app(
             launcher=launcher,
             server_host=server_host,
             secrets=secrets,
+            logins=logins,
             workspace=workspace,
         )
     )

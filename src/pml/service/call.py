@@ -145,7 +145,8 @@ class CodeOrigin:
 
     `root` is the run that a client started with `call`, `chain` are the capabilities that run, outermost
     first. `found` is the capability that makes the call, None for code that a client handed over. `begin`
-    keeps that the call is about to be made. `resumed`: it may have been asked about before.
+    keeps that the call is about to be made, `take_back` that nothing of it was. `resumed`: it may have been
+    asked about before.
     """
 
     run_id: str
@@ -156,6 +157,7 @@ class CodeOrigin:
     covered: frozenset[str]
     found: Found | None
     begin: Callable[[], Awaitable[None]]
+    take_back: Callable[[], Awaitable[None]]
     resumed: bool = False
     is_unknown: bool = False  # it was begun before, and nobody knows whether it was made
 
@@ -239,6 +241,7 @@ class PendingCall:
     asking: Asking
     _: KW_ONLY
     settled: Approval | None = None
+    has_logged_in: bool = False  # for this very call: it asks for a login once
     on_progress: OnProgress | None = None
     on_install: Told | None = None
     make: Make | None = None  # makes the calls of code that this call runs

@@ -76,6 +76,11 @@ class MemoryJournals:
         begun = Step(run_id=step.run_id, number=step.number, what=step.what, digest=step.digest)
         self._steps[step.run_id].setdefault(step.number, begun)
 
+    async def take_back(self, run_id: str, number: int) -> None:
+        step = self._steps.get(run_id, {}).get(number)
+        if step is not None and step.place is None:
+            del self._steps[run_id][number]
+
     async def finish(self, step: Step) -> None:
         check_finished(step)
         self._must_exist(step.run_id)

@@ -13,11 +13,11 @@ from typing import Final, TypeVar
 import msgspec
 
 from pml.core.approvals.bounds import MAX_PENDING_BYTES, input_bytes, refuse_more
-from pml.core.approvals.events import Attached, Event, Expired
+from pml.core.approvals.events import Attached, Event, Expired, Unsent
 from pml.core.approvals.record import LIVE, RECONNECT_S, Approval, ApprovalId, Decider, SessionId, State
 from pml.core.approvals.states import advance
 from pml.core.audit import entries as audit
-from pml.core.errors import AlreadyClaimed, NotFound
+from pml.core.errors import AlreadyClaimed, Conflict, NotFound
 from pml.core.ports.queries import ApprovalQuery
 from pml.core.ports.records import Content, Grant, Held, Intent, Pin, Session, Standing, Trust, Workflow
 from pml.core.servers.manifest import Manifest
@@ -96,6 +96,10 @@ class MemoryApprovals:
         row = self._rows.get(approval_id)
         if row is None:
             raise NotFound(f"no approval `{approval_id}`")
+        if isinstance(event, Unsent) and any(
+            other.status in _OPEN and _question(other) == _question(row) for other in self._rows.values()
+        ):
+            raise Conflict(f"the question of approval `{approval_id}` was asked anew")
         after = advance(row, event)
         match remember:
             case Grant():

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pml.core.ports.loader import Installer
+from pml.core.ports.server_logins import ServerLogin, ServerLogins
 from pml.core.servers.remote_target import RemoteTarget
 from pml.core.servers.run import ContainedBy, ServerRun
 from pml.core.servers.spec import ServerSpec
@@ -16,10 +17,11 @@ from pml.upstream.log_file import LogFile
 class LocalHost:
     """The servers of all PML processes that share this home."""
 
-    def __init__(self, home: Path, *, user_home: Path, installer: Installer) -> None:
+    def __init__(self, home: Path, *, user_home: Path, installer: Installer, logins: ServerLogins) -> None:
         self._home = home
         self._user_home = user_home
         self._installer = installer
+        self._logins = logins
 
     @property
     def installer(self) -> Installer:
@@ -41,6 +43,11 @@ class LocalHost:
             user_home=self._user_home,
             workspace=workspace,
         )
+
+    def login(self, spec: ServerSpec) -> ServerLogin | None:
+        """Raises: Invalid, Unavailable."""
+        target = spec.target
+        return self._logins.facts(spec.name, target.url) if isinstance(target, RemoteTarget) else None
 
     def log(self, server: str, target_digest: str) -> LogFile:
         return LogFile(log_path(self._home, server, target_digest))

@@ -1,9 +1,13 @@
 """`pml add` and `pml remove`: real packages of an index on loopback, entries, and what is refused."""
 
+import asyncio
 import json
 import os
 import signal
 import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +21,7 @@ from tests.commands import TIMEOUT_S, Pml, spawn
 from tests.install.mcpb_files import files, manifest, packed, put
 from tests.install.python_index import make_wheel
 from tests.promises import promise
+from tests.registry.official import Official, official, server_json
 
 OK, FAILED, USAGE, DENIED, PENDING, GONE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 LINE: Final = "uvx greeter-server"
@@ -303,3 +308,42 @@ def test_a_file_put_among_the_added_servers_installs_nothing_by_itself(index: Re
     assert pml(*GREET).code == PENDING
     assert index.leftovers == []
     assert not index.was_downloaded
+
+
+@contextmanager
+def registry_of_names() -> Generator[Official]:
+    """A registry with the official API, in a thread of its own: commands have event loops of theirs."""
+    ready, done = threading.Event(), threading.Event()
+    found: list[Official] = []
+
+    async def serve() -> None:
+        async with official() as it:
+            found.append(it)
+            ready.set()
+            await asyncio.to_thread(done.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    try:
+        assert ready.wait(TIMEOUT_S)
+        yield found[0]
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_what_a_registry_lists_is_added_by_its_full_name(index: Registry, pml: Pml) -> None:
+    remote = {"type": "streamable-http", "url": "https://mcp.example.com/mcp"}
+    with registry_of_names() as names:
+        names.put(server_json("io.github.acme/far", packages=[], remotes=[remote]))
+        names.put(server_json("io.github.acme/gone"))
+        names.status["io.github.acme/gone"] = "deleted"
+        (index.home / "config.json").write_text(json.dumps({"registry": names.url}))
+        ran = pml("add", "io.github.acme/far", "--yes", "--no-try", "--json")
+        gone = pml("add", "io.github.acme/gone", "--yes")
+        unknown = pml("add", "io.github.acme/nothing", "--yes")
+    assert ran.code == OK, ran.err
+    assert (ran.json["name"], ran.json["url"]) == ("far", "https://mcp.example.com/mcp")
+    assert (gone.code, "was deleted" in gone.err) == (FAILED, True)
+    assert unknown.code == GONE
+    assert list(json.loads((index.home / "config.json").read_text())["mcpServers"]) == ["far"]

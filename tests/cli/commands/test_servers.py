@@ -22,6 +22,7 @@ from pml.core.servers.spec import ServerSpec
 from pml.upstream.board import Board
 from pml.upstream.containment.box import Probed, available, held
 from pml.upstream.log import log_path
+from tests.builders import launch_of
 from tests.cli.terminals import on_terminal
 from tests.commands import TIMEOUT_S, Pml, Ran, run_process, spawn
 from tests.promises import promise
@@ -145,7 +146,7 @@ def test_what_holds_a_server_is_told_before_and_while_it_runs(
         now = held(
             available(),
             spec.name,
-            spec.target,
+            launch_of(spec),
             home=pml_home,
             user_home=pml_home.parent,
             workspace=str(workspace),

@@ -22,6 +22,7 @@ from pml.core.approvals.events import (
     Expired,
     Failed,
     Lost,
+    Unsent,
 )
 from pml.core.approvals.record import (
     ENDED,
@@ -82,6 +83,7 @@ SAMPLES: Final[dict[type[Event], Callable[[Approval], Event]]] = {
     Completed: lambda _: Completed(at=later(1)),
     Failed: lambda _: Failed(at=later(1), message="the server failed"),
     Lost: lambda _: Lost(at=later(1)),
+    Unsent: lambda _: Unsent(at=later(1)),
 }
 WAYS: Final[dict[State, list[type[Event]]]] = {
     State.PENDING: [],
@@ -121,7 +123,7 @@ def test_the_table_is_the_design() -> None:
     assert {before: {after for b, after in moves if b is before} for before, _ in moves} == {
         State.PENDING: {State.ALLOWED, State.DENIED, State.EXPIRED, State.CANCELLED},
         State.ALLOWED: {State.EXECUTING, State.COMPLETED, State.EXPIRED, State.CANCELLED},
-        State.EXECUTING: {State.COMPLETED, State.FAILED, State.UNKNOWN, State.CANCELLED},
+        State.EXECUTING: {State.COMPLETED, State.FAILED, State.UNKNOWN, State.CANCELLED, State.ALLOWED},
     }
     assert LIVE | ENDED == set(State)
     assert not {before for before, _ in TRANSITIONS} & ENDED
@@ -208,6 +210,16 @@ def test_a_claim_belongs_to_who_claimed_and_a_run_ends_when_it_ends() -> None:
     assert advance(running, Lost(at=later(3))) == msgspec.structs.replace(
         running, status=State.UNKNOWN, ended_at=later(3), version=4
     )
+
+
+def test_what_was_refused_unread_can_be_claimed_anew_in_its_own_time() -> None:
+    running = in_state(State.EXECUTING)
+    back = advance(running, Unsent(at=later(TTL_S + 5)))
+    assert back == msgspec.structs.replace(
+        running, status=State.ALLOWED, expires_at=later(2 * TTL_S + 5), version=running.version + 1
+    )
+    again = claim(back, at=later(TTL_S + 6))
+    assert advance(back, again).status is State.EXECUTING
 
 
 @pytest.mark.parametrize("state", [State.PENDING, State.ALLOWED])

@@ -27,6 +27,7 @@ from pml.core.rules.ruleset import ENTRY_KEYS, Effect, Rule, Source
 from pml.core.servers.process_launch import ProcessLaunch
 from pml.core.servers.spec import ServerSpec
 from pml.core.values import Json
+from tests.builders import launch_of
 from tests.core.judging import FakePaths
 from tests.promises import promise
 
@@ -373,7 +374,7 @@ def test_a_command_line_in_the_place_of_a_program_is_explained() -> None:
 @pytest.mark.parametrize("command", ["/opt/My Tools/srv", "./my srv", "My Server.exe"])
 def test_a_program_may_have_a_blank_in_its_name(command: str) -> None:
     config = read(json.dumps({"mcpServers": {"a": {"command": command}}}))
-    assert config.servers["a"].target.command == command
+    assert launch_of(config.servers["a"]).command == command
 
 
 def test_a_disabled_entry_is_switched_off_and_no_problem() -> None:
@@ -389,14 +390,14 @@ ENTRY = """{"mcpServers": {"a": {"command": "${TOOL:-npx}", "args": ["${A}", "${
 
 def test_variables_expand_as_in_other_clients_and_the_entry_is_known_as_it_was_written() -> None:
     spec = read(ENTRY, environ={"A": "1", "TOKEN": "${A}", "B": ""}).servers["a"]
-    assert (spec.target.command, spec.target.args, spec.target.cwd) == (
+    assert (launch_of(spec).command, launch_of(spec).args, launch_of(spec).cwd) == (
         "npx",
         ("1", "1-b", "$A", "${A"),
         "/repo/sub",
     )
-    assert spec.target.env == {"TOKEN": "${A}", "PLAIN": "x"}  # a value is not looked through again
-    assert spec.target.written is not None
-    assert (spec.target.shown.command, spec.target.written.names) == (
+    assert launch_of(spec).env == {"TOKEN": "${A}", "PLAIN": "x"}  # a value is not looked through again
+    launch = launch_of(spec)
+    assert (launch.shown.command, launch.variables) == (
         "${TOOL:-npx}",
         ("TOOL", "A", "B", "TOKEN", "DIR"),
     )
@@ -406,7 +407,7 @@ def test_variables_expand_as_in_other_clients_and_the_entry_is_known_as_it_was_w
 
 def test_a_variable_that_is_not_set_is_told_and_stays_as_it_is() -> None:
     spec = read(ENTRY, environ={"A": "1"}).servers["a"]
-    assert (spec.target.unset, spec.target.env["TOKEN"]) == (("TOKEN",), "${TOKEN}")
+    assert (launch_of(spec).unset, launch_of(spec).env["TOKEN"]) == (("TOKEN",), "${TOKEN}")
 
 
 def test_one_entry_is_one_server_whatever_its_variables_are() -> None:
@@ -450,7 +451,7 @@ def test_variables_that_load_no_code_are_the_servers_own_affair() -> None:
         "x",
     )
     text = json.dumps({"mcpServers": {"a": {"command": "x", "env": env}}})
-    assert read(text).servers["a"].target.env == env
+    assert launch_of(read(text).servers["a"]).env == env
 
 
 @promise("config:duplicate-keys-refused")

@@ -238,6 +238,7 @@ def test_loosening_shows_what_decides_which_code_a_command_runs_but_no_secret(
     found = loosening(workspace(json.dumps({"mcpServers": {"notes": server}})))
     assert found is not None
     [launch] = found.launches
+    assert isinstance(launch, ProcessFacts)
     assert launch.env_names == (name,)
     assert launch.steering == ({} if shown is None else {name: shown})
 

@@ -88,3 +88,13 @@ async def test_a_workspace_cannot_make_its_server_believed(house: Gatehouse) -> 
     assert file is not None
     assert not file.servers["w"].is_believed
     assert "applies only in the user's file" in " ".join(file.warnings)
+
+
+@promise("remote:bound-to-url")
+async def test_a_url_of_a_file_that_nobody_trusts_is_sent_nothing(house: Gatehouse) -> None:
+    house.configure(servers={})
+    house.configure(FileKind.WORKSPACE, servers={"notes": {**FAR, "headers": {"A": "${TOKEN:-x}"}}})
+    paused = await house.pause()
+    assert paused.record.subject is Subject.WORKSPACE_TRUST
+    assert "https://x.test/mcp" in str(paused.record.tool_input["launches"])
+    assert house.servers.started == []

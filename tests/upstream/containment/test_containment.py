@@ -17,7 +17,7 @@ from pml.upstream.board import list_servers
 from pml.upstream.containment import box as containment
 from pml.upstream.containment import bubblewrap, landlock
 from pml.upstream.containment.box import held, probe
-from tests.builders import relaunched
+from tests.builders import launch_of, relaunched
 from tests.promises import promise
 from tests.upstream.boxes import RUNTIME, Prisoner, box, installed, need
 from tests.upstream.fleets import ODD, Harbour, odd
@@ -399,14 +399,14 @@ def test_what_holds_a_server_to_its_hosts_is_told(
 ) -> None:
     spec = relaunched(installed(harbour, permissions=Permissions(net=net)), command=command)
     found = held(
-        kind, spec.name, spec.target, home=harbour.home, user_home=home, workspace=str(harbour.workspace)
+        kind, spec.name, launch_of(spec), home=harbour.home, user_home=home, workspace=str(harbour.workspace)
     )
     assert found.words == f"contained by {kind} (network: {words}, workspace: write)"
     configured = relaunched(spec, artefact=None)  # by whatever it is run, nobody told that to hold it
     found = held(
         kind,
         configured.name,
-        configured.target,
+        launch_of(configured),
         home=harbour.home,
         user_home=home,
         workspace=str(harbour.workspace),
@@ -420,7 +420,7 @@ def test_a_server_that_node_runs_is_told_to_lack_the_limits_of_deno(
     permissions = Permissions(net=("a.example",))
     spec = relaunched(installed(harbour, permissions=permissions), command="/usr/bin/node")
     found = held(
-        kind, spec.name, spec.target, home=harbour.home, user_home=home, workspace=str(harbour.workspace)
+        kind, spec.name, launch_of(spec), home=harbour.home, user_home=home, workspace=str(harbour.workspace)
     )
     assert found.words == (
         f"contained by {kind} "
@@ -443,7 +443,7 @@ async def test_landlock_hides_nothing_in_a_folder_that_it_allows_and_says_so(
     need(LANDLOCK)
     harbour.workspace = home
     spec = installed(harbour)
-    found = held(LANDLOCK, spec.name, spec.target, home=harbour.home, user_home=home, workspace=str(home))
+    found = held(LANDLOCK, spec.name, launch_of(spec), home=harbour.home, user_home=home, workspace=str(home))
     assert found.kind is NONE
     assert found.words == f"not contained: Landlock cannot hide PML_HOME inside `{home}`"
 

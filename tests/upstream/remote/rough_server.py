@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -85,7 +85,7 @@ class RoughServer:
             return await own(request)
         match request.rpc:
             case "initialize":
-                said = {
+                said: dict[str, Any] = {
                     "protocolVersion": "2025-11-25",
                     "capabilities": {"tools": {}},
                     "serverInfo": {"name": "rough"},
@@ -134,7 +134,7 @@ async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> R
 
 
 @asynccontextmanager
-async def rough_server() -> AsyncIterator[RoughServer]:
+async def rough_server() -> AsyncGenerator[RoughServer]:
     server = RoughServer()
     tasks: set[asyncio.Task[None]] = set()
 

@@ -36,7 +36,7 @@ def modern(rough: RoughServer, **capabilities: Any) -> None:
         return error(request, -32022, "no initialize", status=400)
 
     async def described(request: Request) -> bytes:
-        said = {
+        said: dict[str, Any] = {
             "supportedVersions": [MODERN],
             "capabilities": {"tools": capabilities},
             "resultType": "complete",
@@ -162,7 +162,7 @@ async def test_a_change_that_a_modern_server_announces_is_read(harbour: Harbour,
         assert request.message["params"]["notifications"] == {"toolsListChanged": True}
         request.writer.write(events())
         await change.wait()
-        note = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": {}}
+        note: dict[str, Any] = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": {}}
         request.writer.write(f"data: {json.dumps(note)}\n\n".encode())
         await request.writer.drain()
         await asyncio.Event().wait()
@@ -185,7 +185,7 @@ async def test_a_change_that_a_legacy_server_announces_is_read(harbour: Harbour,
     async def stream(request: Request) -> bytes | None:
         request.writer.write(events("retry: 10"))
         await change.wait()
-        note = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+        note: dict[str, Any] = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
         request.writer.write(f"data: {json.dumps(note)}\n\n".encode())
         await request.writer.drain()
         await asyncio.Event().wait()
@@ -230,7 +230,7 @@ async def test_progress_comes_on_the_stream_and_a_call_that_nobody_wants_is_canc
 ) -> None:
     async def steps(request: Request) -> bytes | None:
         token = request.message["params"]["_meta"]["progressToken"]
-        note = {
+        note: dict[str, Any] = {
             "jsonrpc": "2.0",
             "method": "notifications/progress",
             "params": {"progressToken": token, "progress": 1},

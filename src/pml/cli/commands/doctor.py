@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from pml.cli.checks.server_logins import check_logins
 from pml.cli.checks.setup import (
     Check,
     Status,
@@ -104,6 +105,7 @@ async def _examine(place: "Place", token_file: str | None) -> list[Check]:
         *stored,
         check_installed(place),
         *check_variables(place, trusted=trusted),
+        *check_logins(settings, place),
         *check_webhook(settings, place),
         *check_tools(),
     ]

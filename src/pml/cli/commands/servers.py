@@ -202,6 +202,8 @@ def _facts(status: ServerStatus) -> list[tuple[str, str]]:
         facts.append(("trusted", "yes" if status.trusted else "no: `pml trust` shows what it would start"))
     if status.spec is not None:
         facts.append(("starts", "\n".join(launch_lines([status.spec.target.start_json(status.name)]))))
+    if status.login_words is not None:
+        facts.append(("login", visible(status.login_words)))
     if status.problem is not None:
         facts.append(("problem", visible(status.problem)))
     tools = "not known before its first start" if status.tools is None else ", ".join(status.tools)

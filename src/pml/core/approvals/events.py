@@ -67,5 +67,9 @@ class Failed(Event, frozen=True, kw_only=True):
     message: str
 
 
+class Unsent(Event, frozen=True, kw_only=True):
+    """Nothing of the claimed call ran, since its server wants a login: the answer can be claimed anew."""
+
+
 class Lost(Event, frozen=True, kw_only=True):
     """The owner died while the call ran."""

@@ -58,6 +58,7 @@ class Subject(StrEnum):
     INTEGRITY_CHANGED = "integrity_changed"
     TOOL_CHANGED = "tool_changed"
     WORKSPACE_TRUST = "workspace_trust"
+    LOGIN_REQUIRED = "login_required"
 
 
 class DeciderKind(StrEnum):

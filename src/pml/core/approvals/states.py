@@ -22,6 +22,7 @@ from pml.core.approvals.events import (
     Expired,
     Failed,
     Lost,
+    Unsent,
 )
 from pml.core.approvals.record import (
     ENDED,
@@ -63,6 +64,7 @@ TRANSITIONS: Final[Mapping[tuple[State, type[Event]], State]] = {
     (State.EXECUTING, Completed): State.COMPLETED,
     (State.EXECUTING, Failed): State.FAILED,
     (State.EXECUTING, Cancelled): State.CANCELLED,  # only when the server confirms that it stopped
+    (State.EXECUTING, Unsent): State.ALLOWED,  # only when the server refused it before anything ran
     (State.EXECUTING, Lost): State.UNKNOWN,  # outcome lost with the process: never re-run by us
 }
 
@@ -120,6 +122,8 @@ def _changes(record: Approval, event: Event) -> dict[str, object]:
             return {}
         case Attached() | Claimed() | Delivered():
             return {"owner": event.owner, "abandoned_at": None}
+        case Unsent():
+            return {"expires_at": event.at + timedelta(seconds=record.ttl_s)}
         case Failed():
             return {"reason": event.message}
         case _:

@@ -85,7 +85,9 @@ class SubjectRow:
     is_diff: bool = False  # its `diff` is drawn in place of the facts
     warns: bool = False  # what alarms in the facts stands among the card's warnings too
     first: tuple[str, ...] = ()  # facts that a form shows before others: a client may cut its end
-    wants_key: bool = False  # it waits for variables to be set, on a page of their own
+    wants_key: bool = False  # it waits for variables to be set
+    page: str | None = None  # of the inbox, where it is settled; `on_page` says in a link what to do there
+    on_page: str = ""
 
     approval_type: str  # in a result for the model
     context: tuple[str, ...] = ()  # parts of the input that such a result repeats
@@ -240,6 +242,15 @@ def _key_sentence(record: Approval) -> str:
     return f"{server_name(record.tool_input)} needs {names} before {record.tool_name} can run"
 
 
+def _login_facts(record: Approval) -> list[Fact]:
+    name, url = server_name(record.tool_input), record.tool_input.get("url")
+    return plain([("server", f"{name}, at {visible(str(url))}"), ("log in", f"here, or `pml login {name}`")])
+
+
+def _login_sentence(record: Approval) -> str:
+    return f"Log in to {server_name(record.tool_input)}, so that {record.tool_name} can run"
+
+
 def _started_server(record: Approval, starts: str | None) -> str | None:
     name = visible(parse_tool(record.tool_name).namespace or server_name(record.tool_input))
     return f"{name} is a server: {starts}" if starts else None
@@ -292,6 +303,9 @@ SUBJECTS: Final[Mapping[Subject, SubjectRow]] = {
         chip="wants a key",
         verb=lambda _: "Continue without the key",
         wants_key=True,
+        page="secrets",
+        on_page="Give it on this page of PML's inbox, which you may have to log in to: "
+        "it goes to PML only, never to the model.",
         approval_type="api_key_required",
         context=("missing",),
         holds_call=True,
@@ -345,5 +359,24 @@ SUBJECTS: Final[Mapping[Subject, SubjectRow]] = {
         is_about_call=False,
         allowers=_NOT_FOR_AGENTS,
         is_scriptable=False,
+    ),
+    Subject.LOGIN_REQUIRED: SubjectRow(
+        deed=lambda record: f"continue, logged in to {server_name(record.tool_input)}",
+        headline=lambda record: f"{server_name(record.tool_input)} requires a login",
+        question=lambda record: f"{server_name(record.tool_input)} requires a login. Are you logged in?",
+        sentence=_login_sentence,
+        why=lambda _: "the server runs elsewhere and answers nobody who is not logged in, or not for this",
+        facts=_login_facts,
+        once=lambda _: "you are logged in now: continue",
+        form_once=lambda _: "I am logged in now: continue",
+        chip="wants a login",
+        verb=lambda _: "Continue: I am logged in",
+        page="server-login",
+        on_page="Begin the login on this page of PML's inbox, which you may have to log in to itself: "
+        "what you are given goes to PML only, never to the model.",
+        approval_type="login_required",
+        context=("server",),
+        holds_call=True,
+        allowers=_PERSON,
     ),
 }

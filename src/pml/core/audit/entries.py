@@ -15,6 +15,7 @@ from pml.core.approvals.events import (
     Denied,
     Event,
     Failed,
+    Unsent,
 )
 from pml.core.approvals.reasons import entry_of as reason_text
 from pml.core.approvals.record import Approval, Decider
@@ -228,6 +229,11 @@ def server_changed(
     )
 
 
+def server_login_changed(server: str, word: str, *, issuer: str, at: datetime, by: Decider) -> Entry:
+    """A login to a server that `by` made or ended; of it only where."""
+    return Entry(at=at, kind=f"server.{word}", by=by, detail={"name": server, "issuer": issuer})
+
+
 def cleaned(count: int, *, at: datetime, older_than: datetime) -> Entry:
     return Entry(
         at=at, kind="approvals.cleaned", detail={"count": count, "older_than": older_than.isoformat()}
@@ -240,6 +246,8 @@ def _word(record: Approval, event: Event) -> str:
             return "abandoned"
         case Attached():
             return "attached"
+        case Unsent():
+            return "unsent"
         case _:
             return str(record.status)
 

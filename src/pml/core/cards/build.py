@@ -103,6 +103,7 @@ def _full_card(around: Around, *, read: Read) -> Card:
         always_exactly=_always(around, _exact_entry(around)),
         covers=around.covers,
         missing=tuple(missing_variables(record.tool_input)) if row.wants_key else (),
+        page=row.page,
         may_allow=tuple(sorted(record.deciders)),
         run_id=record.run_id,
         outcome=_outcome(record),

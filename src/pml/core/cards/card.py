@@ -170,6 +170,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     always_exactly: Always | None = None  # with these arguments only, where `always` is wider
     covers: tuple[Covered, ...] = ()
     missing: tuple[str, ...] = ()
+    page: str | None = None  # of the inbox, where it is settled
     may_allow: tuple[str, ...]
     run_id: str | None = None
     outcome: Outcome | None = None

@@ -100,6 +100,10 @@ class Journals(Protocol):
         """
         ...
 
+    async def take_back(self, run_id: str, number: int) -> None:
+        """Forget that the step was begun: nothing of it was done. One that is finished stays."""
+        ...
+
     async def finish(self, step: Step) -> None:
         """Keep what came of the step, whether it was begun or not.
 

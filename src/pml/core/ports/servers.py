@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from pml.core.ports.loader import Installer
+from pml.core.ports.server_logins import ServerLogin
 from pml.core.servers.manifest import Manifest
 from pml.core.servers.run import ContainedBy, ServerRun
 from pml.core.servers.spec import ServerSpec
@@ -105,6 +106,13 @@ class ServerHost(Protocol):
         """Return what would contain the server, None for one that runs elsewhere.
 
         Raises: PmlError if it could not be started.
+        """
+        ...
+
+    def login(self, spec: ServerSpec) -> ServerLogin | None:
+        """Return the login to a server that is reached by URL, if there is one, or what is left of it.
+
+        Raises: PmlError if that is not known.
         """
         ...
 

@@ -46,19 +46,15 @@ async def apply_refusal(
 
 def link_to(record: Approval, base: str) -> str:
     """Return the page of the inbox at `base` where the question is answered."""
-    page = "secrets" if row_of(record).wants_key else "card"
-    return f"{base}/#/{page}/{record.id}"
+    return f"{base}/#/{row_of(record).page or 'card'}/{record.id}"
 
 
 def _message(record: Approval) -> str:
-    if not row_of(record).wants_key:
-        return (
-            f"{headline(record)}. It is too long for a form: read it all, and decide it, on this page of "
-            "PML's inbox, which you may have to log in to."
-        )
+    if row_of(record).page is not None:
+        return f"{headline(record)}. {row_of(record).on_page}"
     return (
-        f"{headline(record)}. Give it on this page of PML's inbox, which you may have to log in to: "
-        "it goes to PML only, never to the model."
+        f"{headline(record)}. It is too long for a form: read it all, and decide it, on this page of "
+        "PML's inbox, which you may have to log in to."
     )
 
 
@@ -217,7 +213,7 @@ class Asker:
 
     def _link(self, record: Approval) -> str | None:
         """Return the page for a key, or for what no form can show whole, if the client opens one."""
-        is_for_page = row_of(record).wants_key or is_cut(record)
+        is_for_page = row_of(record).page is not None or is_cut(record)
         if not is_for_page or not self.era.has_link or self._gate.is_held:
             return None
         base = self._hub_url()

@@ -7,7 +7,8 @@ from functools import cached_property
 from typing import Final, Protocol, TypeAlias
 
 from pml.core.approvals.record import ApprovalId, Channel, Decider, DeciderKind, SessionId
-from pml.core.errors import Invalid
+from pml.core.errors import Invalid, PmlError
+from pml.core.ports.server_logins import LoginWish, OnLogin
 from pml.core.ports.servers import ServerHost
 from pml.core.sessions.token import Identity, TokenRole
 from pml.core.values import Json, JsonObject, loads_object
@@ -46,6 +47,24 @@ class SecretShelf(Protocol):
         ...
 
 
+class LoginDesk(Protocol):
+    """The logins to remote servers that the hub has begun, by the question that each is for."""
+
+    async def begin(self, key: str, wish: LoginWish, on_login: OnLogin) -> str:
+        """Return the page where a person logs in. Raises: PmlError."""
+        ...
+
+    def paste(self, key: str, text: str) -> None:
+        """Take the address that the browser was sent back to. Raises: PmlError."""
+        ...
+
+    def problem(self, key: str) -> PmlError | None:
+        """Return why the last login for this did not come about, if it did not."""
+        ...
+
+    def is_open(self, key: str) -> bool: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Hub:
     """What the API works with. `workspace` is the hub's own, where none is named."""
@@ -54,6 +73,7 @@ class Hub:
     launcher: Launcher | None
     server_host: ServerHost
     secrets: SecretShelf
+    logins: LoginDesk
     workspace: str
 
 

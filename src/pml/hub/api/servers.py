@@ -1,12 +1,22 @@
-"""Servers over HTTP, for a person to look at: how each stands, and what it wrote."""
+"""Servers over HTTP, for a person: how each stands, what it wrote, and the login that a call waits for.
+
+Nothing that is given for a login is in an answer, an error or a log.
+"""
 
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
+from pml.core.approvals.record import Approval
+from pml.core.errors import Invalid
+from pml.core.ports.server_logins import HeldLogin
 from pml.core.values import Json
 from pml.hub.api.api_request import PERSON, Route, Visit
 from pml.hub.api.workspaces import named_workspace
+from pml.service.approvals.lifecycle import get
 from pml.service.servers.logs import log_json
+from pml.service.servers.server_logins import login_wish, note_login, server_of_question
 from pml.service.servers.status import servers_json
 
 
@@ -22,6 +32,50 @@ async def show_logs(visit: Visit) -> Mapping[str, Json]:
     return await log_json(visit.context, visit.hub.server_host, workspace, name, limit)
 
 
+class AddressBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    address: str
+
+    def __repr__(self) -> str:
+        return "AddressBody()"
+
+
+async def begin_login(visit: Visit) -> Mapping[str, Json]:
+    record = await _question(visit)
+    spec = await server_of_question(visit.context, record)
+
+    async def logged_in(held: HeldLogin) -> None:
+        await note_login(visit.context, spec, held.login, by=visit.by)
+
+    return {"url": await visit.hub.logins.begin(record.id, login_wish(spec), logged_in)}
+
+
+async def login_state(visit: Visit) -> Mapping[str, Json]:
+    record = await _question(visit)
+    problem = visit.hub.logins.problem(record.id)
+    told = None if problem is None else problem.message
+    return {"is_open": visit.hub.logins.is_open(record.id), "problem": told}
+
+
+async def take_address(visit: Visit) -> Mapping[str, Json]:
+    record = await _question(visit)
+    visit.hub.logins.paste(record.id, _read(visit.body))
+    return {"is_open": True}
+
+
+async def _question(visit: Visit) -> Approval:
+    return await get(visit.context, visit.approval_id())
+
+
+def _read(body: bytes) -> str:
+    """Return the address. Raises: Invalid, which quotes nothing: it holds a code."""
+    try:
+        return msgspec.json.decode(body, type=AddressBody).address
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    raise Invalid("the body must be an object with the text `address`, and nothing else")
+
+
+_LOGIN: Final = "/api/approvals/{id}/login"
 ROUTES: Final = (
     Route(method="GET", path="/api/servers", roles=PERSON, serve=list_servers, query=("workspace",)),
     Route(
@@ -31,4 +85,7 @@ ROUTES: Final = (
         serve=show_logs,
         query=("workspace", "limit"),
     ),
+    Route(method="POST", path=_LOGIN, roles=PERSON, serve=begin_login),
+    Route(method="GET", path=_LOGIN, roles=PERSON, serve=login_state),
+    Route(method="POST", path=f"{_LOGIN}/address", roles=PERSON, serve=take_address),
 )

@@ -43,6 +43,7 @@ function buttons(card, mode, acts) {
   if (mode === "message") return [gap(), cancel(), button("deny", "Deny with message", "Ctrl ⏎", "danger")];
   if (mode === "edit") return [gap(), cancel(), button("allow", "Allow as edited", "Ctrl ⏎", "primary")];
   const wantsKey = card.missing.length > 0;
+  const wantsPage = wantsKey || card.page === "server-login";
   return [
     h(
       "div",
@@ -51,9 +52,10 @@ function buttons(card, mode, acts) {
       button("message", "Deny with a message…", "m", "quiet"),
     ),
     button("deny", "Deny", "Esc"),
-    !card.kind && !wantsKey && button("allow-all", "Allow all", "Alt ⏎"),
-    wantsKey ? button("allow", allowText(card), "") : button("allow", allowText(card), "⏎", "primary"),
+    !card.kind && !wantsPage && button("allow-all", "Allow all", "Alt ⏎"),
+    wantsPage ? button("allow", allowText(card), "") : button("allow", allowText(card), "⏎", "primary"),
     wantsKey && drawSetKey(card),
+    card.page === "server-login" && drawLogIn(card),
   ];
 }
 
@@ -67,6 +69,16 @@ function drawSetKey(card) {
     "a",
     { class: "button primary", href: `#/secrets/${card.id}`, dataset: { action: "set-secret" } },
     `Set ${card.missing.join(", ")}`,
+    h("kbd", { "aria-hidden": "true" }, "⏎"),
+  );
+}
+
+/** @param {Card} card */
+function drawLogIn(card) {
+  return h(
+    "a",
+    { class: "button primary", href: `#/server-login/${card.id}`, dataset: { action: "log-in" } },
+    "Log in",
     h("kbd", { "aria-hidden": "true" }, "⏎"),
   );
 }

@@ -23,6 +23,7 @@ import { page as grants } from "./page_grants.js";
 import { page as historyPage } from "./page_history.js";
 import { page as rules } from "./page_rules.js";
 import { listPage as secretNames, page as secrets } from "./page_secrets.js";
+import { page as serverLogin } from "./page_server_login.js";
 import { page as servers } from "./page_servers.js";
 import { page as sessions } from "./page_sessions.js";
 import { page as trust } from "./page_trust.js";
@@ -44,9 +45,15 @@ const PAGES = [
   trust,
   secrets,
   secretNames,
+  serverLogin,
 ];
 /** @type {Record<string, string>} */
-const OF = { "/card/:id": "/waiting", "/secrets": "/servers", "/secrets/:id": "/servers" }; // in the menu
+const OF = {
+  "/card/:id": "/waiting",
+  "/secrets": "/servers",
+  "/secrets/:id": "/servers",
+  "/server-login/:id": "/servers",
+}; // in the menu
 const COUNT_AFTER_MS = 150; // many things happen at once: they are counted once
 const ASSETS = new URL("./", import.meta.url).pathname.split("/").at(-2); // the hash that this page came with
 

@@ -198,6 +198,7 @@ class Waiting {
    */
   go(view) {
     if (view.card.missing.length) go(`/secrets/${view.card.id}`);
+    else if (view.card.page === "server-login") go(`/server-login/${view.card.id}`);
     else this.allow(view);
   }
 
@@ -337,7 +338,7 @@ class Waiting {
     const count = this.feed.waiting.length;
     const all = [...this.feed.views.values()].filter((view) => view.waits).length;
     this.count.textContent = !all ? "" : count === all ? String(all) : `${count} of ${all}`;
-    const together = this.feed.waiting.filter(({ card }) => !card.kind && !card.missing.length);
+    const together = this.feed.waiting.filter(({ card }) => !card.kind && !card.page);
     this.feed.node.dataset.together = String(together.length > 1);
     if (arrived) this.arrivals.textContent = `${arrived} new, ${count} waiting`;
     const shown = [...this.feed.views.values()].some((view) => !view.node.hidden);

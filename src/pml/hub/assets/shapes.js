@@ -56,6 +56,7 @@
  * @property {Always | null} always_exactly
  * @property {Covered[]} covers
  * @property {string[]} missing
+ * @property {string | null} page
  * @property {string[]} may_allow
  * @property {string | null} run_id
  * @property {Outcome | null} outcome

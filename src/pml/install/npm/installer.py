@@ -35,6 +35,7 @@ from pml.install.npm.denolock import (
     tarballs_in,
     write_lock,
 )
+from pml.install.npm.few_connections import few_connections
 from pml.install.npm.npmrc import authorization_for, network_of, read_npmrc, registry_for
 from pml.install.npm.start import (
     NOTE,
@@ -295,14 +296,15 @@ class NpmInstaller:
         timeout_s: float,
         told_line: Callable[[str], None] | None = None,
     ) -> Output:
-        return await run_tool(
-            [find_deno(), "install", "--node-modules-dir=auto", *args],
-            cwd=project.folder,
-            env=project.environment,
-            timeout_s=timeout_s,
-            told_line=told_line,
-            disk=self._disk(project.top),
-        )
+        async with few_connections(project.environment) as through:
+            return await run_tool(
+                [find_deno(), "install", "--node-modules-dir=auto", *args],
+                cwd=project.folder,
+                env={**project.environment, **through},
+                timeout_s=timeout_s,
+                told_line=told_line,
+                disk=self._disk(project.top),
+            )
 
     def _disk(self, folder: Path) -> Disk:
         limits = self._limits

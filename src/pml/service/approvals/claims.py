@@ -6,7 +6,7 @@ asks for a person, withdraws an answer that was given before it.
 
 import contextlib
 
-from pml.core.approvals.events import Claimed, Completed, Delivered, Failed
+from pml.core.approvals.events import Claimed, Completed, Delivered, Failed, Unsent
 from pml.core.approvals.record import Approval, ApprovalId, DeciderKind, Role, State, Subject
 from pml.core.approvals.states import role_of
 from pml.core.digest import digest_call
@@ -100,6 +100,18 @@ async def finish(context: Context, approval_id: ApprovalId, *, error: str | None
     now = context.clock.now()
     event = Completed(at=now) if error is None else Failed(at=now, message=error)
     return await context.store.approvals.advance(approval_id, event)
+
+
+async def give_back(context: Context, approval_id: ApprovalId) -> Approval | None:
+    """Put the claimed answer back, since nothing of its call ran; None if the same was asked anew meanwhile.
+
+    Only for a call that its server refused unread: whatever may have run is never claimed again.
+    """
+    try:
+        return await context.store.approvals.advance(approval_id, Unsent(at=context.clock.now()))
+    except Conflict:
+        await finish(context, approval_id, error="its server requires a login, and the same was asked anew")
+        return None
 
 
 async def _refuse_overreach(context: Context, session: Session, judged: Judgement, record: Approval) -> None:

@@ -16,7 +16,7 @@ from pml.core.approvals.reasons import CapabilityNeeds, OutcomeUnknown, Reason
 from pml.core.approvals.record import Approval, State, Subject
 from pml.core.code.tool_values import value_of
 from pml.core.config.file import Unlisted
-from pml.core.errors import AlreadyClaimed, Changed, Invalid, NotFound, PmlError
+from pml.core.errors import AlreadyClaimed, Changed, Invalid, LoginRequired, NotFound, PmlError
 from pml.core.own_tools import CONTINUE, OWN_NAMESPACE
 from pml.core.ports.loader import Told
 from pml.core.rules.ruleset import Call, VerdictKind, runs_code
@@ -41,6 +41,7 @@ from pml.service.call import (
     find_server,
     matter_of,
 )
+from pml.service.calls.login_question import ask_login, collect_login
 from pml.service.calls.pins import pin_or_ask, pinned_digest
 from pml.service.calls.prepare import (
     current_server,
@@ -113,6 +114,7 @@ async def _call(call: PendingCall) -> Ran:
         await call.look_up_policy()  # code may make many calls in one turn of the loop
     if call.policy.untrusted is not None:
         await _trust(call)
+    await collect_login(call)
     for _ in range(_TRIES):
         resolve(call)
         await call.judge()  # a denied call ends here: it costs no network and starts nothing
@@ -120,9 +122,14 @@ async def _call(call: PendingCall) -> Ran:
             approved = await _approve(call)
         except AlreadyClaimed:  # the same call, made twice, was faster with this answer: it needs its own
             call.settled, approved = None, AGAIN
+        except LoginRequired as exc:
+            await ask_login(call, exc)
+            approved = AGAIN
         if approved is not AGAIN:
             try:
                 return await run_approved(call, approved)
+            except LoginRequired as exc:  # nothing ran, and its answer was put back
+                await ask_login(call, exc)
             except Changed:  # nothing was sent
                 if approved.record is not None:
                     raise

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from pml.core.approvals.events import Lost
 from pml.core.approvals.record import Approval
 from pml.core.code.tool_values import value_of
-from pml.core.errors import Changed, PmlError
+from pml.core.errors import Changed, LoginRequired, PmlError
 from pml.core.servers.manifest import Manifest
-from pml.service.approvals.claims import finish
+from pml.service.approvals.claims import finish, give_back
 from pml.service.call import (
     TOOLS_CALL,
     ApprovedCall,
@@ -41,6 +41,9 @@ async def run_approved(call: PendingCall, approved: ApprovedCall) -> Ran:
         return await _run_code(call, approved.target, approved)
     try:
         result = await _send(call, approved)
+    except LoginRequired:
+        await asyncio.shield(_put_back(call, approved))
+        raise
     except PmlError as exc:
         if record is not None:
             await finish(context, record.id, error=exc.message)
@@ -59,6 +62,15 @@ async def run_approved(call: PendingCall, approved: ApprovedCall) -> Ran:
     if isinstance(target, CloudTarget) and is_code(target.found.metadata) and call.attempt.inner is not None:
         return Ran(result=result, value=value_of(result, tool=str(call.attempt.tool), is_code=True))
     return Ran(result=result)
+
+
+async def _put_back(call: PendingCall, approved: ApprovedCall) -> None:
+    """Leave everything as it was before the call: its server has refused it unread."""
+    call.settled = None
+    if approved.record is not None:
+        call.settled = await give_back(call.gate.context, approved.record.id)
+    if call.attempt.inner is not None and not call.attempt.inner.is_unknown:
+        await call.attempt.inner.take_back()
 
 
 async def _run_code(call: PendingCall, target: CapabilityTarget, approved: ApprovedCall) -> Ran:

@@ -287,6 +287,9 @@ def _attempt(scene: Scene, live: Live, request: CodeCall) -> Attempt:
         step = Step(run_id=run.id, number=request.number, what=what, digest=asked)
         await scene.gate.context.store.journals.begin(step)
 
+    async def take_back() -> None:
+        await scene.gate.context.store.journals.take_back(run.id, request.number)
+
     inner = CodeOrigin(
         run_id=run.id,
         root=run.root,
@@ -296,6 +299,7 @@ def _attempt(scene: Scene, live: Live, request: CodeCall) -> Attempt:
         covered=run.covered,
         found=scene.found,
         begin=begin,
+        take_back=take_back,
         resumed=run.taken > 1 or live.was_asked,
         # Begun and never finished: it may have run, so it is not made again unasked.
         is_unknown=before is not None and before.place is None,

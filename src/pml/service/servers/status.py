@@ -14,12 +14,14 @@ from pml.core.config.merged import unset_text
 from pml.core.errors import PmlError
 from pml.core.ports.loader import Installed
 from pml.core.ports.records import Session
+from pml.core.ports.server_logins import ServerLogin
 from pml.core.ports.servers import ServerHost
 from pml.core.rules.ruleset import Source
+from pml.core.servers.remote_target import RemoteTarget
 from pml.core.servers.run import ContainedBy, ServerRun
 from pml.core.servers.spec import ServerSpec, Unusable
 from pml.core.sessions.process import Process
-from pml.core.values import JsonObject
+from pml.core.values import Json, JsonObject
 from pml.service.context import Context
 from pml.service.policy.policy import Policy, current_policy
 
@@ -51,6 +53,23 @@ class ServerStatus:
     next_contained: ContainedBy | None = None
     installed: Installed | None = None
     is_switched_off: bool = False
+    login: ServerLogin | None = None
+
+    @property
+    def login_words(self) -> str | None:
+        """How it stands with the login to a remote server; None where nothing tells of one."""
+        target = None if self.spec is None else self.spec.target
+        if not isinstance(target, RemoteTarget):
+            return None
+        if self.login is None or not self.login.is_logged_in:
+            is_wanted = self.login is not None or target.oauth is not None
+            return f"needs login: `pml login {self.name}`" if is_wanted else None
+        if self.login.wants is not None:
+            return f"needs login: `pml login {self.name}`, since it asks for {self.login.wants}"
+        if self.login.expires_at is None:
+            return "logged in"
+        refreshed = ", refreshed by itself" if self.login.can_refresh else ""
+        return f"logged in until {instant(self.login.expires_at)}{refreshed}"
 
     @property
     def containment(self) -> Sequence[ContainedBy]:
@@ -66,7 +85,9 @@ class ServerStatus:
             return "disabled"
         if self.problem is not None:
             return "refused"
-        return "stopped" if self.trusted else "not trusted"
+        if not self.trusted:
+            return "not trusted"
+        return "needs login" if (self.login_words or "").startswith("needs") else "stopped"
 
 
 async def server_statuses(context: Context, host: ServerHost, policy: Policy) -> list[ServerStatus]:
@@ -205,16 +226,26 @@ async def _startable(
     target_digest = spec.target_digest
     manifest = await context.store.manifests.get(spec.name, target_digest)
     contained = _next_contained(host, spec, workspace)
+    login = _login(host, spec)
+    broken = next((each.message for each in (contained, login) if isinstance(each, PmlError)), None)
     return ServerStatus(
         name=spec.name,
         target_digest=target_digest,
         spec=spec,
         trusted=True,
-        problem=contained.message if isinstance(contained, PmlError) else None,
+        problem=broken,
         tools=None if manifest is None else tuple(manifest.definitions),
         runs=tuple(runs.get((spec.name, target_digest), ())),
         next_contained=None if isinstance(contained, PmlError) else contained,
+        login=None if isinstance(login, PmlError) else login,
     )
+
+
+def _login(host: ServerHost, spec: ServerSpec) -> ServerLogin | PmlError | None:
+    try:
+        return host.login(spec)
+    except PmlError as exc:
+        return exc
 
 
 def _next_contained(host: ServerHost, spec: ServerSpec, workspace: str) -> ContainedBy | PmlError | None:
@@ -236,8 +267,23 @@ def status_json(status: ServerStatus) -> JsonObject:
         "launch": status.target_digest,
         "start": None if spec is None else spec.target.start_json(spec.name),
         "tools": status.tools,
+        "login": _login_json(status),
         "containment": [_contained_json(by) for by in status.containment],
         "runs": [run_json(run) for run in status.runs],
+    }
+
+
+def _login_json(status: ServerStatus) -> Json:
+    if status.login_words is None:
+        return None
+    login = status.login
+    is_logged_in = login is not None and login.is_logged_in
+    ends = None if login is None or login.expires_at is None else instant(login.expires_at)
+    return {
+        "told": status.login_words,
+        "issuer": login.issuer if login is not None and is_logged_in else None,
+        "scope": login.scope if login is not None and is_logged_in else None,
+        "expires_at": ends if is_logged_in else None,
     }
 
 

@@ -80,6 +80,9 @@ class SqliteJournals(Part):
 
         await self._writer.write(operation)
 
+    async def take_back(self, run_id: str, number: int) -> None:
+        await self._writer.write(lambda tx: tx.run("take_code_step_back", (run_id, number)))
+
     async def finish(self, step: Step) -> None:
         check_finished(step)
         values = CODE_STEPS.values(step)

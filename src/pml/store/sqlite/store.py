@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from pml.core.approvals.bounds import MAX_PENDING_BYTES, refuse_more
-from pml.core.approvals.events import Allowed, Attached, Claimed, Delivered, Denied, Event, Expired
+from pml.core.approvals.events import Allowed, Attached, Claimed, Delivered, Denied, Event, Expired, Unsent
 from pml.core.approvals.record import RECONNECT_S, Approval, ApprovalId, Decider, OwnerId, SessionId
 from pml.core.approvals.states import advance
 from pml.core.audit import entries
@@ -160,7 +160,10 @@ class _Approvals(Part):
             rows = tx.run("approval", (approval_id,))
             if not rows:
                 raise NotFound(f"no approval `{approval_id}`")
-            after = _save(tx, APPROVALS.read(rows[0]), event)
+            record = APPROVALS.read(rows[0])
+            if isinstance(event, Unsent):
+                _refuse_second(tx, record)
+            after = _save(tx, record, event)
             match remember:
                 case Grant():
                     _add_grant(tx, remember)
@@ -216,6 +219,13 @@ class _Approvals(Part):
             return count
 
         return await self._writer.write(operation)
+
+
+def _refuse_second(tx: Transaction, record: Approval) -> None:
+    """Raise Conflict if the same question waits, or is answered, beside the one that is put back."""
+    question = (record.session_id, record.tool_use_id, record.subject, record.digest, record.run_id)
+    if tx.run("same_question", question):
+        raise Conflict(f"the question of approval `{record.id}` was asked anew")
 
 
 def _save(tx: Transaction, record: Approval, event: Event) -> Approval:

@@ -20,7 +20,7 @@ from pml.core.ports.credentials import Credentials
 from pml.core.servers.remote_target import RemoteTarget, origin_of, url_problem
 from pml.core.text import quote
 from pml.upstream.limits import Limits
-from pml.upstream.remote.addresses import CheckedBackend, NotAllowed, is_loopback_name
+from pml.upstream.remote.host_addresses import CheckedBackend, NotAllowed, is_loopback_name
 from pml.web.clients import AGENT
 from pml.web.hosts import in_url
 

@@ -17,9 +17,7 @@ from pml.core.servers.remote_target import RemoteKind, RemoteTarget
 from pml.core.sessions.process import Process
 from pml.core.text import quote
 from pml.upstream.limits import Limits
-from pml.upstream.remote.event_stream import LegacyStream
-from pml.upstream.remote.events import Event, EventReader, TooLarge
-from pml.upstream.remote.outgoing import Outgoing, read_outgoing
+from pml.upstream.remote.message import Outgoing, read_outgoing
 from pml.upstream.remote.requests import (
     BROKEN,
     Headers,
@@ -31,6 +29,8 @@ from pml.upstream.remote.requests import (
     read_whole,
     reason,
 )
+from pml.upstream.remote.sse_events import Event, EventReader, TooLarge
+from pml.upstream.remote.sse_transport import LegacyStream
 from pml.upstream.transport.port import Ears
 
 _POSTED: Final[Headers] = [
@@ -203,7 +203,12 @@ class RemoteServer:
             self._fail(call_id, f"lost the connection: {reason(exc)}; the outcome is not known")
         except TooLarge:
             self._fail(call_id, f"answered with more than {self._limits.line_bytes:,} bytes")
-        except (LoginRequired, ServerFailed, Changed) as exc:
+        except LoginRequired as exc:
+            if is_sent and message.method != "initialize":  # it may have run
+                self._fail(call_id, "wants a login to tell the rest of its answer: the outcome is not known")
+            else:
+                self._ears.failed(call_id, exc)
+        except (ServerFailed, Changed) as exc:
             self._ears.failed(call_id, exc)
         except PmlError as exc:
             self._fail(call_id, f"cannot be reached: {exc.message}" if not is_sent else exc.message)

@@ -310,6 +310,9 @@ DELETE FROM code_dumps WHERE run_id = ?
 INSERT INTO code_steps (run_id, number, what, digest) VALUES (?, ?, ?, ?)
 ON CONFLICT (run_id, number) DO NOTHING
 
+-- name: take_code_step_back
+DELETE FROM code_steps WHERE run_id = ? AND number = ? AND place IS NULL
+
 -- name: finish_code_step
 INSERT INTO code_steps ({code_steps.columns}) VALUES ({code_steps.marks})
 ON CONFLICT (run_id, number) DO UPDATE

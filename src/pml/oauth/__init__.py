@@ -1,0 +1,1 @@
+"""Logging in to remote servers by OAuth 2.1."""
