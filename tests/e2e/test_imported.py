@@ -86,7 +86,7 @@ def test_four_servers_of_a_list_come_over_with_one_yes_and_claude_code_uses_each
         protected_running(issuer, tmp_path / "calls") as vault,
         program_running(keyed) as notes,
     ):
-        servers = {
+        servers: dict[str, dict[str, object]] = {
             "memory": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-memory"], "env": {}},
             "clock": {"command": "uvx", "args": ["mcp-server-time"], "env": {"CLOCK_API_KEY": KEY}},
             "notes": {
