@@ -14,17 +14,9 @@ from urllib.request import getproxies, proxy_bypass
 
 from pml.core.errors import Invalid, Unavailable
 from pml.core.text import quote
-from pml.web.hosts import Address, is_loopback, parse_address
+from pml.web.hosts import METADATA, Address, is_loopback, parse_address, ways_in
 from pml.web.urls import split_url
 
-# what clouds tell a machine about itself, with its credentials; some of it at ordinary addresses
-_METADATA: Final = frozenset(
-    map(
-        ipaddress.ip_address,
-        ("169.254.169.254", "fd00:ec2::254", "100.100.100.200", "168.63.129.16", "192.0.0.192"),
-    )
-)
-_EMBEDDING: Final = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96")))
 _SHARED: Final = ipaddress.ip_network("100.64.0.0/10")
 _METADATA_NAMES: Final = frozenset({"metadata.google.internal", "metadata.goog", "metadata"})
 _RESOLVE_S: Final = 10.0
@@ -40,24 +32,14 @@ class Near(IntEnum):
 
 def nearness(address: Address) -> Near | None:
     """Return how near the address is, by any way that leads there; None where nothing may be reached."""
-    found = [_nearness(each) for each in (address, *_embedded(address))]
+    found = [_nearness(each) for each in ways_in(address)]
     return None if None in found else max(each for each in found if each is not None)
-
-
-def _embedded(address: Address) -> list[Address]:
-    """Return the addresses of IPv4 that ways into the older network have in one of IPv6."""
-    if not isinstance(address, ipaddress.IPv6Address) or address.is_loopback or address.is_unspecified:
-        return []
-    found: list[Address] = [each for each in (address.sixtofour, *(address.teredo or ())) if each is not None]
-    if any(address in network for network in _EMBEDDING):
-        found.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-    return found
 
 
 def _nearness(address: Address) -> Near | None:
     if address.is_loopback:
         return Near.LOOPBACK
-    is_metadata = address in _METADATA or address.is_link_local
+    is_metadata = address in METADATA or address.is_link_local
     if is_metadata or address.is_multicast or address.is_unspecified:
         return None
     is_shared = isinstance(address, ipaddress.IPv4Address) and address in _SHARED

@@ -195,7 +195,7 @@ def test_the_question_of_trust_names_the_variables_that_a_server_would_be_given(
     (workspace / ".pml.json").write_text(json.dumps({"mcpServers": {"x": entry, "y": REMOTE}}))
     shown = pml("trust", "--show").out
     assert '["${RUNNER:-npx}","--key","${AWS_SECRET}","${NOT_SET}"]' in shown.replace('", "', '","')
-    assert "takes RUNNER, AWS_SECRET from your environment" in shown
+    assert "takes RUNNER, AWS_SECRET from your environment or `pml secrets`" in shown
     assert 'the program is now "npx"' in shown
     assert "cannot be started until NOT_SET is set" in shown
     assert "server `y` is not used" in shown

@@ -185,5 +185,5 @@ def test_trust_shows_that_it_runs_elsewhere_and_what_it_is_sent() -> None:
         "  runs elsewhere: its code is not proven",
         "  it is now https://x.test:443",
         "  is sent the headers A",
-        "  is sent HOST, TOKEN from your environment",
+        "  is sent HOST, TOKEN from your environment or `pml secrets`",
     ]

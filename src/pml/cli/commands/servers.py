@@ -23,6 +23,7 @@ from pml.cli.terminal.results import print_foreign
 from pml.cli.verbs.verbs import Verbs, page_size, run_verb
 from pml.core.config.trust_facts import launch_lines
 from pml.core.errors import NotFound
+from pml.core.servers.remote_target import RemoteTarget
 from pml.core.text import quote, visible
 from pml.service.servers.status import (
     GatewayRun,
@@ -158,10 +159,15 @@ def _row(status: ServerStatus) -> tuple[str, ...]:
         status.name,
         status.state,
         "?" if status.tools is None else str(len(status.tools)),
-        ", ".join(dict.fromkeys(held.kind for held in status.containment)) or "?",
+        ", ".join(dict.fromkeys(held.kind for held in status.containment)) or _uncontained(status),
         Shown("; ".join(_where(run) for run in status.runs) or "-"),
         _defined(status),
     )
+
+
+def _uncontained(status: ServerStatus) -> str:
+    target = None if status.spec is None else status.spec.target
+    return "elsewhere" if isinstance(target, RemoteTarget) else "?"
 
 
 def _defined(status: ServerStatus) -> str:
@@ -201,7 +207,8 @@ def _facts(status: ServerStatus) -> list[tuple[str, str]]:
     elif status.spec is not None:
         facts.append(("trusted", "yes" if status.trusted else "no: `pml trust` shows what it would start"))
     if status.spec is not None:
-        facts.append(("starts", "\n".join(launch_lines([status.spec.target.start_json(status.name)]))))
+        label = "reaches" if isinstance(status.spec.target, RemoteTarget) else "starts"
+        facts.append((label, "\n".join(launch_lines([status.spec.target.start_json(status.name)]))))
     if status.login_words is not None:
         facts.append(("login", visible(status.login_words)))
     if status.problem is not None:

@@ -51,7 +51,9 @@ def _variable_lines(told: Mapping[str, Json]) -> list[str]:
     """Return which variables of PML's own environment it is given; never their values."""
     unset = _texts(told.get("unset"))
     given = [name for name in _texts(told.get("variables")) if name not in unset]
-    lines = [f"  takes {', '.join(map(visible, given))} from your environment"] if given else []
+    lines = (
+        [f"  takes {', '.join(map(visible, given))} from your environment or `pml secrets`"] if given else []
+    )
     if unset:
         lines.append(f"  cannot be started until {', '.join(map(visible, unset))} is set")
     if told.get("program") is not None:

@@ -47,7 +47,7 @@ def remote_lines(told: Mapping[str, Json]) -> list[str]:
         lines.append(f"  is sent the headers {', '.join(visible(name) for name in names)}")
     unset = _texts(told.get("unset"))
     if given := [name for name in _texts(told.get("variables")) if name not in unset]:
-        lines.append(f"  is sent {', '.join(map(visible, given))} from your environment")
+        lines.append(f"  is sent {', '.join(map(visible, given))} from your environment or `pml secrets`")
     if unset:
         lines.append(f"  cannot be reached until {', '.join(map(visible, unset))} is set")
     return lines

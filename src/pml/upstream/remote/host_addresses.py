@@ -5,7 +5,6 @@ can lead elsewhere. Where a proxy of the user's stands between, it looks up, and
 """
 
 import asyncio
-import ipaddress
 import socket
 from collections.abc import Iterable
 from typing import Final
@@ -13,16 +12,8 @@ from typing import Final
 from httpcore2 import AnyIOBackend, AsyncNetworkStream, ConnectError
 from httpcore2 import AsyncNetworkBackend as Backend
 
-from pml.web.hosts import Address, parse_address
+from pml.web.hosts import METADATA, Address, parse_address, ways_in
 
-# what clouds tell a machine about itself, with its credentials; some of it at ordinary addresses
-_METADATA: Final = frozenset(
-    map(
-        ipaddress.ip_address,
-        ("169.254.169.254", "fd00:ec2::254", "100.100.100.200", "168.63.129.16", "192.0.0.192"),
-    )
-)
-_EMBEDDING: Final = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96")))
 _INNER: Final = (".local", ".internal", ".lan", ".home.arpa", ".corp", ".intranet", ".private", ".test")
 
 
@@ -32,16 +23,17 @@ class NotAllowed(ConnectError):
 
 def address_problem(host: str, address: Address, *, may_be_private: bool) -> str | None:
     """Return why a request for `host` may not go to `address`, or None."""
-    if any(each in _METADATA for each in (address, *_embedded(address))):
+    ways = ways_in(address)
+    if any(each in METADATA for each in ways):
         return "is where clouds keep credentials of machines"
-    for each in (address, *_embedded(address)):
+    for each in ways:
         if each.is_link_local or each.is_multicast or each.is_unspecified:
             return "is no address of a server"
     if is_loopback_name(host):
         return None if address.is_loopback else "is not this machine, as the URL says"
-    if any(each.is_loopback for each in (address, *_embedded(address))):
+    if any(each.is_loopback for each in ways):
         return "is this machine, which the URL does not say"
-    is_public = all(each.is_global for each in (address, *_embedded(address)))
+    is_public = all(each.is_global for each in ways)
     if is_public or may_be_private or _is_literal(host) or is_inner_name(host):
         return None
     return "is a private address, and the name a public one"
@@ -65,16 +57,6 @@ def _is_literal(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _embedded(address: Address) -> list[Address]:
-    """Return the addresses of IPv4 that ways into the older network have in one of IPv6."""
-    if not isinstance(address, ipaddress.IPv6Address):
-        return []
-    found: list[Address] = [each for each in (address.sixtofour, *(address.teredo or ())) if each is not None]
-    if any(address in network for network in _EMBEDDING) and not address.is_loopback:
-        found.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-    return found
 
 
 class CheckedBackend(Backend):
