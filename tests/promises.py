@@ -257,6 +257,7 @@ PROMISES: Final[dict[str, str]] = {
     "registry:second-call-silent": "What was looked up lately is not asked for again.",
     "release:only-what-was-shown": "A new rule releases only those of the waiting that were shown with it.",
     "reserved:bounded": "A call with more than PML looks through delays nobody, and is a person's.",
+    "reserved:imported-files": "A file that servers are imported from is a settings file: a person's.",
     "reserved:not-remembered": "No surface offers to remember an answer to a call that asks every time.",
     "reserved:own-folder": "In PML_HOME a server's own folder, and nothing else, is not reserved for it.",
     "reserved:person-only": "A call that names PML itself is decided by a person, whatever else allows it.",

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pml.agents.known import SERVER_FILES
+from pml.agents.known import KNOWN, SERVER_FILES
 from pml.agents.server_lists import Machine, path_of
+from tests.promises import promise
 
 PLACES = {
     "linux": {
@@ -50,3 +51,13 @@ def test_what_variables_move_is_looked_for_there() -> None:
 
 def test_on_another_system_nothing_is_guessed() -> None:
     assert places("plan9", {}) == set()
+
+
+@promise("reserved:imported-files")
+@pytest.mark.parametrize("system", ["linux", "darwin", "win32"])
+def test_every_file_that_servers_are_imported_from_is_a_settings_file(system: str) -> None:
+    """An agent that may write one unasked would have a person import what it wrote."""
+    of_none = {
+        path for path in places(system, {"APPDATA": "/roaming"}) if KNOWN.settings_files.file(path) is None
+    }
+    assert of_none == set()

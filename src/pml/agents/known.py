@@ -32,8 +32,11 @@ _OTHERS: Final = AgentProfile(  # of which no more than their marks is known
         "AGENT": "agents",  # goose, Amp, opencode
     }
 )
+_APPS: Final = AgentProfile(  # of which no more than the files of their servers are known
+    settings_files=("claude_desktop_config.json", ".codeium/windsurf/mcp_config.json")
+)
 KNOWN: Final = AgentProfiles(
-    (CLAUDE_CODE, CODEX, GEMINI, OPENCODE, GOOSE, CURSOR, CLINE, VS_CODE, COPILOT, _OTHERS)
+    (CLAUDE_CODE, CODEX, GEMINI, OPENCODE, GOOSE, CURSOR, CLINE, VS_CODE, COPILOT, _APPS, _OTHERS)
 )
 SERVER_FILES: Final[tuple[ClientFile, ...]] = (
     *CLAUDE_CODE_FILES,

@@ -11,7 +11,7 @@ from typing import Final
 from pml.core.rules.globs import Glob, has_wildcard
 from pml.core.rules.readings import fold
 
-_SHARED_FOLDERS: Final = frozenset({".github", ".config"})  # mostly about other things
+_SHARED_FOLDERS: Final = frozenset({".github", ".config", "code", "code/user"})  # mostly about other things
 _MOST_CHARS: Final = 255  # of a name on disk
 
 
