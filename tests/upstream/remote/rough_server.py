@@ -68,6 +68,7 @@ class RoughServer:
     seen: list[Request] = field(default_factory=list[Request])
     tools: list[dict[str, Any]] = field(default_factory=lambda: [ECHO])
     session: str | None = "s-1"
+    listening: asyncio.Server | None = None
 
     @property
     def url(self) -> str:
@@ -143,7 +144,7 @@ async def rough_server() -> AsyncGenerator[RoughServer]:
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    listening = await asyncio.start_server(begin, "127.0.0.1", 0, limit=1 << 24)
+    listening = server.listening = await asyncio.start_server(begin, "127.0.0.1", 0, limit=1 << 24)
     server.port = listening.sockets[0].getsockname()[1]
     try:
         yield server

@@ -119,6 +119,21 @@ async def test_a_body_that_breaks_off_is_told_as_unknown_and_not_sent_again(
     assert rough.methods().count("tools/call") == 1
 
 
+async def test_a_server_that_is_gone_when_its_broken_stream_is_taken_up_leaves_the_outcome_unknown(
+    harbour: Harbour, rough: RoughServer
+) -> None:
+    async def begins_and_goes(request: Request) -> bytes:
+        assert rough.listening is not None
+        rough.listening.close()
+        return events("id: 7\nretry: 1\ndata:")
+
+    rough.answers["tools/call"] = begins_and_goes
+    said = await failure(harbour, rough)
+    assert "the outcome is not known" in said
+    assert "nothing was sent" not in said
+
+
+@promise("remote:never-replayed")
 async def test_a_stream_that_ends_without_a_result_is_told_as_unknown(
     harbour: Harbour, rough: RoughServer
 ) -> None:

@@ -293,13 +293,18 @@ class RemoteServer:
                 return
             await asyncio.sleep(_retry_s(broken_at))
             at = [(b"last-event-id", broken_at.id.encode())]
-            async with self._requests.answered(
-                "GET", self._target.url, [*_HEARD, *self._about_session(), *at]
-            ) as response:
-                if response.status != 200:
-                    return
-                resumed = Outgoing(body=b"", method="resumed", id=call_id)
-                broken_at = await self._hear_events(response, resumed, call_id) or broken_at
+            try:
+                async with self._requests.answered(
+                    "GET", self._target.url, [*_HEARD, *self._about_session(), *at]
+                ) as response:
+                    if response.status != 200:
+                        return
+                    resumed = Outgoing(body=b"", method="resumed", id=call_id)
+                    broken_at = await self._hear_events(response, resumed, call_id) or broken_at
+            except LoginRequired:
+                raise
+            except (Lost, PmlError) as exc:  # it is about this look: the call itself was sent
+                self._note(f"the rest of an answer was not heard: {reason(exc)}")
 
     async def _hear_unasked(self) -> None:
         """Hear what the server says unasked, for as long as the session lasts."""
