@@ -150,6 +150,7 @@ PROMISES: Final[dict[str, str]] = {
     "hub:one-per-home": "One hub serves a PML_HOME; a second says who does; a killed one holds nobody up.",
     "hub:token-required": "Everything but `/health` needs a token; all that do not count are answered alike.",
     "import:client-files-stay": "A client's file changes only with `--replace`, and never a broken one.",
+    "import:no-foreign-secret": "An import gives no server the value that another one's secret of that name has.",
     "import:no-value-shown": "An import shows no secret's value, and writes none but to `pml secrets`.",
     "import:one-yes": "An import writes nothing before a person's yes, and exactly what it showed.",
     "import:proven": "A command that fetches a package is imported as a proven install, or it says why not.",

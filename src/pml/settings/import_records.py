@@ -24,11 +24,15 @@ _MAX_KEPT: Final = 20
 
 
 class ReplacedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A client's file that entries were taken out of: what it is now, and where the copy is."""
+    """A client's file that entries were taken out of: the digest of what it is now, and its copy.
+
+    `was` is the digest of the copy, which lies where others may write.
+    """
 
     path: str
     backup: str
     digest: str
+    was: str
 
 
 class ImportRecord(msgspec.Struct, frozen=True, kw_only=True):

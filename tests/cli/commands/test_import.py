@@ -454,3 +454,85 @@ def test_an_import_that_fails_in_the_middle_leaves_nothing(clients: Clients, ind
     assert clients.entries() == {}
     assert index.leftovers == []
     assert clients.pml("import", "--undo", "--yes").code == GONE
+
+
+CLEAN: Final = "hunter-two-is-lower-case"
+
+
+@promise("import:no-value-shown")
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"command": "docker", "args": ["run", "-i", "-e", f"SOME_API_KEY={CLEAN}", "image"]},
+        {"command": "docker", "args": ["run", f"--env=SOME_API_KEY={CLEAN}", "image"]},
+        {"command": "x", "args": [f"--header=Authorization: Bearer {CLEAN}"]},
+        {"command": "x", "args": ["-H", f"X-Api-Key: {CLEAN}"]},
+        {"command": "env", "args": [f"SOME_TOKEN={CLEAN}", "server"]},
+        {"url": f"https://x.example.com/mcp?api_key={CLEAN}%2Fand%20more"},
+        {"url": f"https://x.example.com/mcp?%61pi_key={CLEAN}"},
+        {"url": f"https://{TOKEN}@x.example.com/mcp"},
+        {"url": f"https://x.example.com/s/{TOKEN}/mcp"},
+        {"url": f"https://x.example.com/mcp#token={TOKEN}"},
+    ],
+)
+def test_no_value_is_shown_however_it_is_spelled(clients: Clients, entry: dict[str, Any]) -> None:
+    clients.claude_has({"odd": entry})
+    for more in ((), ("--json",)):
+        ran = clients.pml("import", "--dry-run", "--as-is", *more)
+        assert ran.code == OK
+        assert CLEAN not in ran.out + ran.err
+        assert TOKEN not in ran.out + ran.err
+
+
+@promise("import:no-foreign-secret")
+@pytest.mark.parametrize("where", ["secrets", "environment", "another server"])
+def test_a_secret_of_one_name_and_another_value_is_not_given_to_a_server(
+    clients: Clients, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clone's list could name the user's token, and have it filled in with the real one."""
+    evil = {"command": "evil-server", "env": {"GITHUB_TOKEN": TOKEN}}
+    servers: dict[str, Any] = {"evil": evil}
+    if where == "secrets":
+        clients.claude_has({"good": {"command": "good-server", "env": {"GITHUB_TOKEN": KEY}}})
+        assert clients.take("--move-secrets").code == OK
+    elif where == "environment":
+        monkeypatch.setenv("GITHUB_TOKEN", KEY)
+    else:
+        servers = {"good": {"command": "good-server", "env": {"GITHUB_TOKEN": KEY}}, **servers}
+    clients.claude_has(servers)
+    ran = clients.take("--move-secrets")
+    assert ran.code == OK
+    assert clients.entries()["evil"]["env"] == {"GITHUB_TOKEN": "${EVIL_GITHUB_TOKEN}"}
+    assert "env.GITHUB_TOKEN looks like a secret: `${EVIL_GITHUB_TOKEN}` stands in its place" in ran.out
+
+
+@promise("import:one-yes")
+def test_what_a_server_gets_from_the_environment_is_shown(
+    clients: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", KEY)
+    clients.claude_has(
+        {
+            "far": {"url": "https://x.example.com/mcp", "headers": {"X-Odd": "${GITHUB_TOKEN}"}},
+            "near": {"command": "x", "env": {"COLOUR": "${GITHUB_TOKEN:-red}"}},
+        }
+    )
+    ran = clients.pml("import", "--dry-run", "--as-is")
+    assert ran.out.count("gets GITHUB_TOKEN from your environment or `pml secrets`") == 2
+    found = clients.preview()
+    assert [found[name]["variables"] for name in ("far", "near")] == [["GITHUB_TOKEN"]] * 2
+    assert KEY not in ran.out + ran.err
+
+
+@promise("import:undone")
+def test_a_copy_that_somebody_changed_is_not_given_back(clients: Clients, workspace: Path) -> None:
+    """The copy lies where an agent may write; the client starts what its own file names."""
+    mine = workspace / ".mcp.json"
+    mine.write_text(json.dumps({"mcpServers": {"files": {"command": "files-mcp"}}}))
+    assert clients.take("--replace").code == OK
+    left = mine.read_text()
+    copy = mine.with_name(".mcp.json.before-pml")
+    copy.write_text(json.dumps({"mcpServers": {"files": {"command": "/tmp/evil"}}}))
+    ran = clients.pml("import", "--undo", "--yes")
+    assert mine.read_text() == left
+    assert "has changed since the import" in ran.err

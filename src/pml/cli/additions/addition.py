@@ -228,7 +228,7 @@ class _Adding:
         missing = await self._unset(entry)
         if not self.args.json:
             say(visible(name))
-            show_target(entry)
+            show_target(entry, told=missing)
             say(f"    {ELSEWHERE if 'url' in entry else _UNPROVEN}")
             _tell_missing(missing)
         code = self._agreed(f"Add {visible(name)}?")

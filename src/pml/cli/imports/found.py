@@ -47,7 +47,7 @@ def find_servers(place: "Place", args: argparse.Namespace) -> FoundServers:
     """Raises: NotFound for a client or a server that is not there; ConfigInvalid for PML's own file."""
     from pml.agents.known import SERVER_FILES
     from pml.agents.server_lists import Machine, read_lists
-    from pml.app import DiskConfigs
+    from pml.app import DiskConfigs, open_variables
 
     wanted = _client([each.client for each in SERVER_FILES], args.client)
     chosen = [each for each in SERVER_FILES if wanted in (None, each.client)]
@@ -60,6 +60,7 @@ def find_servers(place: "Place", args: argparse.Namespace) -> FoundServers:
         servers,
         present=_present(place, files, which),
         problem_of=lambda name, entry: entry_problem(files, name, entry),
+        value_of=lambda name: open_variables(place).values([name], workspace=None).get(name),
         prove=which is FileKind.USER and not args.as_is,
     )
     loaded = files.read()

@@ -1,12 +1,13 @@
 """Preview of an import: every command and URL whole, names of variables and headers, never a value."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pml.cli.terminal.output import count, say
-from pml.core.imports.client_entries import hidden_values
+from pml.core.imports.client_entries import hidden_values, texts_of
 from pml.core.imports.client_files import ClientServer, value_at
 from pml.core.imports.import_plan import ImportedServer, Outcome, command_words, describe, renamed
+from pml.core.servers.expansion import Expander
 from pml.core.servers.process_launch import steering
 from pml.core.text import visible, visible_json
 from pml.core.values import Json, JsonObject
@@ -55,7 +56,7 @@ def _show_taken(each: ImportedServer, missing: Sequence[str], facts: Sequence[tu
         say("    of this workspace only; from your file it is there in every workspace")
     if old := renamed(each):
         say(f"    its client calls it {old}")
-    show_target(each.entry)
+    show_target(each.entry, told={*missing, *(secret.name for secret in each.secrets)})
     if each.outcome is Outcome.PROVEN:
         say("    becomes an install that is proven before each start:")
     elif "url" in each.entry:
@@ -75,8 +76,8 @@ def _show_taken(each: ImportedServer, missing: Sequence[str], facts: Sequence[tu
         say(f"    does nothing here: {', '.join(map(visible, each.server.reading.left_out))}")
 
 
-def show_target(entry: JsonObject) -> None:
-    """Say what would be started or reached, nothing of it cut."""
+def show_target(entry: JsonObject, *, told: Collection[str] = ()) -> None:
+    """Say what would be started or reached, nothing of it cut; of the variables in `told` more is said."""
     words = command_words(entry)
     if words:
         say(f"    starts {visible_json(words, indent=None)}")
@@ -92,6 +93,8 @@ def show_target(entry: JsonObject) -> None:
     headers = ", ".join(visible(name) for name in _names(entry, "headers"))
     if headers:
         say(f"    with the headers {headers}")
+    if given := [name for name in _variables(entry) if name not in told]:
+        say(f"    gets {', '.join(map(visible, given))} from your environment or `pml secrets`")
 
 
 def show_removal(path: "Path", text: str, servers: Sequence[ClientServer]) -> None:
@@ -161,12 +164,20 @@ def target_json(entry: JsonObject) -> dict[str, Json]:
         "env_names": _names(entry, "env"),
         "steering": _steering(entry),
         "header_names": _names(entry, "headers"),
+        "variables": _variables(entry),
     }
 
 
 def _names(entry: JsonObject, key: str) -> list[str]:
     found = entry.get(key)
     return [*found] if isinstance(found, Mapping) else []
+
+
+def _variables(entry: JsonObject) -> list[str]:
+    expander = Expander({})
+    for text in texts_of(entry):
+        expander(text)
+    return [*expander.names]
 
 
 def _steering(entry: JsonObject) -> dict[str, str]:

@@ -79,6 +79,9 @@ def _put_back(file: "ReplacedFile") -> None:
         return
     if now is None or old is None:
         return
+    if digest_of(old.encode()) != file.was:
+        complain(f"warning: {visible(str(backup))} has changed since the import, and is not given back")
+        return
     if now != old and digest_of(now.encode()) != file.digest:
         complain(f"warning: {visible(str(path))} has changed since; what it had is in {visible(str(backup))}")
         return

@@ -200,7 +200,12 @@ def _kept(edit: _Edit) -> "ReplacedFile":
     from pml.settings.watched_file import digest_of
 
     backup = keep_copy(edit.path, edit.before)
-    return ReplacedFile(path=str(edit.path), backup=str(backup), digest=digest_of(edit.after.encode()))
+    return ReplacedFile(
+        path=str(edit.path),
+        backup=str(backup),
+        digest=digest_of(edit.after.encode()),
+        was=digest_of(edit.before.encode()),
+    )
 
 
 def _replace(edits: Sequence[_Edit]) -> None:

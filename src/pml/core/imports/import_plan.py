@@ -71,17 +71,24 @@ def plan_import(
     *,
     present: Present,
     problem_of: Callable[[str, JsonObject], str | None],
+    value_of: Callable[[str], str | None],
     prove: bool,
 ) -> list[ImportedServer]:
     """Return what becomes of each of `servers`, the first of a name first.
 
-    `problem_of` tells why PML could not use an entry. `prove`: commands that fetch a package are to become
+    `problem_of` tells why PML could not use an entry, `value_of` which value a variable has already. `prove`: commands that fetch a package are to become
     installs.
     """
     planned: dict[str, ImportedServer] = {}
     rest: list[ImportedServer] = []
+    values: dict[str, str] = {}
+
+    def held(name: str) -> str | None:
+        return values.get(name) or value_of(name)
+
     for server in servers:
-        each = _planned(server, present, problem_of, prove=prove)
+        each = _planned(server, present, problem_of, held, prove=prove)
+        values |= {secret.name: secret.value for secret in each.secrets}
         before = planned.get(each.name)
         if before is None:
             planned[each.name] = each
@@ -124,11 +131,14 @@ def _planned(
     server: ClientServer,
     present: Present,
     problem_of: Callable[[str, JsonObject], str | None],
+    held: Callable[[str], str | None],
     *,
     prove: bool,
 ) -> ImportedServer:
     name = import_name(server.name)
     entry, secrets = take_secrets(name, server.reading.entry)
+    if not is_same(present.entries.get(name), entry):  # else it is there, whatever its secrets are by now
+        entry, secrets = take_secrets(name, server.reading.entry, held=held)
 
     def outcome(kind: Outcome, why: str | None = None, request: Request | None = None) -> ImportedServer:
         return ImportedServer(

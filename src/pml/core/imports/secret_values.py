@@ -5,10 +5,11 @@ In their place stands `${NAME}`. What looks like a secret is a guess on the safe
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import unquote_plus
 
 from pml.core.values import Json, JsonObject
 
@@ -23,6 +24,11 @@ _SECRET_VALUE: Final = re.compile(
     r"[\w.=/+-]{8,}"
 )
 _LOGIN: Final = re.compile(r"(?<=//)[^/?#\\@\s]*:(?P<value>[^/?#\\@\s]+)(?=@)")
+_USER: Final = re.compile(r"(?<=//)(?P<value>[^/?#\\@:\s]+)(?=@)")
+_PARAMETER: Final = re.compile(r"(?<=[?&#])(?P<name>[^=&#]+)=(?P<value>[^&#]*)")
+_SEGMENT: Final = re.compile(r"(?<=/)(?P<value>[^/?#@:]+)(?=[/?#]|$)")
+_ASSIGNED: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.+)", re.DOTALL)
+_HEADER_OPTIONS: Final = frozenset({"h", "header", "headers"})
 _LONG: Final = re.compile(r"[A-Za-z0-9_\-+/=.]{24,}")
 _VARIABLE: Final = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-[^}]*)?\}")
 _OPTION: Final = re.compile(r"--?([A-Za-z][A-Za-z0-9_-]*)(?:=(.+))?", re.DOTALL)
@@ -42,17 +48,29 @@ class SecretValue:
 
 
 class _Taking:
-    def __init__(self, server: str) -> None:
+    """What was found in one entry; `held` tells which value a name has already, of others than this entry."""
+
+    def __init__(self, server: str, held: Callable[[str], str | None]) -> None:
         self._server = variable_name(server)
+        self._held = held
         self.values: dict[str, SecretValue] = {}
 
     def take(self, name: str, value: str, where: str, *, is_argument: bool = False) -> str:
-        """Note the value and return what stands for it."""
-        wanted, number = name, 2
-        while wanted in self.values and self.values[wanted].value != value:
-            wanted, number = f"{name}_{number}", number + 1
+        """Note the value and return what stands for it; a name that means another value is not used."""
+        wanted = next(each for each in self._names(name) if self._meaning(each) in (None, value))
         self.values[wanted] = SecretValue(name=wanted, where=where, value=value, is_argument=is_argument)
         return f"${{{wanted}}}"
+
+    def _names(self, name: str) -> Iterator[str]:
+        yield name
+        own = self.own_name(name)
+        yield own
+        for number in count(2):
+            yield f"{own}_{number}"
+
+    def _meaning(self, name: str) -> str | None:
+        mine = self.values.get(name)
+        return self._held(name) if mine is None else mine.value
 
     def own_name(self, text: str) -> str:
         """Return a name for a secret of this server that has none of its own."""
@@ -60,9 +78,14 @@ class _Taking:
         return name if name.startswith(self._server) else f"{self._server}_{name}"
 
 
-def take_secrets(server: str, entry: JsonObject) -> tuple[JsonObject, tuple[SecretValue, ...]]:
-    """Return the entry of `server` with variables in place of secrets, and the secrets."""
-    taking = _Taking(server)
+def take_secrets(
+    server: str, entry: JsonObject, *, held: Callable[[str], str | None] = lambda _: None
+) -> tuple[JsonObject, tuple[SecretValue, ...]]:
+    """Return the entry of `server` with variables in place of secrets, and the secrets.
+
+    `held` tells which value a variable has already: a name with another value would give the server that one.
+    """
+    taking = _Taking(server, held)
     changed: dict[str, Json] = dict(entry)
     if isinstance(env := entry.get("env"), Mapping):
         changed["env"] = {name: _env(taking, name, value) for name, value in env.items()}
@@ -129,44 +152,61 @@ def _arg(taking: _Taking, arg: str, before: str, index: int) -> str:
     option, previous = _OPTION.fullmatch(arg), _OPTION.fullmatch(before)
     if option and (value := option[2]) is not None:
         if _is_secret(value) or (_SECRET_NAME.search(option[1]) and _may_be_secret(value)):
-            own = taking.own_name(option[1])
-            return arg[: -len(value)] + taking.take(own, value, where, is_argument=True)
-        return arg
+            kept = taking.take(taking.own_name(option[1]), value, where, is_argument=True)
+        else:
+            kept = _within(taking, value, option[1], where)
+        return arg[: -len(value)] + kept
     if option:
         return arg
-    if previous and previous[2] is None and _SECRET_NAME.search(previous[1]) and _may_be_secret(arg):
+    if previous is None or previous[2] is not None:
+        return _within(taking, arg, "", where)
+    if _SECRET_NAME.search(previous[1]) and _may_be_secret(arg):
         return taking.take(taking.own_name(previous[1]), arg, where, is_argument=True)
-    name, colon, value = arg.partition(":")
-    if previous and previous[1].lower() == "header" and colon:
+    return _within(taking, arg, previous[1], where)
+
+
+def _within(taking: _Taking, text: str, option: str, where: str) -> str:
+    """Return what `option` has, without its secret: a header, `NAME=value`, a URL, or all of it."""
+    name, colon, value = text.partition(":")
+    if option.lower() in _HEADER_OPTIONS and colon:
         scheme, secret = _parts(value.strip())
-        if secret and (scheme or _SECRET_NAME.search(name)):
+        if secret and (scheme or _SECRET_NAME.search(name) or _is_secret(secret)):
             kept = taking.take(taking.own_name(name), secret, where, is_argument=True)
-            return f"{name}:{scheme}{kept}" if not value.startswith(" ") else f"{name}: {scheme}{kept}"
-    if "://" in arg:
-        return _url(taking, arg, where=where)
-    return taking.take(taking.own_name("secret"), arg, where, is_argument=True) if _is_secret(arg) else arg
+            return f"{name}:{' ' if value.startswith(' ') else ''}{scheme}{kept}"
+        return text
+    if (found := _ASSIGNED.fullmatch(text)) is not None:
+        name, value = found.groups()
+        if _is_secret(value) or (_SECRET_NAME.search(name) and _may_be_secret(value)):
+            return f"{name}={taking.take(taking.own_name(name), value, where, is_argument=True)}"
+    if "://" in text:
+        return _url(taking, text, where=where)
+    return taking.take(taking.own_name("secret"), text, where, is_argument=True) if _is_secret(text) else text
 
 
 def _url(taking: _Taking, url: str, *, where: str = "url") -> str:
-    """Return the URL without the password and without what looks secret in its query."""
+    """Return the URL without its password, and without what looks secret in its path, query and fragment."""
     is_argument = where != "url"
-    if (login := _LOGIN.search(url)) and _is_literal(login["value"]):
-        kept = taking.take(taking.own_name("password"), login["value"], where, is_argument=is_argument)
-        url = url[: login.start("value")] + kept + url[login.end("value") :]
-    try:
-        query = urlsplit(url).query
-        pairs = parse_qsl(query)
-    except ValueError:
-        return url
-    for name, value in pairs:
-        if _is_literal(value) and (
-            _is_secret(value) or (_SECRET_NAME.search(name) and _may_be_secret(value))
-        ):
-            if f"{name}={value}" not in url:
-                continue  # it is spelled otherwise; the URL is then shown whole
-            kept = taking.take(taking.own_name(name), value, where, is_argument=is_argument)
-            url = url.replace(f"{name}={value}", f"{name}={kept}", 1)
-    return url
+
+    def taken(name: str, found: re.Match[str]) -> str:
+        kept = taking.take(taking.own_name(name), found["value"], where, is_argument=is_argument)
+        start, end = found.start("value") - found.start(), found.end("value") - found.start()
+        return found[0][:start] + kept + found[0][end:]
+
+    def login(found: re.Match[str]) -> str:
+        return taken("password", found) if _is_literal(found["value"]) else found[0]
+
+    def part(found: re.Match[str]) -> str:
+        return taken("secret", found) if _is_secret(found["value"]) else found[0]
+
+    def parameter(found: re.Match[str]) -> str:
+        name, value = unquote_plus(found["name"]), unquote_plus(found["value"])
+        is_named = _SECRET_NAME.search(name) and _may_be_secret(value)
+        return taken(name, found) if _is_literal(value) and (is_named or _is_secret(value)) else found[0]
+
+    start, scheme, rest = _USER.sub(part, _LOGIN.sub(login, url)).partition("://")
+    place = re.match(r"[^?#]*", rest)
+    path, more = (place[0], rest[place.end() :]) if place else (rest, "")
+    return f"{start}{scheme}{_SEGMENT.sub(part, path)}{_PARAMETER.sub(parameter, more)}"
 
 
 def _is_literal(value: str) -> bool:
