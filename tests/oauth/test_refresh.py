@@ -1,9 +1,12 @@
 """Tokens at work: refreshed once for all processes, and back to a login where that is refused."""
 
 import asyncio
+import gzip
+import json
 import subprocess
 import sys
-from contextlib import ExitStack
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -12,12 +15,15 @@ import httpx2
 import pytest
 from msgspec.structs import replace
 
-from pml.core.errors import Unavailable
+from pml.core.errors import LoginFailed, Unavailable
 from pml.core.ports.server_logins import HeldLogin, LoginWish
 from pml.core.servers.remote_target import RemoteTarget
+from pml.oauth import login_web
 from pml.oauth.credentials import OAuthCredentials
+from pml.oauth.login_web import LoginWeb
 from pml.oauth.open_logins import OpenLogins
 from pml.oauth.revocation import revoke_login
+from pml.oauth.token_endpoint import fetch_tokens
 from pml.settings.server_logins import DiskServerLogins
 from tests.oauth.fakes import MemoryKeyring
 from tests.oauth.rig import Issuer
@@ -194,6 +200,21 @@ async def test_scopes_that_a_call_needs_are_asked_for_at_the_next_login(
     assert (held.login.wants, "admin" in (held.login.scope or "").split()) == (None, True)
 
 
+@promise("login:bounded")
+async def test_a_server_that_wants_ever_more_scopes_fills_no_file(
+    opened: OpenLogins, wish: LoginWish, credentials: OAuthCredentials, logins: DiskServerLogins
+) -> None:
+    """The file is every server's: one that fills it would end the logins of all."""
+    await log_in(opened, wish)
+    target = RemoteTarget(url=wish.url)
+    for number in range(40):
+        many = " ".join(f"scope-{number}-{index}-{'x' * 50}" for index in range(500))
+        challenge = f'Bearer error="insufficient_scope", scope="{many}"'
+        await credentials.challenged("vault", target, status=403, challenge=challenge, sent=None)
+    assert len(kept(logins, wish).login.wants or "") <= 4096
+    assert logins.path.stat().st_size < 64 * 1024
+
+
 async def test_a_403_for_another_reason_asks_for_no_scopes(
     opened: OpenLogins,
     wish: LoginWish,
@@ -239,3 +260,61 @@ async def test_a_file_that_is_not_understood_is_left_alone(
     with pytest.raises(Exception, match="is not as PML writes it"):
         logins.forget("vault")
     assert "hunter2" in logins.path.read_text()
+
+
+@promise("login:bounded")
+@pytest.mark.parametrize("more", [{"access_token": "x" * 20_000}, {"refresh_token": "x" * 20_000}])
+async def test_a_token_that_no_header_can_have_is_refused(
+    opened: OpenLogins, wish: LoginWish, logins: DiskServerLogins, more: dict[str, str]
+) -> None:
+    await log_in(opened, wish)
+    given = {"access_token": "short", **more}
+    async with answering(json.dumps(given).encode()) as url:
+        held = kept(logins, wish)
+        there = replace(held, login=replace(held.login, token_endpoint=url))
+        with pytest.raises(LoginFailed, match="gave a token that PML cannot send"):
+            await fetch_tokens(await LoginWeb.of(url), there, {}, now=datetime.now(UTC))
+
+
+@promise("login:bounded")
+async def test_an_answer_without_end_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every call that needs the token waits for the lock that its refresh holds."""
+    monkeypatch.setattr(login_web, "WHOLE_S", 0.5)
+    async with answering(b"{", is_slow=True) as url:
+        web = await LoginWeb.of(url)
+        async with asyncio.timeout(30):
+            with pytest.raises(Unavailable, match="did not answer in time"):
+                await web.send("POST", url, whose="the token endpoint", form={"a": "b"})
+
+
+@promise("login:bounded")
+async def test_an_answer_is_not_unpacked() -> None:
+    packed = gzip.compress(b" " * (64 * 1024**2))
+    async with answering(packed, headers="content-encoding: gzip\r\n") as url:
+        web = await LoginWeb.of(url)
+        with pytest.raises(Unavailable, match="encoding that was not asked for"):
+            await web.send("GET", url, whose="the token endpoint")
+
+
+@asynccontextmanager
+async def answering(body: bytes, *, headers: str = "", is_slow: bool = False) -> AsyncGenerator[str]:
+    """Answer each request with `body`; slow: the answer never ends."""
+    over = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            length = "" if is_slow else f"content-length: {len(body)}\r\n"
+            kind = "content-type: application/json\r\nconnection: close\r\n"
+            writer.write(f"HTTP/1.1 200 OK\r\n{kind}{length}{headers}\r\n".encode() + body)
+            await writer.drain()
+            if is_slow:
+                await over.wait()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/token"
+    finally:
+        over.set()
+        server.close()

@@ -9,6 +9,7 @@ from pml.core.text import quote, visible
 from pml.oauth.discovery import Discovered
 from pml.oauth.login_web import LoginWeb
 
+_MAX_CHARS: Final = 8 * 1024
 _METHODS: Final = ("none", "client_secret_post", "client_secret_basic")
 
 
@@ -88,6 +89,8 @@ async def _register(
         given = OAuthClientInformationFull.model_validate_json(answer.body)
     except ValidationError:
         raise LoginFailed(f"{whose} at {quote(at.issuer)} answered with no client: {answer.kind}") from None
+    if max(len(given.client_id), len(given.client_secret or "")) > _MAX_CHARS:
+        raise LoginFailed(f"{whose} at {quote(at.issuer)} gave an id or a secret that is too long")
     method = given.token_endpoint_auth_method or "none"
     if method not in _METHODS or (method != "none" and given.client_secret is None):
         raise LoginFailed(

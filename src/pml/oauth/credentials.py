@@ -19,7 +19,7 @@ from pml.host.private import private_directory
 from pml.oauth.discovery import challenge_fields
 from pml.oauth.flow import replaced
 from pml.oauth.login_web import LoginWeb
-from pml.oauth.token_endpoint import Refused, fetch_tokens, without_tokens
+from pml.oauth.token_endpoint import MAX_SCOPE_CHARS, Refused, fetch_tokens, without_tokens
 
 _LOCK_WAIT_S: Final = 90.0  # its holder asks the network, and a keyring before and after
 _INSUFFICIENT: Final = "insufficient_scope"
@@ -71,6 +71,8 @@ class OAuthCredentials:
             known = set(((held and held.login.wants) or "").split())
             if held is not None and not set(scopes.split()) <= known:
                 wants = " ".join(sorted(known | set(scopes.split())))
+                if len(wants) > MAX_SCOPE_CHARS:
+                    return  # its file is that of all logins
                 await asyncio.to_thread(self._logins.keep, replaced(held, wants=wants))
 
     def _locked(self, login: ServerLogin) -> AbstractAsyncContextManager[None]:

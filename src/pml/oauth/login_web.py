@@ -3,6 +3,7 @@
 A request goes to the address that was checked, under the name that the certificate must bear.
 """
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _CONNECT_S: Final = 10.0
 _READ_S: Final = 20.0
+WHOLE_S: Final = 60.0  # for a whole answer, however it comes: whoever refreshes holds a lock
 _MAX_BYTES: Final = 1024 * 1024  # metadata and tokens are a few kilobytes
 _MAX_HEADERS: Final = 64 * 1024
 
@@ -83,7 +85,12 @@ class LoginWeb:
         import httpx2
 
         parts = self.check(url, whose=whose)
-        sent = {"user-agent": AGENT, "accept": "application/json", **(headers or {})}
+        sent = {
+            "user-agent": AGENT,
+            "accept": "application/json",
+            "accept-encoding": "identity",
+            **(headers or {}),
+        }
         asked = httpx2.URL(url)
         extensions: dict[str, object] = {}
         if not is_proxied(parts):
@@ -92,7 +99,10 @@ class LoginWeb:
             extensions = {"sni_hostname": asked.host}
             asked = asked.copy_with(host=in_url(str(address)).strip("[]"))
         try:
-            async with open_client(str(asked), connect_s=_CONNECT_S, read_s=_READ_S) as client:
+            async with (
+                asyncio.timeout(WHOLE_S),
+                open_client(str(asked), connect_s=_CONNECT_S, read_s=_READ_S) as client,
+            ):
                 request = client.build_request(
                     method, asked, headers=sent, data=form, json=json, extensions=extensions
                 )
@@ -101,6 +111,8 @@ class LoginWeb:
                     return await _read(response, url, whose)
                 finally:
                     await response.aclose()
+        except TimeoutError:
+            raise Unavailable(f"{whose} at {quote(shown_url(url))} did not answer in time") from None
         except httpx2.HTTPError as exc:
             why = type(exc).__name__ if form or json else reason(exc)  # which may repeat what was sent
             raise Unavailable(f"{whose} at {quote(shown_url(url))} cannot be reached: {why}") from None
@@ -112,6 +124,10 @@ async def _read(response: "httpx2.Response", url: str, whose: str) -> Answer:
     headers = {name.lower(): value for name, value in response.headers.items()}
     if sum(len(name) + len(value) for name, value in headers.items()) > _MAX_HEADERS:
         raise Unavailable(f"{whose} at {quote(shown_url(url))} answered with too many headers")
+    if headers.get("content-encoding", "identity").lower() != "identity":  # a little may unpack to very much
+        raise Unavailable(
+            f"{whose} at {quote(shown_url(url))} answered in an encoding that was not asked for"
+        )
     body = bytearray()
     async for chunk in response.aiter_bytes():
         body += chunk

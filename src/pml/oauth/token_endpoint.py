@@ -14,6 +14,8 @@ from pml.core.ports.server_logins import HeldLogin, LoginTokens
 from pml.core.text import quote, visible
 from pml.oauth.login_web import Answer, LoginWeb
 
+_TOKEN_CHARS: Final = 16 * 1024  # more does not fit into the headers that servers read
+MAX_SCOPE_CHARS: Final = 4_096
 _LONGEST_S: Final = 10 * 365 * 24 * 3600
 _CODES: Final = frozenset(
     {"invalid_grant", "invalid_client", "unauthorized_client", "invalid_request", "invalid_scope"}
@@ -59,14 +61,15 @@ async def fetch_tokens(
         raise LoginFailed(
             f"{whose} at {quote(login.token_endpoint)} answered with no token: {visible(answer.kind)}"
         ) from None
-    if given.token_type.lower() != "bearer" or not _is_token(given.access_token):
+    is_sound = _is_token(given.access_token) and len(given.refresh_token or "") <= _TOKEN_CHARS
+    if given.token_type.lower() != "bearer" or not is_sound:
         raise LoginFailed(f"{whose} at {quote(login.token_endpoint)} gave a token that PML cannot send")
     return _with_tokens(held, given, now=now)
 
 
 def _is_token(text: str) -> bool:
     """Tell whether it can stand in a header: nothing it holds may end the line."""
-    return bool(text) and text.isascii() and text.isprintable() and " " not in text
+    return 0 < len(text) <= _TOKEN_CHARS and text.isascii() and text.isprintable() and " " not in text
 
 
 def _with_tokens(held: HeldLogin, given: _Given, *, now: datetime) -> HeldLogin:
@@ -78,7 +81,7 @@ def _with_tokens(held: HeldLogin, given: _Given, *, now: datetime) -> HeldLogin:
         lasts_s = None
     login = replace(
         held.login,
-        scope=given.scope or held.login.scope,
+        scope=held.login.scope if not given.scope or len(given.scope) > MAX_SCOPE_CHARS else given.scope,
         wants=None,
         logged_in_at=held.login.logged_in_at or now,
         expires_at=None if lasts_s is None else now + timedelta(seconds=lasts_s),

@@ -76,8 +76,8 @@ def plan_import(
 ) -> list[ImportedServer]:
     """Return what becomes of each of `servers`, the first of a name first.
 
-    `problem_of` tells why PML could not use an entry, `value_of` which value a variable has already. `prove`: commands that fetch a package are to become
-    installs.
+    `problem_of` tells why PML could not use an entry, `value_of` which value a variable has
+    already. `prove`: commands that fetch a package are to become installs.
     """
     planned: dict[str, ImportedServer] = {}
     rest: list[ImportedServer] = []
