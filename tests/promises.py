@@ -250,6 +250,7 @@ PROMISES: Final[dict[str, str]] = {
     "registry:short-name-means-nothing": "A short name is not looked up where anybody may list one.",
     "registry:withdrawn-asks-again": "A server that its registry deleted is asked about again.",
     "registry:known-silent": "What is known of a registry is told without a request.",
+    "registry:no-variable-of-yours": "A listed server is sent only the secrets that are its own by name.",
     "registry:no-lies": "An answer that is not what was asked for, or not sound, is refused and not kept.",
     "registry:names-as-people-write-them": "`ns:action`, the bare action and `org.project.name` all work.",
     "registry:offline-code": "Code that was used once runs without its registry, with a hash and without.",

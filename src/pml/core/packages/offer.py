@@ -28,6 +28,7 @@ from pml.core.packages.server_json import (
     Slot,
     listed_fqdn,
 )
+from pml.core.servers.expansion import Expander
 from pml.core.text import quote
 from pml.core.values import Json, JsonObject
 
@@ -152,8 +153,25 @@ def entry_of(
     headers = {slot.name: text for slot in remote.headers if (text := given.header(slot)) is not None}
     given.check()
     kind = "sse" if remote.kind == "sse" else "http"
+    _refuse_foreign_variables(server.name, (url or "", *headers.values()), given)
     entry: dict[str, Json] = {"type": kind, "url": url}
     return ({**entry, "headers": headers} if headers else entry), tuple(given.required)
+
+
+def _refuse_foreign_variables(server: str, texts: Iterable[str], given: "_Answers") -> None:
+    """Raise Invalid where the list, not the person, names a variable of the user's to be sent."""
+    named = Expander({})
+    for text in texts:
+        named(text)
+    own = Expander({})
+    for text in given.texts:
+        own(text)
+    foreign = next((name for name in named.names if name not in {*given.required, *own.names}), None)
+    if foreign is not None:
+        raise Invalid(
+            f"{quote(server)} would be sent a variable of yours, {quote(foreign)}, which its registry names",
+            hint="tell the operator of the registry; `pml add URL` adds an address that you know",
+        )
 
 
 def _slots(offered: ListedPackage | ListedRemote) -> Iterable[Slot]:
@@ -176,6 +194,11 @@ class _Answers:
         self._secrets = secrets
         self._missing: list[Input] = []
         self.required: list[str] = []
+
+    @property
+    def texts(self) -> Iterable[str]:
+        """What the person gave."""
+        return self._answers.values()
 
     def check(self) -> None:
         """Raise Missing if a required input has no answer."""
@@ -256,7 +279,5 @@ def check_answer(wanted: Input, answer: str) -> None:
 
 
 def _variable_of(server: str, key: str) -> str:
-    """Return a name for a secret that no other server's secret has."""
-    return re.sub(r"[^A-Z0-9]+", "_", f"{server.partition('/')[0].rpartition('.')[2]}_{key}".upper()).strip(
-        "_"
-    )
+    """Return a name for a secret that no other server's secret has: with all of the server's name."""
+    return re.sub(r"[^A-Z0-9]+", "_", f"{server}_{key}".upper()).strip("_")
