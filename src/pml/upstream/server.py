@@ -19,6 +19,7 @@ from pml.core.values import JsonObject
 from pml.upstream.log import ServerLog, log_path
 from pml.upstream.preflight import Surroundings, prepare
 from pml.upstream.server_run import CALM_S, Ending, Run
+from pml.upstream.transport.port import SessionEnded
 
 
 class State(StrEnum):
@@ -57,6 +58,7 @@ class Server:
         self._retry_at = 0.0
         self._last_error: str | None = None
         self._closed: str | None = None
+        self._ended_run: Run | None = None  # whose session ended with a call; none has been answered since
         self._down_since: datetime | None = None  # of a remote server: when it was first found so
 
     @property
@@ -82,7 +84,26 @@ class Server:
             await self.ready()
         if self._run is None:
             raise ServerFailed(self._last_error or f"server `{self.spec.name}` is not running")
-        return await self._run.request(method, params, on_progress=on_progress)
+        run = self._run
+        try:
+            result = await run.request(method, params, on_progress=on_progress)
+        except SessionEnded as exc:
+            raise self._not_sent_again(exc, run) from exc
+        self._ended_run = None
+        return result
+
+    def _not_sent_again(self, exc: SessionEnded, run: Run) -> PmlError:
+        """Return `exc`, after which the call may be made once more; another error if it was.
+
+        Whether nothing has run is only the server's word: one that says so of every call would run it again.
+        """
+        self._ended_run = self._ended_run or run
+        if self._ended_run is run:
+            return exc
+        return ServerFailed(
+            f"server `{self.spec.name}` also ended a new session: the outcome is not known",
+            hint=f"see `pml servers logs {self.spec.name}`",
+        )
 
     async def ready(self) -> Manifest:
         """Return what the server offers now; start it or read again if need be. Raises: ServerFailed."""

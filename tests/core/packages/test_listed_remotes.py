@@ -51,7 +51,12 @@ def test_a_listing_that_names_a_variable_of_the_user_is_refused(remote: dict[str
 
 @promise("registry:no-variable-of-yours")
 def test_the_secret_of_a_listed_server_has_a_name_that_no_other_secret_has() -> None:
-    wanted: dict[str, Any] = {"name": "Authorization", "isSecret": True, "isRequired": True, "value": "Bearer {TOKEN}"}
+    wanted: dict[str, Any] = {
+        "name": "Authorization",
+        "isSecret": True,
+        "isRequired": True,
+        "value": "Bearer {TOKEN}",
+    }
     wanted["variables"] = {"TOKEN": {"isSecret": True, "isRequired": True}}
     made, secrets = entry(listed("com.evil.github/x", headers=[wanted]))
     assert secrets == ("COM_EVIL_GITHUB_X_TOKEN",)

@@ -335,3 +335,28 @@ async def test_a_session_that_ended_is_begun_anew_and_the_call_was_not_made(
     await until(lambda: fleet.live(spec) is None)
     assert await use(fleet, spec, "echo", a=3) == {"a": 3}
     assert rough.methods().count("initialize") == 2
+
+
+@promise("remote:never-replayed")
+async def test_a_session_that_ends_with_every_call_is_not_begun_anew_for_ever(
+    harbour: Harbour, rough: RoughServer
+) -> None:
+    """A 404 says that nothing ran; whether that is true, only a server knows."""
+
+    async def forgotten(request: Request) -> bytes:
+        return http(404)
+
+    fleet, spec = harbour.fleet(), rough.spec()
+    rough.answers["tools/call"] = forgotten
+    with pytest.raises(Changed, match="nothing of the call has run"):
+        await use(fleet, spec, "echo")
+    for _ in range(2):
+        await until(lambda: fleet.live(spec) is None)
+        with pytest.raises(ServerFailed, match="also ended a new session: the outcome is not known"):
+            await use(fleet, spec, "echo")
+    rough.answers.pop("tools/call")
+    await until(lambda: fleet.live(spec) is None)
+    assert await use(fleet, spec, "echo", a=1) == {"a": 1}
+    rough.answers["tools/call"] = forgotten
+    with pytest.raises(Changed):
+        await use(fleet, spec, "echo")

@@ -31,7 +31,7 @@ from pml.upstream.remote.requests import (
 )
 from pml.upstream.remote.sse_events import Event, EventReader, TooLarge
 from pml.upstream.remote.sse_transport import LegacyStream
-from pml.upstream.transport.port import Ears
+from pml.upstream.transport.port import Ears, SessionEnded
 
 _POSTED: Final[Headers] = [
     (b"accept", b"application/json, text/event-stream"),
@@ -220,7 +220,9 @@ class RemoteServer:
         """Hear an answer; return the last event of a stream that broke before its result."""
         if response.status == 404 and self._session is not None and message.method != "initialize":
             self._end_session()
-            raise Changed(f"server `{self._requests.server}` ended the session; nothing of the call has run")
+            raise SessionEnded(
+                f"server `{self._requests.server}` ended the session; nothing of the call has run"
+            )
         kind = (header(response, b"content-type") or "").partition(";")[0].strip().lower()
         if response.status >= 300:
             await self._take_refusal(message, call_id, response, kind)

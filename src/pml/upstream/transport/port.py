@@ -8,10 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from pml.core.errors import PmlError
+from pml.core.errors import Changed, PmlError
 from pml.core.servers.run import ContainedBy
 from pml.core.sessions.process import Process
 from pml.upstream.transport.outbox import Wire
+
+
+class SessionEnded(Changed):
+    """The server says that it knows the session no more, so that nothing of the call has run."""
 
 
 def _nobody(call_id: int) -> bool:
