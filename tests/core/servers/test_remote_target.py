@@ -9,6 +9,7 @@ import pytest
 from pml.core.config.file import FileKind, parse_config
 from pml.core.config.merged import loosening
 from pml.core.config.trust_facts import launch_lines
+from pml.core.servers.expansion import Environment
 from pml.core.servers.remote_target import OAuthSettings, RemoteKind, RemoteTarget
 from pml.core.servers.spec import Unusable
 from tests.core.judging import FakePaths
@@ -187,3 +188,16 @@ def test_trust_shows_that_it_runs_elsewhere_and_what_it_is_sent() -> None:
         "  is sent the headers A",
         "  is sent HOST, TOKEN from your environment or `pml secrets`",
     ]
+
+
+@promise("remote:bound-to-url")
+@pytest.mark.parametrize(
+    "url", ["https://${KEY}/mcp", "https://${KEY}.x.test", "${KEY}", "https://x.test${KEY}"]
+)
+def test_a_stored_secret_does_not_decide_where_requests_go(url: str) -> None:
+    """Its value is known only when the server is reached: nobody could have been shown where that is."""
+    environ = Environment(ENVIRON, stored=["KEY"])
+    found = parsed({"url": url}, environ)
+    assert isinstance(found, RemoteTarget)
+    assert found.unset == ("KEY",)
+    assert isinstance(parsed({"url": "https://x.test/${KEY}?k=${KEY}"}, environ), RemoteTarget)

@@ -360,3 +360,13 @@ async def test_a_session_that_ends_with_every_call_is_not_begun_anew_for_ever(
     rough.answers["tools/call"] = forgotten
     with pytest.raises(Changed):
         await use(fleet, spec, "echo")
+
+
+@promise("remote:values-never-shown")
+@pytest.mark.parametrize("value", ["hush-hush-value ", " hush-hush-value", "\thush-hush-value\t"])
+async def test_blanks_around_a_header_are_not_sent_and_not_told(
+    harbour: Harbour, rough: RoughServer, value: str
+) -> None:
+    spec = rough.spec(headers={"X-Key": value})
+    assert await use(harbour.fleet(), spec, "echo", a=1) == {"a": 1}
+    assert rough.seen[-1].headers["x-key"] == "hush-hush-value"

@@ -1,6 +1,6 @@
 """Trials: a server is started once, asked what it offers, and ended, before it is kept."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pml.cli.terminal.output import say
 from pml.core.text import visible
@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from pml.core.servers.manifest import Manifest
     from pml.core.servers.spec import ServerSpec
     from pml.service.context import Context
+
+_SHOWN_TOOLS: Final = 100  # a server may list thousands
+_SHOWN_CHARS: Final = 300
 
 
 async def try_server(context: "Context", place: "Place", spec: "ServerSpec") -> "Manifest":
@@ -27,6 +30,8 @@ async def try_server(context: "Context", place: "Place", spec: "ServerSpec") -> 
 def show_tools(manifest: "Manifest") -> None:
     """Say which tools the server offers, in its own words."""
     say(f"it offers {len(manifest.tools)} tools:" if manifest.tools else "it offers no tools")
-    for tool in manifest.tools:
-        about = visible(str(tool.get("description") or "").strip().split("\n")[0])
-        say(f"  {visible(str(tool['name']))}{f': {about}' if about else ''}")
+    for tool in manifest.tools[:_SHOWN_TOOLS]:
+        about = visible(str(tool.get("description") or "").strip().split("\n")[0][:_SHOWN_CHARS])
+        say(f"  {visible(str(tool['name'])[:_SHOWN_CHARS])}{f': {about}' if about else ''}")
+    if len(manifest.tools) > _SHOWN_TOOLS:
+        say(f"  and {len(manifest.tools) - _SHOWN_TOOLS} more")

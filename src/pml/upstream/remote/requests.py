@@ -54,7 +54,8 @@ class RemoteRequests:
         self.target = target
         self._credentials = credentials
         self._limits = limits
-        self._own = [(name.encode(), value.encode()) for name, value in target.headers.items()]
+        # without blanks around: none is part of a header, and an error about one would have the whole value
+        self._own = [(name.encode(), value.strip(" \t").encode()) for name, value in target.headers.items()]
         self._own.append((b"user-agent", AGENT.encode()))
         self._has_own_login = any(name.lower() == "authorization" for name in target.headers)
         self._pool = _open_pool(target, limits)
