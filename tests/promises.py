@@ -351,6 +351,7 @@ PROMISES: Final[dict[str, str]] = {
     "login:bounded": "What a server says of logins is bounded in size and time, and kept only as far.",
     "login:foreign-state-refused": "An answer to another login is refused, and the login goes on waiting.",
     "login:issuer-checked": "A login is only with the issuer that the server names, and its answer too.",
+    "login:issuer-pinned": "A server that was logged in to elsewhere is not, before a person logs out there.",
     "login:never-an-agents": "Only a person logs in or says so; no model, form, parent or agent does.",
     "login:one-refresh": "Two processes with one ended token refresh it once.",
     "login:tokens-shown-nowhere": "Tokens are in a keyring or a private file, and in no log or message.",

@@ -282,3 +282,23 @@ async def test_a_server_that_says_nothing_of_logins_is_told_to_want_a_header(
     with pytest.raises((LoginFailed, PmlError)) as refused:
         await opened.begin("test", replace(wish, url=wish.url.replace("/mcp", "/"), shown_url="x"), no_news)
     assert refused.value.message
+
+
+@promise("login:issuer-pinned")
+async def test_a_server_that_names_another_issuer_than_before_is_not_logged_in_to(
+    opened: OpenLogins, wish: LoginWish, logins: DiskServerLogins, issuer: Issuer
+) -> None:
+    """A server that was taken over could have a person log in at a page of its own."""
+    await log_in(opened, wish)
+    held = logins.find("vault", wish.url)
+    assert held is not None
+    logins.forget("vault")
+    logins.keep(replace(held, login=replace(held.login, issuer="https://before.example")))
+    registered = issuer.control().get("registration", 0)
+    with pytest.raises(LoginFailed, match=r"was logged in to at `https://before\.example`") as caught:
+        await opened.begin("test", wish, no_news)
+    assert caught.value.hint is not None
+    assert "pml logout vault" in caught.value.hint
+    assert issuer.control().get("registration", 0) == registered
+    logins.forget("vault")
+    await log_in(opened, wish)

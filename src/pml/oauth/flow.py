@@ -77,6 +77,12 @@ class LoginFlow:
         """Find out where to log in, as whom, and for what. Raises: LoginFailed, Invalid, Unavailable."""
         web = await LoginWeb.of(wish.url)
         at = await discover(web, wish)
+        if kept is not None and kept.login.issuer != at.issuer:
+            raise LoginFailed(
+                f"server {quote(wish.server)} was logged in to at {quote(kept.login.issuer)}, and now names "
+                f"{quote(at.issuer)}",
+                hint=f"if that is right, `pml logout {wish.server}` forgets the former; then log in again",
+            )
         scope = _scopes(wish, at, kept)
         client = await find_client(web, wish, at, kept, redirect_uri=redirect_uri, scope=scope)
         metadata = at.metadata
