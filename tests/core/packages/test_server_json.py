@@ -187,12 +187,12 @@ def test_a_remote_becomes_an_entry_with_its_secrets_named() -> None:
         "type": "http",
         "url": "https://eu.api.example.com/mcp",
         "headers": {
-            "Authorization": "Bearer ${ACME_TOKEN}",
-            "X-Key": "${ACME_X_KEY}",
+            "Authorization": "Bearer ${IO_GITHUB_ACME_WEATHER_TOKEN}",
+            "X-Key": "${IO_GITHUB_ACME_WEATHER_X_KEY}",
             "X-Mode": "fast",
         },
     }
-    assert secrets == ("ACME_TOKEN", "ACME_X_KEY")
+    assert secrets == ("IO_GITHUB_ACME_WEATHER_TOKEN", "IO_GITHUB_ACME_WEATHER_X_KEY")
 
 
 @promise("registry:remote-host-is-listed")
