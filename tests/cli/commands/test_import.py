@@ -536,3 +536,18 @@ def test_a_copy_that_somebody_changed_is_not_given_back(clients: Clients, worksp
     ran = clients.pml("import", "--undo", "--yes")
     assert mine.read_text() == left
     assert "has changed since the import" in ran.err
+
+
+@promise("import:client-files-stay")
+def test_what_a_client_changed_since_it_was_shown_is_not_taken_out(clients: Clients) -> None:
+    clients.claude_has({"files": {"command": "files-mcp"}, "keyed": {"command": "x", "env": {"A_KEY": KEY}}})
+    with on_terminal("import", "--as-is", "--replace", typed="y\n", stdout_too=True) as terminal:
+        terminal.until("Move A_KEY")
+        clients.claude_has({"files": {"command": "another-one"}})
+        left = clients.claude.read_text()
+        terminal.type("n\n")
+        code, _ = terminal.end()
+    assert code == FAILED
+    assert "another program changed" in terminal.screen
+    assert clients.claude.read_text() == left
+    assert clients.entries() == {}

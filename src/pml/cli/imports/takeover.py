@@ -53,7 +53,8 @@ async def take_over(context: "Context", place: "Place", args: argparse.Namespace
             show_removal(edit.path, edit.before, edit.servers)
     code, moves = _agreed(args, found, edits)
     if edits and not moves:
-        edits = _edits(found, but_secrets=True)  # their values are nowhere else
+        shown = {str(edit.path): edit.before for edit in edits}
+        edits = _edits(found, but_secrets=shown)  # their values are nowhere else
     if code is not Exit.OK or args.dry_run or not (found.taken or edits):
         if args.json:
             print_json(preview_json(found, installs=installs, moved=None, written=False))
@@ -170,19 +171,19 @@ async def _store(context: "Context", place: "Place", secrets: Mapping[str, str])
     return moved
 
 
-def _edits(found: FoundServers, *, but_secrets: bool = False) -> list[_Edit]:
+def _edits(found: FoundServers, *, but_secrets: Mapping[str, str] | None = None) -> list[_Edit]:
     """Return the clients' files without what is taken over, or was before. Raises: ConfigInvalid.
 
-    `but_secrets`: what has secrets that stay out of PML stays where it is.
+    `but_secrets`: what has secrets that stay out of PML stays where it is, in these files as they were shown.
     """
     from pml.agents.server_lists import read_text, without_servers
     from pml.core.errors import Unavailable
 
     there = [each for each in found.planned if each.outcome.is_taken or each.outcome is Outcome.SAME]
-    gone = [each for each in there if not (but_secrets and each.secrets)]
+    gone = [each for each in there if not (but_secrets is not None and each.secrets)]
     edits: list[_Edit] = []
     for path in dict.fromkeys(server.path for server in servers_of(gone)):
-        before = read_text(Path(path))
+        before = read_text(Path(path)) if but_secrets is None else but_secrets.get(path)
         if before is None:
             continue
         here = [server for server in servers_of(gone) if server.path == path]
