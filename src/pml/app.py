@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pml.registry.client.sources import CatalogAndRegistry
     from pml.service.call import Loader
     from pml.service.context import Context
-    from pml.service.sandboxes import Workshop
+    from pml.service.sandboxes import Sandboxes
     from pml.service.sessions.persons import Surroundings
     from pml.settings.server_logins import DiskServerLogins
     from pml.settings.variables import DiskVariables
@@ -246,12 +246,12 @@ def open_loader(context: "Context", place: Place, fleet: "Fleet", *, warn: Calla
     )
 
 
-def open_workshop(place: Place) -> "Workshop":
+def open_workshop(place: Place) -> "Sandboxes":
     """Return where code runs; whoever opens it closes it. Nothing is started before there is code to run."""
     from pml.core.code.sandbox import Language
-    from pml.service.sandboxes import Workshop
+    from pml.service.sandboxes import Sandboxes
 
-    return Workshop(
+    return Sandboxes(
         sandboxes={
             Language.TYPESCRIPT: lambda: _open_deno(place),
             Language.PYTHON: lambda: _open_monty(place),

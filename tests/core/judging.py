@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass, field
 
 from pml.core.rules.matchers import AnyArgument, Matcher, Reach, parse_matcher
-from pml.core.rules.places import Scene
+from pml.core.rules.places import CallContext
 from pml.core.values import Json
 
 NARROW, WIDE = Reach.NARROW, Reach.WIDE
@@ -85,7 +85,7 @@ def meets(
     paths: FakePaths | RealPaths = PATHS,
 ) -> bool:
     matcher = parse_matcher("it", spec, reach=reach, base_dir="/repo", home=paths.home)
-    return matcher.matches({"it": value}, reach=reach, scene=Scene(cwd, paths))
+    return matcher.matches({"it": value}, reach=reach, context=CallContext(cwd, paths))
 
 
 def allows(

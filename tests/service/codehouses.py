@@ -25,7 +25,7 @@ from pml.service.calls.execute import execute, go_on
 from pml.service.calls.pipeline import call_tool
 from pml.service.calls.workflows import Continuation, resume
 from pml.service.context import Context
-from pml.service.sandboxes import Workshop
+from pml.service.sandboxes import Sandboxes
 from pml.service.upkeep import sweep
 from tests.fakes import FakeAsking, FakeOwners
 from tests.fakes_loading import FakeInstaller, FakeSources, FakeVariables
@@ -161,7 +161,7 @@ class Library(Warehouse):
         self.servers.offer("notes", ADD, LIST, COMMAND)
         self.cloud = FakeCloud()
         self.sandbox = UnsteadySandbox(scripts or {})
-        self.workshop = Workshop(sandboxes={language: lambda: self.sandbox for language in Language})
+        self.workshop = Sandboxes(sandboxes={language: lambda: self.sandbox for language in Language})
         self.equip(workshop=self.workshop, cloud=self.cloud)
 
     def equip(self, **more: Any) -> None:

@@ -22,7 +22,7 @@ from pml.core.values import JsonObject
 from pml.registry.cloud.served_calls import Executor
 from pml.service.call import Gate
 from pml.service.context import Context
-from pml.service.sandboxes import Workshop
+from pml.service.sandboxes import Sandboxes
 from pml.service.session_tree import session_of
 from pml.service.sessions.tokens import create_agent_token, create_token, revoke_token
 from tests.builders import PERSON
@@ -288,13 +288,13 @@ async def test_a_cloud_that_ends_leaves_no_code_and_no_chore(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed: list[Any] = []
-    real_close = Workshop.close
+    real_close = Sandboxes.close
 
-    async def close(self: Workshop) -> None:
+    async def close(self: Sandboxes) -> None:
         closed.append(self)
         await real_close(self)
 
-    monkeypatch.setattr(Workshop, "close", close)
+    monkeypatch.setattr(Sandboxes, "close", close)
     before = asyncio.all_tasks()
     async with running(tmp_path, GREETS) as real:
         who, _ = await key_of(real.context, str(real.place.workspace))

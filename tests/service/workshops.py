@@ -14,7 +14,7 @@ from pml.core.values import Json, JsonObject, loads_object
 from pml.service.call import Attempt, Paused, PendingCall
 from pml.service.calls.execute import execute, go_on
 from pml.service.calls.workflows import Continuation, resume
-from pml.service.sandboxes import Workshop
+from pml.service.sandboxes import Sandboxes
 from pml.service.upkeep import sweep
 from tests.fakes import FakeAsking, FakeOwners, FakeServers
 from tests.fakes_sandbox import FakeSandbox, Script
@@ -35,7 +35,7 @@ class Codehouse(Gatehouse):
 
     def equip(self, sandbox: FakeSandbox) -> None:
         self.sandbox = sandbox
-        workshop = Workshop(sandboxes={language: lambda: sandbox for language in Language})
+        workshop = Sandboxes(sandboxes={language: lambda: sandbox for language in Language})
         self.gate = dataclasses.replace(self.gate, servers=self.servers, workshop=workshop)
 
     async def restart(self) -> "Codehouse":

@@ -14,7 +14,7 @@ from pml.core.approvals.record import OwnerId
 from pml.core.sessions.process import Process
 from pml.host.processes import SystemProcesses, identify
 from pml.upstream import board
-from pml.upstream.board import Board, ask_stop, end_orphans, list_servers
+from pml.upstream.board import RunBoard, ask_stop, end_orphans, list_servers
 from tests.fakes import FakeProcesses
 from tests.upstream.fleets import SOON_S, Harbour, odd, runs, until, use
 
@@ -22,7 +22,7 @@ ME = SystemProcesses().ancestors()[0]
 
 
 def post(home: Path, process: Process | None, *, name: str = "odd") -> None:
-    Board(home, workspace="/repo", owner=OwnerId("other")).post(
+    RunBoard(home, workspace="/repo", owner=OwnerId("other")).post(
         name, target_digest="sha256:1", state="running", process=process, restarts=0, last_error=None
     )
 

@@ -13,7 +13,7 @@ from pml.core.errors import ServerFailed
 from pml.core.packages.permissions import Containment
 from pml.core.sessions.process import Process
 from pml.core.values import JsonObject
-from pml.upstream.board import Board
+from pml.upstream.board import RunBoard
 from pml.upstream.limits import Limits
 from pml.upstream.transport.process import ServerProcess
 from tests.promises import promise
@@ -239,11 +239,11 @@ async def test_a_fault_of_ours_in_the_middle_of_a_start_leaves_no_process(
 ) -> None:
     pids: list[int] = []
 
-    def broken(self: Board, name: str, *, process: Process, **more: object) -> None:
+    def broken(self: RunBoard, name: str, *, process: Process, **more: object) -> None:
         pids.append(process.pid)
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr(Board, "post", broken)
+    monkeypatch.setattr(RunBoard, "post", broken)
     with pytest.raises(RuntimeError, match="a fault of ours"):
         await harbour.fleet().manifest(odd())
     await until(lambda: not runs(pids[0]))

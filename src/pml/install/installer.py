@@ -42,7 +42,7 @@ from pml.install.proofs import (
 )
 from pml.install.recent_closures import ResolvedLocks
 from pml.install.tree.hashes import Difference, hash_tree, keep_list, make_read_only
-from pml.install.tree.tree_folders import Shelf, Staging, to_the_end
+from pml.install.tree.tree_folders import InstalledTrees, Staging, to_the_end
 
 # Neither Deno nor Python may take code from, or leave code in, places that are never proven.
 _RUNTIME: Final[Mapping[Ecosystem, Mapping[str, str]]] = {
@@ -195,7 +195,7 @@ class DiskInstaller:
         self._ecosystems = ecosystems
         self._clock = clock
         self._deps = Deps(self._home)
-        self._shelf = Shelf(self._deps.servers)
+        self._shelf = InstalledTrees(self._deps.servers)
         self._staging = Staging(self._deps.servers / ".staging")
         self._resolved = ResolvedLocks(self._home, clock)
         self._closures = Closures(ecosystems, self._staging, self._resolved)

@@ -40,7 +40,7 @@ from pml.service.policy.policy import (
     refuse_denied,
     why,
 )
-from pml.service.sandboxes import Workshop
+from pml.service.sandboxes import Sandboxes
 
 TOOLS_CALL: Final = "tools/call"
 OnProgress = Callable[[JsonObject], None]
@@ -114,7 +114,7 @@ class Gate:
     session: Session
     servers: Servers
     loader: Loader | None = None
-    workshop: Workshop | None = None  # where code runs
+    workshop: Sandboxes | None = None  # where code runs
     cloud: Cloud | None = None
     is_cloud: bool = False  # this is the cloud: what others route here runs here
     is_stdio: bool = False  # a process started us; over HTTP whoever has the token answers its forms

@@ -41,7 +41,7 @@ class Live:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workshop:
+class Sandboxes:
     """The sandboxes of one process, by language; each is opened when there is code for it."""
 
     sandboxes: Mapping[Language, Callable[[], Sandbox]]

@@ -1,4 +1,4 @@
-"""Board of what runs: one small file per server in `PML_HOME/run/servers`, for `pml servers`.
+"""RunBoard of what runs: one small file per server in `PML_HOME/run/servers`, for `pml servers`.
 
 A file ends with its server; what a killed gateway left is removed by whoever reads next. A person's wish to
 stop a server is a mark beside its file, so that the gateway that owns it does not take it for a crash.
@@ -27,7 +27,7 @@ _STOP_S: Final = 2.0  # for a server to end by itself, before it is killed
 _LOOK_S: Final = 0.05
 
 
-class Board:
+class RunBoard:
     """The files of one gateway's servers. A disk that is full or gone costs the file, never the server."""
 
     def __init__(self, home: Path, *, workspace: str, owner: OwnerId) -> None:

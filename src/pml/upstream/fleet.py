@@ -14,7 +14,7 @@ from pml.core.ports.store import Manifests
 from pml.core.servers.manifest import Manifest
 from pml.core.servers.spec import ServerSpec
 from pml.core.values import JsonObject
-from pml.upstream.board import Board, end_orphans
+from pml.upstream.board import RunBoard, end_orphans
 from pml.upstream.limits import Limits
 from pml.upstream.preflight import Surroundings, containment_of
 from pml.upstream.server import Server
@@ -48,7 +48,7 @@ class Fleet:
             idle_s=idle_s,
             home=home,
             user_home=Path(environ.get("HOME") or Path.home()),
-            board=Board(home, workspace=workspace, owner=owner),
+            board=RunBoard(home, workspace=workspace, owner=owner),
             environ=environ,
             limits=limits or Limits(),
             prove=prove or _refuse,

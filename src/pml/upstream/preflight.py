@@ -25,11 +25,11 @@ from pml.core.servers.run import ContainedBy
 from pml.core.servers.spec import ServerSpec
 from pml.core.sessions.agent_marks import SET
 from pml.host.folders import absolute_only
-from pml.upstream.board import Board
+from pml.upstream.board import RunBoard
 from pml.upstream.containment import box
 from pml.upstream.containment.box import contain, held
 from pml.upstream.limits import Limits
-from pml.upstream.transport.port import Ears, Prepared, Transport
+from pml.upstream.transport.port import Prepared, ServerListener, Transport
 from pml.upstream.transport.process import Launch, ServerProcess
 
 _PASSED: Final = frozenset(
@@ -84,7 +84,7 @@ class Surroundings:
     idle_s: Callable[[], float]
     home: Path
     user_home: Path
-    board: Board
+    board: RunBoard
     environ: Mapping[str, str]
     limits: Limits
     prove: Callable[[ServerSpec], Awaitable[None]]
@@ -104,9 +104,9 @@ class PreparedProcess:
     containment: ContainedBy
     values: Mapping[str, str]
 
-    def open(self, ears: Ears) -> ServerProcess:
+    def open(self, listener: ServerListener) -> ServerProcess:
         """Spawn it. Raises: ServerFailed, also if it cannot be contained as it should."""
-        return ServerProcess(self._launch(), ears, self.around.limits)
+        return ServerProcess(self._launch(), listener, self.around.limits)
 
     def _launch(self) -> Launch:
         target, around = self.target, self.around
@@ -141,14 +141,14 @@ class PreparedRemote:
         """Nothing here holds it."""
         return None
 
-    def open(self, ears: Ears) -> Transport:
+    def open(self, listener: ServerListener) -> Transport:
         """Open the way; the HTTP library is imported when it is needed."""
         from pml.upstream.remote.requests import RemoteRequests
         from pml.upstream.remote.streamable_http import RemoteServer
 
         limits = self.around.limits
         requests = RemoteRequests(self.server, self.target, self.around.credentials, limits)
-        return RemoteServer(requests, ears, limits)
+        return RemoteServer(requests, listener, limits)
 
 
 async def prepare(spec: ServerSpec, around: Surroundings) -> Prepared:

@@ -19,9 +19,9 @@ from pml.upstream.limits import Limits
 from pml.upstream.log import ServerLog
 from pml.upstream.modern import announced, ask_in_rounds, listen
 from pml.upstream.offers import KINDS, Reader, greet
-from pml.upstream.transport.asked import ClientDesk
+from pml.upstream.transport.asked import ClientRelay
 from pml.upstream.transport.peer import Peer
-from pml.upstream.transport.port import Ears, Prepared, Transport
+from pml.upstream.transport.port import Prepared, ServerListener, Transport
 
 # A server that announces a change after every list, or all the time, could never be called if each of these
 # counted. After some in a row that changed nothing, a list that was just read holds for this long: so late,
@@ -58,21 +58,21 @@ class Run:
         self._false_alarms = 0  # announcements in a row that changed nothing
         self._transport: Transport
         self._offered: Manifest
-        self._desk: ClientDesk
+        self._desk: ClientRelay
         self._listening: asyncio.Task[None] | None = None
 
     async def open(self, prepared: Prepared, client: Client, on_changed: Callable[[str], None]) -> None:
         """Open the server. Raises: ServerFailed."""
-        ears = Ears(
+        listener = ServerListener(
             output=self._hear,
             errors=self.log.feed,
             lost=self._lost,
             waits=lambda call_id: self.peer.waits(call_id),
             failed=lambda call_id, why: self.peer.fail_call(call_id, why),
         )
-        self._transport = prepared.open(ears)
+        self._transport = prepared.open(listener)
         try:
-            self._desk = ClientDesk(self.spec.name, client, self.log, self._limits, on_changed)
+            self._desk = ClientRelay(self.spec.name, client, self.log, self._limits, on_changed)
             self.peer = Peer(self.spec.name, self._transport, self._desk, self.log, self._limits)
             await self._transport.connect()
             self.process = self._transport.process

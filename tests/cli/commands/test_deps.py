@@ -19,7 +19,7 @@ from pml.core.packages.integrity import Algorithm, integrity_of
 from pml.core.packages.lock import Lock, Locked, lock_json
 from pml.core.packages.package import Ecosystem
 from pml.host.processes import identify
-from pml.upstream.board import Board
+from pml.upstream.board import RunBoard
 from tests.cli.terminals import on_terminal
 from tests.commands import TIMEOUT_S, Pml, Ran, spawn
 from tests.install.python_index import PythonIndex, make_wheel, serve_index
@@ -131,9 +131,9 @@ class Runs:
             process.communicate()
             self._board(number).take_down("greeter")
 
-    def _board(self, number: int) -> Board:
+    def _board(self, number: int) -> RunBoard:
         """Return the board of one gateway."""
-        return Board(self._shop.home, workspace="/elsewhere", owner=OwnerId(f"gateway-{number}"))
+        return RunBoard(self._shop.home, workspace="/elsewhere", owner=OwnerId(f"gateway-{number}"))
 
 
 def installed(pml: Pml) -> list[dict[str, Any]]:

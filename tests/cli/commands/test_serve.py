@@ -72,11 +72,11 @@ LEFT = """
 import os, subprocess, sys
 from pathlib import Path
 from pml.core.approvals.record import OwnerId
-from pml.upstream.board import Board
+from pml.upstream.board import RunBoard
 from pml.host.processes import identify
 
 server = subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL, start_new_session=True)
-Board(Path(sys.argv[1]), workspace="/repo", owner=OwnerId("gone")).post(
+RunBoard(Path(sys.argv[1]), workspace="/repo", owner=OwnerId("gone")).post(
     "left", target_digest="sha256:1", state="running", process=identify(server.pid), restarts=0,
     last_error=None
 )

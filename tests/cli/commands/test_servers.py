@@ -19,7 +19,7 @@ from pml.core.rules.ruleset import Source
 from pml.core.servers.process_launch import ProcessLaunch
 from pml.core.servers.run import ContainedBy
 from pml.core.servers.spec import ServerSpec
-from pml.upstream.board import Board
+from pml.upstream.board import RunBoard
 from pml.upstream.containment.box import Probed, available, held
 from pml.upstream.log import log_path
 from tests.builders import launch_of
@@ -240,8 +240,8 @@ def test_what_runs_is_told_with_its_process_and_session(pml: Pml, shop: Path) ->
         assert f"process {run['pid']} since {since} of robot" in pml("servers", "list").out
 
 
-def board(pml_home: Path, workspace: Path) -> Board:
-    return Board(pml_home, workspace=str(workspace), owner=OwnerId("other"))
+def board(pml_home: Path, workspace: Path) -> RunBoard:
+    return RunBoard(pml_home, workspace=str(workspace), owner=OwnerId("other"))
 
 
 def test_a_crash_loop_is_told_with_its_last_error(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import pml.registry
 from pml.core.rules.any_argument import MAX_SEGMENTS, MAX_TEXTS
 from pml.core.rules.matchers import Reach, RuleInvalid, parse_matcher
-from pml.core.rules.places import Scene
+from pml.core.rules.places import CallContext
 from pml.core.rules.ruleset import Effect, parse_entry
 from pml.core.values import Json, JsonObject
 from tests.core.judging import PATHS, FakePaths
@@ -25,7 +25,7 @@ def finds(
     arguments: JsonObject, spec: Json = SSH, *, cwd: str | None = "/repo", paths: FakePaths = PATHS
 ) -> bool:
     matcher = parse_matcher("*", spec, reach=Reach.WIDE, base_dir="/repo", home=paths.home)
-    return matcher.matches(arguments, reach=Reach.WIDE, scene=Scene(cwd, paths))
+    return matcher.matches(arguments, reach=Reach.WIDE, context=CallContext(cwd, paths))
 
 
 @promise("rules:any-argument")
@@ -306,8 +306,8 @@ def test_an_allow_must_name_its_arguments() -> None:
 
 def test_an_argument_that_is_really_named_so_is_a_pointer() -> None:
     matcher = parse_matcher("/*", 7, reach=Reach.NARROW, base_dir="/repo", home="/home/ada")
-    assert matcher.matches({"*": 7}, reach=Reach.NARROW, scene=Scene("/repo", PATHS))
-    assert not matcher.matches({"a": 7}, reach=Reach.NARROW, scene=Scene("/repo", PATHS))
+    assert matcher.matches({"*": 7}, reach=Reach.NARROW, context=CallContext("/repo", PATHS))
+    assert not matcher.matches({"a": 7}, reach=Reach.NARROW, context=CallContext("/repo", PATHS))
 
 
 _TEXTS = st.text(st.sampled_from("ab/.~ \\$%{}[]*?:'\"\n\t\0é")) | st.text()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pml.core.rules.globs import Glob
 from pml.core.rules.matchers import Is, Matcher, Reach, RuleInvalid, Text, Under
-from pml.core.rules.places import Scene
+from pml.core.rules.places import CallContext
 from pml.core.values import Json, JsonObject
 from tests.core.judging import NARROW, PATHS, WIDE, RealPaths, allows, denies, parse
 from tests.promises import promise
@@ -164,9 +164,9 @@ DEEP: JsonObject = {
 
 def finds(argument: str, spec: Json) -> tuple[bool, bool]:
     """Return whether an allow and whether a deny matches."""
-    scene = Scene("/repo", PATHS)
-    narrow = parse(argument, spec).matches(DEEP, reach=NARROW, scene=scene)
-    return narrow, parse(argument, spec, reach=WIDE).matches(DEEP, reach=WIDE, scene=scene)
+    context = CallContext("/repo", PATHS)
+    narrow = parse(argument, spec).matches(DEEP, reach=NARROW, context=context)
+    return narrow, parse(argument, spec, reach=WIDE).matches(DEEP, reach=WIDE, context=context)
 
 
 @pytest.mark.parametrize(
@@ -232,9 +232,9 @@ SPECS: list[Mapping[str, Json]] = [
     cwd=st.sampled_from([None, "/repo"]),
 )
 def test_judging_never_raises(value: Json, spec: Json, argument: str, cwd: str | None) -> None:
-    scene = Scene(cwd, RealPaths(home="/home/ada"))
+    context = CallContext(cwd, RealPaths(home="/home/ada"))
     for reach in Reach:
-        parse(argument, spec, reach=reach).matches({"a": value}, reach=reach, scene=scene)
+        parse(argument, spec, reach=reach).matches({"a": value}, reach=reach, context=context)
 
 
 def test_deeply_nested_values_are_judged() -> None:

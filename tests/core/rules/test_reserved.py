@@ -7,7 +7,7 @@ import pytest
 
 from pml.agents.known import KNOWN
 from pml.core.rules.path_lookups import Budget, Look, OverBudget
-from pml.core.rules.places import Scene, Starts
+from pml.core.rules.places import CallContext, Starts
 from pml.core.rules.reserved import Surroundings, full_budget, small_budget, why_reserved
 from pml.core.sessions.agent_profiles import AgentProfile, AgentProfiles
 from pml.core.values import Json, JsonObject
@@ -61,8 +61,8 @@ class LinkedTree:
 
 
 def around(tree: LinkedTree) -> Surroundings:
-    scene = Scene("/repo/shop", tree, Starts(folders=("/srv",)))
-    return Surroundings(home=HOME, workspace="/repo/shop", scene=lambda: scene, tree=tree, clients=KNOWN)
+    context = CallContext("/repo/shop", tree, Starts(folders=("/srv",)))
+    return Surroundings(home=HOME, workspace="/repo/shop", context=lambda: context, tree=tree, clients=KNOWN)
 
 
 def why(tool: str, arguments: JsonObject, *, budget: Budget | None = None) -> str | None:
@@ -402,8 +402,10 @@ def test_the_bare_name_of_a_settings_file_is_a_persons_whatever_the_argument_is_
     folder: str, name: str
 ) -> None:
     tree = LinkedTree()
-    scene = Scene(folder, tree)
-    inside = Surroundings(home=HOME, workspace="/repo/shop", scene=lambda: scene, tree=tree, clients=KNOWN)
+    context = CallContext(folder, tree)
+    inside = Surroundings(
+        home=HOME, workspace="/repo/shop", context=lambda: context, tree=tree, clients=KNOWN
+    )
 
     assert why_reserved("put", {"text": name}, inside, budget=small_budget()) is not None
     assert why_reserved("put", {"text": "notes.md"}, inside, budget=small_budget()) is None
@@ -413,9 +415,9 @@ def reserved_for_server(text: str, *, links: dict[str, str] | None = None, home:
     """Tell whether a call of the installed server that works in `OWN` is reserved."""
     tree = LinkedTree(links)
     own = OWN.replace(HOME, home)
-    scene = Scene("/repo/shop", tree, Starts(folders=(own,), homes=(own,), own=own))
+    context = CallContext("/repo/shop", tree, Starts(folders=(own,), homes=(own,), own=own))
     surroundings = Surroundings(
-        home=home, workspace="/repo/shop", scene=lambda: scene, tree=tree, clients=KNOWN
+        home=home, workspace="/repo/shop", context=lambda: context, tree=tree, clients=KNOWN
     )
     return why_reserved("time:now", {"path": text}, surroundings, budget=full_budget()) is not None
 
@@ -462,8 +464,8 @@ def test_a_client_is_added_by_a_row_and_pmls_own_file_is_guarded_without_any() -
     row = AgentProfile(settings_files=(".newagent/policy.yaml",), readers=frozenset({"Peek"}))
 
     def is_reserved(tool: str, arguments: JsonObject, clients: AgentProfiles) -> bool:
-        scene = replace(around(LinkedTree()), clients=clients)
-        return why_reserved(tool, arguments, scene, budget=full_budget()) is not None
+        context = replace(around(LinkedTree()), clients=clients)
+        return why_reserved(tool, arguments, context, budget=full_budget()) is not None
 
     for clients, is_known in ((AgentProfiles([row]), True), (AgentProfiles([]), False)):
         assert is_reserved("files:write", {"path": ".newagent/policy.yaml"}, clients) is is_known

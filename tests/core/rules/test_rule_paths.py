@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pml.core.rules.matchers import Matcher, RuleInvalid, Under
-from pml.core.rules.places import Scene
+from pml.core.rules.places import CallContext
 from pml.core.values import Json
 from tests.core.judging import NARROW, FakePaths, RealPaths, allows, denies, parse
 from tests.promises import promise
@@ -310,9 +310,9 @@ def test_a_path_is_followed_once_for_all_rules_of_a_judgement() -> None:
             asked.append(path)
             return super().link(path)
 
-    scene = Scene("/repo", Counting())
+    context = CallContext("/repo", Counting())
     for _ in range(3):
-        assert parse("it", {"under": "/repo"}).matches({"it": "x"}, reach=NARROW, scene=scene)
+        assert parse("it", {"under": "/repo"}).matches({"it": "x"}, reach=NARROW, context=context)
     assert asked == ["/repo", "/repo/x"]
 
 

@@ -20,7 +20,7 @@ from pml.downstream.forms.relay import Relay
 from pml.downstream.gateway import Gateway
 from pml.downstream.protocol.eras import MODERN, Era
 from pml.service.call import Gate, Loader
-from pml.service.sandboxes import Workshop
+from pml.service.sandboxes import Sandboxes
 from tests.downstream.parties import (
     FORMS,
     LATEST,
@@ -122,7 +122,7 @@ class Coder(Party):
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.sandbox = TellingSandbox(SCRIPTS)
-        self.workshop = Workshop(sandboxes={language: lambda: self.sandbox for language in Language})
+        self.workshop = Sandboxes(sandboxes={language: lambda: self.sandbox for language in Language})
         self.sources = FakeSources()
 
     async def _open(self, era: Era) -> Gateway:

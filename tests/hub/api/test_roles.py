@@ -16,6 +16,7 @@ from pml.hub.api.approvals import BatchBody, DecisionBody, UndoBody
 from pml.hub.api.routes import ROUTES
 from pml.hub.api.rules import AddBody, ExplainBody, RemoveBody, SwitchBody
 from pml.hub.api.secrets import SecretBody
+from pml.hub.api.servers import AddressBody
 from pml.hub.api.sessions import LaunchBody
 from pml.hub.api.trust import RemoveBody as UntrustBody
 from pml.hub.api.trust import TrustBody
@@ -29,6 +30,7 @@ TAKES: Final[dict[str, type[msgspec.Struct]]] = {
     "POST /api/approvals/decisions": BatchBody,
     "POST /api/approvals/{id}/decision": DecisionBody,
     "POST /api/approvals/{id}/undo": UndoBody,
+    "POST /api/approvals/{id}/login/address": AddressBody,
     "POST /api/rules": AddBody,
     "POST /api/rules/explain": ExplainBody,
     "POST /api/rules/remove": RemoveBody,
@@ -54,6 +56,9 @@ TABLE: Final[dict[str, tuple[int, int, int, int]]] = {
     "POST /api/approvals/decisions": (401, 200, 200, 403),
     "POST /api/approvals/{id}/decision": (401, 200, 200, 403),
     "POST /api/approvals/{id}/undo": (401, 400, 403, 403),
+    "POST /api/approvals/{id}/login": (401, 400, 403, 403),  # the question is about a call
+    "GET /api/approvals/{id}/login": (401, 200, 403, 403),
+    "POST /api/approvals/{id}/login/address": (401, 404, 403, 403),  # no login is under way
     "GET /api/rules": (401, 200, 403, 403),
     "POST /api/rules": (401, 200, 403, 403),
     "POST /api/rules/explain": (401, 200, 403, 403),
@@ -87,6 +92,7 @@ BODIES: Final[dict[str, Body]] = {
     },
     "POST /api/approvals/{id}/decision": lambda asked: {"allow": True, "digest": asked.digest},
     "POST /api/approvals/{id}/undo": lambda _: {},
+    "POST /api/approvals/{id}/login/address": lambda _: {"address": "http://127.0.0.1:1/callback?code=x"},
     "POST /api/rules": lambda _: {"effect": "deny", "entry": "github:*"},
     "POST /api/rules/explain": lambda _: {"tool": "github:create_issue"},
     "POST /api/rules/remove": lambda _: {"entry": "nothing:here"},

@@ -65,7 +65,7 @@ class ClaudeCode:
         try:
             write_config(folder, config_files(self.parts.hub_url(), token, ASKING))
             argv = (claude, *headless_options(folder, order), *tools_options(order.tools))
-            hearing = Hearing(told)
+            hearing = RunListener(told)
             started = await hearing.start(self.parts, argv, cwd=order.cwd, own=folder)
             try:
                 await told.started(started.process)  # before it can do anything: it has no prompt yet
@@ -115,7 +115,7 @@ def headless_options(folder: Path, order: Order) -> tuple[str, ...]:
     return (*printing, *asking, *NO_SETTINGS, "--permission-mode", "default", *model)
 
 
-class Hearing:
+class RunListener:
     """Hears one run, tells of it, and says how it ended. `lines` and `complaints` are given its output."""
 
     def __init__(

@@ -17,8 +17,8 @@ from pml.agents.claude_code.claude_run import (
     ASKING,
     NO_SETTINGS,
     ClaudeCode,
-    Hearing,
     Parts,
+    RunListener,
     config_files,
     found_claude,
     headless_options,
@@ -68,7 +68,7 @@ class ClaudeHere(ClaudeCode):
         form = self._typed.value("--output-format") or "text"
         options = headless_options(folder, order)
         lines = self._show if form == "stream-json" else None
-        hearing = Hearing(told, is_persons=True, lines=lines, complaints=self._complain)
+        hearing = RunListener(told, is_persons=True, lines=lines, complaints=self._complain)
         argv = (found_claude(self.parts), *options, *order.arguments)
         started = await hearing.start(self.parts, argv, cwd=order.cwd, own=folder)
         feeding = None

@@ -30,7 +30,7 @@ from pml.core.rules.arguments import (
 )
 from pml.core.rules.globs import Glob, has_wildcard
 from pml.core.rules.links import Followed
-from pml.core.rules.places import Scene
+from pml.core.rules.places import CallContext
 from pml.core.rules.readings import fold, host_glob, host_readings, is_under, normal, path_readings
 from pml.core.text import quote
 from pml.core.values import Json, JsonObject
@@ -82,9 +82,9 @@ class Paths(Protocol):
 class Condition(Protocol):
     """What a matcher asks of one value."""
 
-    def passes(self, value: Json, *, reach: Reach, scene: Scene) -> bool: ...
+    def passes(self, value: Json, *, reach: Reach, context: CallContext) -> bool: ...
 
-    def is_in(self, arguments: JsonObject, scene: Scene) -> bool:
+    def is_in(self, arguments: JsonObject, context: CallContext) -> bool:
         """Say whether any argument, at any depth, is what a deny or ask is about."""
         ...
 
@@ -96,17 +96,17 @@ class Matcher:
     segments: tuple[str, ...]
     condition: Condition
 
-    def matches(self, arguments: JsonObject, *, reach: Reach, scene: Scene) -> bool:
+    def matches(self, arguments: JsonObject, *, reach: Reach, context: CallContext) -> bool:
         """Say whether the argument meets the condition. An argument that is not there never does."""
         # A way through a list leads to many values: an allow must hold for all, a deny or ask for one.
-        verdicts = (self._passes(found, reach, scene) for found in lookup(arguments, self.segments))
+        verdicts = (self._passes(found, reach, context) for found in lookup(arguments, self.segments))
         return all(verdicts) if reach is Reach.NARROW else any(verdicts)
 
-    def _passes(self, found: Found, reach: Reach, scene: Scene) -> bool:
+    def _passes(self, found: Found, reach: Reach, context: CallContext) -> bool:
         # The tool may read a member out of the text there: enough for a deny, not for an allow.
         if isinstance(found, Gap):
             return reach is Reach.WIDE and found is Gap.UNREADABLE
-        return self.condition.passes(found, reach=reach, scene=scene)
+        return self.condition.passes(found, reach=reach, context=context)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,9 +116,9 @@ class AnyArgument:
     condition: Condition
     segments: tuple[str, ...] = ()
 
-    def matches(self, arguments: JsonObject, *, reach: Reach, scene: Scene) -> bool:
+    def matches(self, arguments: JsonObject, *, reach: Reach, context: CallContext) -> bool:
         """Say whether an argument meets the condition."""
-        return reach is Reach.WIDE and self.condition.is_in(arguments, scene)
+        return reach is Reach.WIDE and self.condition.is_in(arguments, context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +127,11 @@ class Is:
 
     literal: Json
 
-    def passes(self, value: Json, *, reach: Reach, scene: Scene) -> bool:
+    def passes(self, value: Json, *, reach: Reach, context: CallContext) -> bool:
         candidates = _within(value) if reach is Reach.WIDE else [value]
         return any(same(candidate, self.literal) for candidate in candidates)
 
-    def is_in(self, arguments: JsonObject, scene: Scene) -> bool:
+    def is_in(self, arguments: JsonObject, context: CallContext) -> bool:
         return any(same(value, self.literal) for _, value in values_in(arguments))
 
 
@@ -141,29 +141,29 @@ class Under:
 
     directory: str
 
-    def passes(self, value: Json, *, reach: Reach, scene: Scene) -> bool:
-        return _passes(value, reach, lambda text: self._readings(text, reach, scene))
+    def passes(self, value: Json, *, reach: Reach, context: CallContext) -> bool:
+        return _passes(value, reach, lambda text: self._readings(text, reach, context))
 
-    def is_in(self, arguments: JsonObject, scene: Scene) -> bool:
-        texts, directory = path_texts(arguments), scene.follow(self.directory)
+    def is_in(self, arguments: JsonObject, context: CallContext) -> bool:
+        texts, directory = path_texts(arguments), context.follow(self.directory)
         # Too much to look through, or no telling where the folder is: a deny applies.
         if texts is None or directory is None:
             return texts is None or bool(texts)
-        if any(self._may_be_led_to(text, directory, scene) for text in texts):
+        if any(self._may_be_led_to(text, directory, context) for text in texts):
             return True
-        return self._may_be_joined(texts, directory, scene)
+        return self._may_be_joined(texts, directory, context)
 
-    def _readings(self, text: str, reach: Reach, scene: Scene) -> list[bool]:
-        directory, readings = scene.follow(self.directory), scene.readings(text)
+    def _readings(self, text: str, reach: Reach, context: CallContext) -> list[bool]:
+        directory, readings = context.follow(self.directory), context.readings(text)
         listed = _listed(text) if readings else ()  # to some tools one text is a list of paths, or an option
         if reach is Reach.NARROW:
-            based = scene.based(text)
-            more = [scene.readings(each) for each in listed]
+            based = context.based(text)
+            more = [context.readings(each) for each in listed]
             is_sure = based is not None and bool(readings) and all(more)
             readings = (*readings, *(based or ()), *chain.from_iterable(more)) if is_sure else ()
         else:
-            readings = (*readings, *chain.from_iterable(map(scene.readings, listed)))
-        places = [place for reading in readings if (place := scene.follow(reading)) is not None]
+            readings = (*readings, *chain.from_iterable(map(context.readings, listed)))
+        places = [place for reading in readings if (place := context.follow(reading)) is not None]
         # Empty is doubt, which `_passes` takes for a no to an allow and a yes to a deny.
         if directory is None or len(places) < len(readings):
             return []
@@ -174,12 +174,12 @@ class Under:
                 for place in places
             ]
         held = [
-            self._holds(reading, place, directory, scene)
+            self._holds(reading, place, directory, context)
             for reading, place in zip(readings, places, strict=True)
         ]
-        return held if not held or any(held) else [*held, self._may_end_joined(text, directory, scene)]
+        return held if not held or any(held) else [*held, self._may_end_joined(text, directory, context)]
 
-    def _holds(self, reading: str, place: Followed, directory: Followed, scene: Scene) -> bool:
+    def _holds(self, reading: str, place: Followed, directory: Followed, context: CallContext) -> bool:
         """Say whether a deny is about the path: as it is written, and where it leads.
 
         A link in the directory belongs to it wherever it leads, and a file system may be blind to case.
@@ -189,35 +189,35 @@ class Under:
         if any(is_under(spot, parent) for spot in spots for parent in parents):
             return True
         if place.loose:
-            scene.unsure.add(reading)
+            context.unsure.add(reading)
         return False
 
-    def _may_be_led_to(self, text: str, directory: Followed, scene: Scene) -> bool:
+    def _may_be_led_to(self, text: str, directory: Followed, context: CallContext) -> bool:
         """Say whether some tool could make a path of `text` that leads into the directory."""
-        readings = scene.guesses(text)
+        readings = context.guesses(text)
         for guess in readings:
             for path in dict.fromkeys((guess.path, normal(guess.path))):
-                place = scene.follow(path)
-                if place is None or self._holds(path, place, directory, scene):
+                place = context.follow(path)
+                if place is None or self._holds(path, place, directory, context):
                     return True
                 if guess.is_open and is_under(fold(directory.real), fold(place.real)):
                     return True
         return not readings
 
-    def _may_end_joined(self, text: str, directory: Followed, scene: Scene) -> bool:
+    def _may_end_joined(self, text: str, directory: Followed, context: CallContext) -> bool:
         """Say whether `text` may lead there from a folder that another argument of the call names."""
-        texts = path_texts(scene.arguments)
+        texts = path_texts(context.arguments)
         if texts is None:
             return True
-        return self._may_be_joined(texts | Counter([text]), directory, scene, last=text)
+        return self._may_be_joined(texts | Counter([text]), directory, context, last=text)
 
     def _may_be_joined(
-        self, texts: Counter[str], directory: Followed, scene: Scene, *, last: str | None = None
+        self, texts: Counter[str], directory: Followed, context: CallContext, *, last: str | None = None
     ) -> bool:
         """Say whether some tool could join arguments of the call to a path that leads there."""
         if texts.total() < 2:
             return False
-        joined = scene.joined(texts)
+        joined = context.joined(texts)
         if joined is None:
             return True
         parents = (fold(directory.real), fold(normal(self.directory)))
@@ -226,7 +226,7 @@ class Under:
         for number, (path, text) in enumerate(chain(joined.paths, toward)):
             if number >= most:
                 return True
-            if text == (last or text) and self._may_be_led_to(path, directory, scene):
+            if text == (last or text) and self._may_be_led_to(path, directory, context):
                 return True
         return False
 
@@ -243,10 +243,10 @@ class Host:
 
     glob: Glob
 
-    def passes(self, value: Json, *, reach: Reach, scene: Scene) -> bool:
+    def passes(self, value: Json, *, reach: Reach, context: CallContext) -> bool:
         return _passes(value, reach, lambda text: [self.glob.matches(host) for host in host_readings(text)])
 
-    def is_in(self, arguments: JsonObject, scene: Scene) -> bool:
+    def is_in(self, arguments: JsonObject, context: CallContext) -> bool:
         return any(
             not (hosts := host_readings(text)) or any(map(self.glob.matches, hosts))
             for text in url_texts(arguments)
@@ -259,10 +259,10 @@ class Text:
 
     glob: Glob
 
-    def passes(self, value: Json, *, reach: Reach, scene: Scene) -> bool:
+    def passes(self, value: Json, *, reach: Reach, context: CallContext) -> bool:
         return _passes(value, reach, lambda text: [self.glob.matches(text)])
 
-    def is_in(self, arguments: JsonObject, scene: Scene) -> bool:
+    def is_in(self, arguments: JsonObject, context: CallContext) -> bool:
         return any(isinstance(value, str) and self.glob.matches(value) for _, value in values_in(arguments))
 
 

@@ -26,7 +26,7 @@ class Starts:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class CallContext:
     """What one judgement sees around the call; a path is followed once for all of its rules.
 
     `arguments` are the call's own. `unsure` fills with paths that a deny did not match, though by a link that

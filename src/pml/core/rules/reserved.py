@@ -19,7 +19,7 @@ from pml.core.rules.any_argument import inner_paths
 from pml.core.rules.arguments import names_exclusion, names_location
 from pml.core.rules.joined_paths import Kind, Part, join
 from pml.core.rules.path_lookups import Budget, Identity, OverBudget, Tree, Walk
-from pml.core.rules.places import Scene
+from pml.core.rules.places import CallContext
 from pml.core.rules.readings import MAX_PATH_CHARS, MAX_SPELLINGS, path_readings
 from pml.core.rules.ruleset import runs_code
 from pml.core.sessions.agent_profiles import AgentProfiles
@@ -43,12 +43,12 @@ _NAME_CHARS: Final = 64  # of the end of an argument's name, which tells whether
 class Surroundings:
     """Where a call is looked at: PML_HOME, the workspace, the file system, and the clients there are.
 
-    `scene` returns where the paths of the call could begin; most calls have none, and are not asked.
+    `context` returns where the paths of the call could begin; most calls have none, and are not asked.
     """
 
     home: str
     workspace: str
-    scene: Callable[[], Scene]
+    context: Callable[[], CallContext]
     tree: Tree
     clients: AgentProfiles
 
@@ -88,7 +88,7 @@ class _Look:
         self._budget = budget
         self._walk = Walk(around.tree, budget)
         self._plain_home = _plain(around.home)
-        self._scene: Scene | None = None
+        self._scene: CallContext | None = None
         self._is_code: bool | None = None
         self._inside: str | None = None
         self._own: str | None = None
@@ -187,9 +187,9 @@ class _Look:
             return Kind.NOTHING
         return Kind.FOLDER if self._around.tree.is_folder(real) else Kind.OTHER
 
-    def _scene_now(self) -> Scene:
+    def _scene_now(self) -> CallContext:
         if self._scene is None:
-            self._scene = self._around.scene()
+            self._scene = self._around.context()
         return self._scene
 
     def _folders(self) -> Sequence[str]:

@@ -26,7 +26,7 @@ from pml.core.rules.matchers import (
     did_you_mean,
     parse_matcher,
 )
-from pml.core.rules.places import Scene, Starts
+from pml.core.rules.places import CallContext, Starts
 from pml.core.servers.conditions import ServerCondition, ServerTraits, parse_condition
 from pml.core.text import has_hidden, quote, visible_json
 from pml.core.values import Json, JsonObject, canonical, kind_of
@@ -162,16 +162,16 @@ class RuleSet:
             known = self._learn(call.tool)
         if isinstance(known, Verdict):
             return known
-        scene = self.scene(call)
+        context = self.context(call)
         matched: list[Rule] = []
         unsure = False
         for rule in known:  # the denies come first
             if rule.expires_at is not None and rule.expires_at <= now:
                 continue
-            if self._meets_server(rule, call) and meets_arguments(rule, call, scene):
+            if self._meets_server(rule, call) and meets_arguments(rule, call, context):
                 matched.append(rule)
             if rule.effect is Effect.DENY:
-                unsure = bool(scene.unsure)
+                unsure = bool(context.unsure)
         return decide(matched, unsure=unsure)
 
     def _meets_server(self, rule: Rule, call: Call) -> bool:
@@ -180,10 +180,10 @@ class RuleSet:
         traits = call.server or self._traits.get(call.tool.partition(":")[0])
         return rule.server.matches(traits, call.annotations, reach=reach_of(rule.effect))
 
-    def scene(self, call: Call) -> Scene:
+    def context(self, call: Call) -> CallContext:
         """Return what is around the call: where its paths could begin."""
         starts = call.starts or self._starts.get(call.tool.partition(":")[0])
-        return Scene(call.cwd, self._paths, starts or Starts(), call.arguments)
+        return CallContext(call.cwd, self._paths, starts or Starts(), call.arguments)
 
     def hidden_asks(self) -> list[tuple[Rule, Rule]]:
         """Return each ask that can never be reached, with the allow that hides it; only sure cases."""
@@ -274,13 +274,13 @@ def names_tool(rule: Rule, tool: str) -> bool:
     return Glob(rule.tool).matches(tool if ":" in rule.tool else bare_action(tool))
 
 
-def meets_arguments(rule: Rule, call: Call, scene: Scene) -> bool:
+def meets_arguments(rule: Rule, call: Call, context: CallContext) -> bool:
     """Say whether the call's arguments are what the rule's `args` ask for."""
     reach = reach_of(rule.effect)
     given = without_words(call.tool, call.arguments).keys()
     if rule.exact and not given <= {matcher.segments[0] for matcher in rule.args}:
         return False
-    return all(matcher.matches(call.arguments, reach=reach, scene=scene) for matcher in rule.args)
+    return all(matcher.matches(call.arguments, reach=reach, context=context) for matcher in rule.args)
 
 
 def reach_of(effect: Effect) -> Reach:
@@ -381,8 +381,8 @@ def _check_examples(rule: Rule, entry: JsonObject, base_dir: str, paths: Disk) -
             raise RuleInvalid((key,), f"`{key}` must be a list of examples, not {kind_of(examples)}")
         for position, example in enumerate(examples):
             call = _example(example, (key, position))
-            scene = Scene(base_dir, paths, arguments=call.arguments)
-            found = names_tool(rule, call.tool) and meets_arguments(rule, call, scene)
+            context = CallContext(base_dir, paths, arguments=call.arguments)
+            found = names_tool(rule, call.tool) and meets_arguments(rule, call, context)
             if found is not wanted:
                 shown = visible_json(example, indent=None)
                 problem = "does not match" if wanted else "matches"

@@ -32,7 +32,7 @@ from pml.downstream.http.headers import (
     refuse,
     reply,
 )
-from pml.downstream.http.http_session import Event, Session, Visit, read_event_id
+from pml.downstream.http.http_session import Event, Session, SessionGateway, read_event_id
 from pml.downstream.http.streams import Stream, reply_event
 from pml.downstream.protocol.connection import Connection, Origin
 from pml.downstream.protocol.door import Answering
@@ -86,7 +86,7 @@ class McpEndpoint:
         self._again = again
         self._is_live = is_live
         self._debug = debug
-        self._visits: dict[SessionId, Visit] = {}
+        self._visits: dict[SessionId, SessionGateway] = {}
         self._readers: dict[Caller, Stream] = {}  # who reads which stream now
         self._beating: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -150,7 +150,7 @@ class McpEndpoint:
         self._visits.clear()
         await asyncio.gather(*(visit.close() for visit in visits))
 
-    async def _visit(self, identity: Identity) -> Visit:
+    async def _visit(self, identity: Identity) -> SessionGateway:
         if identity.role not in AGENT_ROLES or identity.session_id is None:
             raise refuse(403, "a person's token decides; it calls no tools")
         known = self._visits.get(identity.session_id)
@@ -161,7 +161,7 @@ class McpEndpoint:
             raise refuse(503, "the server is stopping", code=SERVER_ERROR)
         visit = self._visits.get(identity.session_id)
         if visit is None:
-            visit = self._visits[identity.session_id] = Visit(
+            visit = self._visits[identity.session_id] = SessionGateway(
                 lambda connection, era, stack: self._open_gateway(identity, connection, era, stack),
                 forms=identity.forms,
                 debug=self._debug,
@@ -171,7 +171,7 @@ class McpEndpoint:
             self._beating = asyncio.get_running_loop().create_task(self._beat())
         return visit
 
-    async def _is_for(self, visit: Visit, identity: Identity) -> bool:
+    async def _is_for(self, visit: SessionGateway, identity: Identity) -> bool:
         """Tell whether what was opened for other tokens is for this one too.
 
         With the last of them a session ends, and one that begins anew has nothing of it. Nor has a token
@@ -193,7 +193,7 @@ class McpEndpoint:
                 with suppress(PmlError, OSError):  # what cannot be closed well is gone all the same
                     await self.end(session_id)
 
-    async def _post(self, visit: Visit, headers: Headers, caller: Caller) -> None:
+    async def _post(self, visit: SessionGateway, headers: Headers, caller: Caller) -> None:
         check_media(headers)
         body = await read_body(caller.receive, headers)
         message = read(body) if len(body) <= _LONG else await asyncio.to_thread(read, body)
@@ -221,7 +221,7 @@ class McpEndpoint:
             unknown = RpcError(METHOD_NOT_FOUND, "this session is spoken to after `initialize` only")
             raise Refused(400, unknown, id=message.id)
 
-    async def _answer_modern(self, visit: Visit, message: Message | Batch, caller: Caller) -> None:
+    async def _answer_modern(self, visit: SessionGateway, message: Message | Batch, caller: Caller) -> None:
         if not isinstance(message, Request):  # nothing here hears it: a client cancels by closing its stream
             await reply(caller.send, 202, b"")
             return
@@ -230,7 +230,7 @@ class McpEndpoint:
         stream.close()
         await self._run(stream, caller)
 
-    async def _shake_hands(self, visit: Visit, request: Request, caller: Caller) -> None:
+    async def _shake_hands(self, visit: SessionGateway, request: Request, caller: Caller) -> None:
         try:
             era = legacy_era(request.params)
         except RpcError as exc:
@@ -245,7 +245,7 @@ class McpEndpoint:
 
     async def _answer_legacy(
         self,
-        visit: Visit,
+        visit: SessionGateway,
         session: Session,
         message: Message | Batch,
         caller: Caller,
@@ -267,7 +267,7 @@ class McpEndpoint:
         await self._run(stream, caller, at_once=at_once)
         session.settle(stream)
 
-    async def _get(self, visit: Visit, headers: Headers, caller: Caller) -> None:
+    async def _get(self, visit: SessionGateway, headers: Headers, caller: Caller) -> None:
         if headers.get(VERSION) == MODERN:
             raise refuse(405, "modern clients POST `subscriptions/listen`", (b"allow", b"POST"))
         check_accept(headers, "text/event-stream")
@@ -288,7 +288,7 @@ class McpEndpoint:
             stream.resume(stream.number)
         await self._run(stream, caller, at_once=True)
 
-    async def _resume(self, visit: Visit, event: Event, headers: Headers, caller: Caller) -> None:
+    async def _resume(self, visit: SessionGateway, event: Event, headers: Headers, caller: Caller) -> None:
         """Take up the stream of a request whose connection was lost.
 
         A client waits for ever if it is refused here, so what is lost is answered with an error.
@@ -312,7 +312,7 @@ class McpEndpoint:
             raise refuse(404, "no such stream", code=UNKNOWN_SESSION)
         await reply_event(caller.send, error_line(event.request, RpcError(SERVER_ERROR, _LOST)))
 
-    async def _delete(self, visit: Visit, headers: Headers, caller: Caller) -> None:
+    async def _delete(self, visit: SessionGateway, headers: Headers, caller: Caller) -> None:
         check_version(headers)
         visit.end(_session(visit, headers))
         await reply(caller.send, 200, b"")
@@ -325,7 +325,7 @@ class McpEndpoint:
             del self._readers[caller]
 
 
-async def _any_counts(visit: Visit, counts: Callable[[TokenId], Awaitable[bool]]) -> bool:
+async def _any_counts(visit: SessionGateway, counts: Callable[[TokenId], Awaitable[bool]]) -> bool:
     """Tell whether one of the tokens that came to the visit is still valid."""
     for token_id in [*visit.tokens]:
         if await counts(token_id):
@@ -338,7 +338,7 @@ def _is_answered(message: Message | Batch) -> bool:
     return not all(isinstance(each, Notification | Response) for each in messages)
 
 
-def _session(visit: Visit, headers: Headers) -> Session:
+def _session(visit: SessionGateway, headers: Headers) -> Session:
     """Return the session that the request belongs to. Raises: Refused."""
     id = headers.get(SESSION)
     if id is None:

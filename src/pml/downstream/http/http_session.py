@@ -107,7 +107,7 @@ class Session:
             self.origin.outlet = None
 
 
-class Visit:
+class SessionGateway:
     """What is open for a session: its gateway, for the tokens that came, all made for `forms` or none."""
 
     def __init__(self, open_gateway: OpenGateway, *, forms: bool, debug: bool) -> None:

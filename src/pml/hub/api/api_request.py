@@ -78,7 +78,7 @@ class Hub:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Visit:
+class ApiRequest:
     """One request: whose it is, and what it brings."""
 
     hub: Hub
@@ -148,7 +148,7 @@ class Visit:
         return self.number("limit", default=100, low=1, high=MAX_PAGE)
 
 
-Serve: TypeAlias = Callable[[Visit], Awaitable[Mapping[str, Json]]]
+Serve: TypeAlias = Callable[[ApiRequest], Awaitable[Mapping[str, Json]]]
 
 
 @dataclass(frozen=True, kw_only=True)

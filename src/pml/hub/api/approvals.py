@@ -14,7 +14,7 @@ from pml.core.ports.queries import ApprovalQuery
 from pml.core.text import quote
 from pml.core.values import Json
 from pml.core.wire import error_json, listed_json, shown_json
-from pml.hub.api.api_request import DECIDERS, PERSON, Route, Visit, read_approval_id
+from pml.hub.api.api_request import DECIDERS, PERSON, ApiRequest, Route, read_approval_id
 from pml.hub.api.bodies import read_shape
 from pml.service.approvals.lifecycle import Decision, decide
 from pml.service.approvals.previews import preview
@@ -51,38 +51,38 @@ class BatchBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     deny: list[str] = []
 
 
-async def list_approvals(visit: Visit) -> Mapping[str, Json]:
+async def list_approvals(request: ApiRequest) -> Mapping[str, Json]:
     """Return one page, oldest first: what waits, or with `all` everything, or what is in the `states`."""
-    session_id = visit.query.get("session")
-    after = visit.query.get("after")
-    last = None if after is None else await _find(visit, read_approval_id(after))
-    limit = visit.limit()
-    below = None if visit.is_person else await visit.below()
+    session_id = request.query.get("session")
+    after = request.query.get("after")
+    last = None if after is None else await _find(request, read_approval_id(after))
+    limit = request.limit()
+    below = None if request.is_person else await request.below()
     if below is not None and session_id is not None and session_id not in below:
         raise NotFound(f"no session `{session_id}` beneath this one")
     query = ApprovalQuery(
-        states=_states(visit),
+        states=_states(request),
         session_id=None if session_id is None else SessionId(session_id),
         sessions=below,
-        workspace=_text(visit, "workspace"),
-        search=_text(visit, "search"),
-        newest=visit.flag("newest"),
+        workspace=_text(request, "workspace"),
+        search=_text(request, "search"),
+        newest=request.flag("newest"),
         after=None if last is None else (last.created_at, last.id),
         limit=limit,
     )
-    found = [] if below is not None and not below else await visit.context.store.approvals.page(query)
+    found = [] if below is not None and not below else await request.context.store.approvals.page(query)
     return {
-        "approvals": await _with_workspaces(visit, found),
+        "approvals": await _with_workspaces(request, found),
         "next": found[-1].id if len(found) == limit else None,
     }
 
 
-def _states(visit: Visit) -> frozenset[State] | None:
+def _states(request: ApiRequest) -> frozenset[State] | None:
     """Return the states that are wanted, None for all. Raises: Invalid."""
-    given = visit.query.get("states")
+    given = request.query.get("states")
     if given is None:
-        return None if visit.flag("all") else frozenset({State.PENDING})
-    if visit.flag("all"):
+        return None if request.flag("all") else frozenset({State.PENDING})
+    if request.flag("all"):
         raise Invalid("`all` and `states` exclude each other")
     unknown = next((word for word in given.split(",") if word not in set(State)), None)
     if unknown is not None:
@@ -90,69 +90,71 @@ def _states(visit: Visit) -> frozenset[State] | None:
     return frozenset(State(word) for word in given.split(","))
 
 
-def _text(visit: Visit, name: str) -> str | None:
+def _text(request: ApiRequest, name: str) -> str | None:
     """Return what is to be found; an absent member is not a condition. Raises: Invalid."""
-    given = visit.query.get(name) or None
+    given = request.query.get(name) or None
     if given is not None and len(given) > MAX_TEXT:
         raise Invalid(f"`{name}` has at most {MAX_TEXT} characters")
     return given
 
 
-async def show_approval(visit: Visit) -> Mapping[str, Json]:
+async def show_approval(request: ApiRequest) -> Mapping[str, Json]:
     """Return all of one question; to a person also what "always" would write and release."""
-    record = await _find(visit, visit.approval_id())
-    if visit.is_person:
-        return (await preview(visit.context, record, by=visit.by)).json()
-    session = await session_of(visit.context, record.session_id)
+    record = await _find(request, request.approval_id())
+    if request.is_person:
+        return (await preview(request.context, record, by=request.by)).json()
+    session = await session_of(request.context, record.session_id)
     return shown_json(
         record, workspace=session.workspace, session_name=session.name, always=None, covers=(), code=None
     )
 
 
-async def decide_one(visit: Visit) -> Mapping[str, Json]:
-    return await _decide(visit, visit.approval_id(), visit.read(DecisionBody))
+async def decide_one(request: ApiRequest) -> Mapping[str, Json]:
+    return await _decide(request, request.approval_id(), request.read(DecisionBody))
 
 
-async def decide_each(visit: Visit) -> Mapping[str, Json]:
+async def decide_each(request: ApiRequest) -> Mapping[str, Json]:
     """Decide each in turn; one that fails does not keep the others from being decided."""
-    body = visit.read(BatchBody)
+    body = request.read(BatchBody)
     if body.decisions and body.deny:
         raise Invalid("the body has `decisions` or `deny`, not both")
     if not 0 < len(body.decisions or body.deny) <= MAX_BATCH:
         raise Invalid(f"`{'deny' if body.deny else 'decisions'}` has 1 to {MAX_BATCH} items")
-    denied = [await _deny_item(visit, named) for named in body.deny]
-    return {"results": denied or [await _decide_item(visit, item) for item in body.decisions]}
+    denied = [await _deny_item(request, named) for named in body.deny]
+    return {"results": denied or [await _decide_item(request, item) for item in body.decisions]}
 
 
-async def _decide_item(visit: Visit, item: Mapping[str, Json]) -> Json:
+async def _decide_item(request: ApiRequest, item: Mapping[str, Json]) -> Json:
     named = item.get("id")
     try:
         approval_id = read_approval_id(named if isinstance(named, str) else "")
         rest = {name: value for name, value in item.items() if name != "id"}
         body = read_shape(rest, DecisionBody, what="the decision")
-        return await _decide(visit, approval_id, body, is_batch=True)
+        return await _decide(request, approval_id, body, is_batch=True)
     except PmlError as exc:
         return {"id": named, **error_json(exc)}
 
 
-async def _deny_item(visit: Visit, named: str) -> Json:
+async def _deny_item(request: ApiRequest, named: str) -> Json:
     """Deny by the id alone: what is denied does not run, so it need not have been seen."""
     try:
-        record = await _find(visit, read_approval_id(named))
-        return await _decide(visit, record.id, DecisionBody(allow=False, digest=record.digest), is_batch=True)
+        record = await _find(request, read_approval_id(named))
+        return await _decide(
+            request, record.id, DecisionBody(allow=False, digest=record.digest), is_batch=True
+        )
     except PmlError as exc:
         return {"id": named, **error_json(exc)}
 
 
 async def _decide(
-    visit: Visit, approval_id: ApprovalId, body: DecisionBody, *, is_batch: bool = False
+    request: ApiRequest, approval_id: ApprovalId, body: DecisionBody, *, is_batch: bool = False
 ) -> Mapping[str, Json]:
     """Raises: NotFound, Changed, AlreadyDecided, MayNotDecide, ToolDenied, Invalid."""
     if body.scope is Scope.ONCE and (body.release or body.literal):
         raise Invalid("`release` and `literal` go with a `scope` that is remembered")
-    record = await _find(visit, approval_id)
+    record = await _find(request, approval_id)
     decision = Decision(
-        by=visit.by,
+        by=request.by,
         digest=f"sha256:{body.digest.removeprefix('sha256:')}",  # people copy it with and without
         allow=body.allow,
         scope=body.scope,
@@ -162,26 +164,26 @@ async def _decide(
         release=tuple(read_approval_id(other) for other in body.release),
         is_batch=is_batch,
     )
-    return decided_json(await decide(visit.context, record.id, decision))
+    return decided_json(await decide(request.context, record.id, decision))
 
 
-async def undo(visit: Visit) -> Mapping[str, Json]:
+async def undo(request: ApiRequest) -> Mapping[str, Json]:
     """Take back what an answer is remembered by, and its call if that has not begun."""
-    literal = visit.read(UndoBody).literal
-    return (await take_back(visit.context, visit.approval_id(), by=visit.by, literal=literal)).json()
+    literal = request.read(UndoBody).literal
+    return (await take_back(request.context, request.approval_id(), by=request.by, literal=literal)).json()
 
 
-async def _find(visit: Visit, approval_id: ApprovalId) -> Approval:
+async def _find(request: ApiRequest, approval_id: ApprovalId) -> Approval:
     """Return the approval if the visitor may see it; of any other it does not learn that there is one."""
-    record = await visit.context.store.approvals.get(approval_id)
-    if record is None or not (visit.is_person or record.session_id in await visit.below()):
+    record = await request.context.store.approvals.get(approval_id)
+    if record is None or not (request.is_person or record.session_id in await request.below()):
         raise NotFound(f"no approval `{approval_id}`")
     return record
 
 
-async def _with_workspaces(visit: Visit, found: Sequence[Approval]) -> list[Json]:
+async def _with_workspaces(request: ApiRequest, found: Sequence[Approval]) -> list[Json]:
     asking = {record.session_id for record in found}
-    sessions = {each: await session_of(visit.context, each) for each in asking}
+    sessions = {each: await session_of(request.context, each) for each in asking}
     return [
         listed_json(record)
         | {

@@ -10,7 +10,7 @@ from typing import Final
 from pml.core.errors import Forbidden, Invalid
 from pml.core.sessions.token import AGENT_ROLES
 from pml.core.values import Json, JsonObject, is_same
-from pml.hub.api.api_request import Route, Visit
+from pml.hub.api.api_request import ApiRequest, Route
 from pml.service.session_tree import session_of
 from pml.service.sessions.loopback import Permit, permit
 from pml.service.sessions.tokens import is_live_token
@@ -19,20 +19,20 @@ EVENT: Final = "PreToolUse"
 _OWN: Final = "mcp__plexus__"  # the gateway itself judges what is called there, and asks
 
 
-async def _answer(visit: Visit) -> Mapping[str, Json]:
-    tool, input, tool_use_id = _read(visit.json)
-    session = await session_of(visit.context, visit.session_id)
+async def _answer(request: ApiRequest) -> Mapping[str, Json]:
+    tool, input, tool_use_id = _read(request.json)
+    session = await session_of(request.context, request.session_id)
     if session.waits and tool.startswith(_OWN):
         return _decision("allow", "PML judges it itself, and asks")
     said = await permit(
-        visit.context,
+        request.context,
         session,
         tool_name=tool,
         input=input,
         tool_use_id=tool_use_id,
         on_asked=lambda _: None,
     )
-    if not await is_live_token(visit.context, visit.identity.token_id):
+    if not await is_live_token(request.context, request.identity.token_id):
         raise Forbidden("the token is no longer valid")  # it was revoked while the question waited
     return _told(said, input)
 

@@ -8,7 +8,7 @@ from pml.core.approvals.record import instant
 from pml.core.sessions.token import TokenRole
 from pml.core.values import Json
 from pml.core.wire import token_json
-from pml.hub.api.api_request import PERSON, Route, Visit
+from pml.hub.api.api_request import PERSON, ApiRequest, Route
 from pml.hub.guard import LOGIN_PATH
 from pml.hub.pages import ASSETS_HASH
 from pml.service.policy.policy import asking_off, current_policy, kept_notice
@@ -18,25 +18,25 @@ from pml.service.sessions.tokens import revoke_token
 LOGIN: Final = frozenset({TokenRole.LOGIN})
 
 
-async def enter(visit: Visit) -> Mapping[str, Json]:
+async def enter(request: ApiRequest) -> Mapping[str, Json]:
     """Return a person's token for the one that the link holds. Raises: Conflict, NotFound."""
-    token, text = await log_in(visit.context, visit.identity)
+    token, text = await log_in(request.context, request.identity)
     return {"token": text, "name": token.name, "expires_at": token_json(token)["expires_at"]}
 
 
-async def leave(visit: Visit) -> Mapping[str, Json]:
-    return token_json(await revoke_token(visit.context, visit.identity.token_id, by=visit.by))
+async def leave(request: ApiRequest) -> Mapping[str, Json]:
+    return token_json(await revoke_token(request.context, request.identity.token_id, by=request.by))
 
 
-async def show_me(visit: Visit) -> Mapping[str, Json]:
-    context, hub = visit.context, visit.hub
-    token = await context.store.tokens.get(visit.identity.token_id)
+async def show_me(request: ApiRequest) -> Mapping[str, Json]:
+    context, hub = request.context, request.hub
+    token = await context.store.tokens.get(request.identity.token_id)
     live = await context.store.sessions.live()
     now = context.clock.now()
     policy = await current_policy(context, hub.workspace)
     return {
-        "name": visit.identity.name,
-        "role": visit.identity.role,
+        "name": request.identity.name,
+        "role": request.identity.role,
         "version": __version__,
         "assets": ASSETS_HASH,  # tells an open page that the hub serves another one by now
         "workspace": hub.workspace,

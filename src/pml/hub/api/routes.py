@@ -32,7 +32,7 @@ from pml.hub.api import secrets as api_secrets
 from pml.hub.api import servers as api_servers
 from pml.hub.api import sessions as api_sessions
 from pml.hub.api import trust as api_trust
-from pml.hub.api.api_request import Hub, Route, Visit
+from pml.hub.api.api_request import ApiRequest, Hub, Route
 from pml.hub.guard import ROUTE
 from pml.service.context import Context
 from pml.web.error_responses import HTTP_STATUS, refusal
@@ -147,7 +147,7 @@ class Api:
             identity = identity_of(request.scope)
             if identity.role not in route.roles:
                 raise Forbidden(f"a token of role {identity.role} may not do this")
-            visit = Visit(
+            api_request = ApiRequest(
                 hub=self._hub,
                 identity=identity,
                 path=values,
@@ -156,9 +156,11 @@ class Api:
             )
             key = request.headers.get("idempotency-key")
             if key is None or not route.once:
-                return await _produce(route, visit)
-            asked = digest([route.method, request.url.path, visit.json])
-            return await self._book.answer_once(visit.principal, key, asked, lambda: _produce(route, visit))
+                return await _produce(route, api_request)
+            asked = digest([route.method, request.url.path, api_request.json])
+            return await self._book.answer_once(
+                api_request.principal, key, asked, lambda: _produce(route, api_request)
+            )
         except PmlError as exc:
             return _error(exc)
 
@@ -177,9 +179,9 @@ async def _while_there(request: Request, serving: Coroutine[Any, Any, Answer]) -
         await asyncio.wait({answering})
 
 
-async def _produce(route: Route, visit: Visit) -> Answer:
+async def _produce(route: Route, api_request: ApiRequest) -> Answer:
     try:
-        return Answer(status=route.status, body=msgspec.json.encode(await route.serve(visit)))
+        return Answer(status=route.status, body=msgspec.json.encode(await route.serve(api_request)))
     except PmlError as exc:
         return _error(exc)
 

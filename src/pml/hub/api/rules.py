@@ -12,7 +12,7 @@ from pml.core.rules.ruleset import Call, Effect
 from pml.core.text import entry_text, quote
 from pml.core.values import Json
 from pml.core.wire import grant_json
-from pml.hub.api.api_request import PERSON, Route, Visit, read_approval_id
+from pml.hub.api.api_request import PERSON, ApiRequest, Route, read_approval_id
 from pml.hub.api.workspaces import named_workspace
 from pml.service.policy.model_rules import rules_of_models
 from pml.service.policy.policy import current_policy
@@ -52,52 +52,52 @@ class SwitchBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     workspace: str | None = None
 
 
-async def list_rules(visit: Visit) -> Mapping[str, Json]:
-    workspace = await named_workspace(visit, visit.query.get("workspace"))
-    policy = await current_policy(visit.context, workspace)
-    models = await rules_of_models(visit.context, workspace)
-    return rules_json(policy, visit.context.clock.now(), models)
+async def list_rules(request: ApiRequest) -> Mapping[str, Json]:
+    workspace = await named_workspace(request, request.query.get("workspace"))
+    policy = await current_policy(request.context, workspace)
+    models = await rules_of_models(request.context, workspace)
+    return rules_json(policy, request.context.clock.now(), models)
 
 
-async def explain_call(visit: Visit) -> Mapping[str, Json]:
-    body = visit.read(ExplainBody)
-    workspace = await named_workspace(visit, body.workspace)
+async def explain_call(request: ApiRequest) -> Mapping[str, Json]:
+    body = request.read(ExplainBody)
+    workspace = await named_workspace(request, body.workspace)
     call = Call(tool=str(parse_tool(body.tool)), arguments=body.arguments, cwd=workspace)
-    return (await explain(visit.context, workspace, call)).json()
+    return (await explain(request.context, workspace, call)).json()
 
 
-async def add_rule(visit: Visit) -> Mapping[str, Json]:
-    body = visit.read(AddBody)
+async def add_rule(request: ApiRequest) -> Mapping[str, Json]:
+    body = request.read(AddBody)
     if body.release and body.effect is not Effect.ALLOW:
         raise Invalid("`release` goes with an allow")
     change = await enter_rule(
-        visit.context,
-        await named_workspace(visit, body.workspace),
+        request.context,
+        await named_workspace(request, body.workspace),
         body.effect,
         body.entry,
         which=_which(user=body.user),
         shown=[read_approval_id(each) for each in body.release],
-        by=visit.by,
+        by=request.by,
     )
     return change.json()
 
 
-async def remove_rule(visit: Visit) -> Mapping[str, Json]:
-    body = visit.read(RemoveBody)
-    workspace = await named_workspace(visit, body.workspace)
+async def remove_rule(request: ApiRequest) -> Mapping[str, Json]:
+    body = request.read(RemoveBody)
+    workspace = await named_workspace(request, body.workspace)
     which = _which(user=body.user)
-    count = await drop_rule(visit.context, workspace, body.effect, body.entry, which=which, by=visit.by)
+    count = await drop_rule(request.context, workspace, body.effect, body.entry, which=which, by=request.by)
     if not count:
         raise NotFound(f"no rule {quote(entry_text(body.entry))} in the {which}'s file")
     return {"entry": body.entry, "removed": count}
 
 
-async def switch_rule(visit: Visit) -> Mapping[str, Json]:
-    body = visit.read(SwitchBody)
-    workspace = await named_workspace(visit, body.workspace)
+async def switch_rule(request: ApiRequest) -> Mapping[str, Json]:
+    body = request.read(SwitchBody)
+    workspace = await named_workspace(request, body.workspace)
     which = _which(user=body.user)
     switched = await switch(
-        visit.context, workspace, body.effect, body.entry, enabled=body.enabled, which=which, by=visit.by
+        request.context, workspace, body.effect, body.entry, enabled=body.enabled, which=which, by=request.by
     )
     if not switched.count:
         state = "disabled" if body.enabled else "enabled"
@@ -110,13 +110,13 @@ async def switch_rule(visit: Visit) -> Mapping[str, Json]:
     }
 
 
-async def list_grants(visit: Visit) -> Mapping[str, Json]:
-    return {"grants": [grant_json(grant) for grant in await visit.context.store.grants.all()]}
+async def list_grants(request: ApiRequest) -> Mapping[str, Json]:
+    return {"grants": [grant_json(grant) for grant in await request.context.store.grants.all()]}
 
 
-async def revoke_grant(visit: Visit) -> Mapping[str, Json]:
-    grant_id = visit.path["id"]
-    await visit.context.store.grants.revoke(grant_id, at=visit.context.clock.now(), by=visit.by)
+async def revoke_grant(request: ApiRequest) -> Mapping[str, Json]:
+    grant_id = request.path["id"]
+    await request.context.store.grants.revoke(grant_id, at=request.context.clock.now(), by=request.by)
     return {"id": grant_id, "revoked": True}
 
 

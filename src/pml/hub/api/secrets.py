@@ -13,7 +13,7 @@ import msgspec
 from pml.core.audit.entries import secret_changed
 from pml.core.errors import Invalid, PmlError, Unavailable
 from pml.core.values import Json
-from pml.hub.api.api_request import PERSON, Route, Visit
+from pml.hub.api.api_request import PERSON, ApiRequest, Route
 
 _T = TypeVar("_T")
 
@@ -29,25 +29,25 @@ class SecretBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return []
 
 
-async def list_secrets(visit: Visit) -> Mapping[str, Json]:
-    names = await asyncio.to_thread(visit.hub.secrets.names)
+async def list_secrets(request: ApiRequest) -> Mapping[str, Json]:
+    names = await asyncio.to_thread(request.hub.secrets.names)
     return {"secrets": [{"name": name, "stored_in": str(where)} for name, where in names.items()]}
 
 
-async def store_secret(visit: Visit) -> Mapping[str, Json]:
-    body = _read(visit.body)
-    stored = await _unquoted(lambda: visit.hub.secrets.store(body.name, body.value))
-    await visit.context.store.audit.record(
-        secret_changed(body.name, "stored", at=visit.context.clock.now(), by=visit.by)
+async def store_secret(request: ApiRequest) -> Mapping[str, Json]:
+    body = _read(request.body)
+    stored = await _unquoted(lambda: request.hub.secrets.store(body.name, body.value))
+    await request.context.store.audit.record(
+        secret_changed(body.name, "stored", at=request.context.clock.now(), by=request.by)
     )
     return {"name": body.name, "stored_in": str(stored.where), "problem": stored.problem}
 
 
-async def remove_secret(visit: Visit) -> Mapping[str, Json]:
-    name = visit.path["name"]
-    problem = await _unquoted(lambda: visit.hub.secrets.remove(name))
-    await visit.context.store.audit.record(
-        secret_changed(name, "removed", at=visit.context.clock.now(), by=visit.by)
+async def remove_secret(request: ApiRequest) -> Mapping[str, Json]:
+    name = request.path["name"]
+    problem = await _unquoted(lambda: request.hub.secrets.remove(name))
+    await request.context.store.audit.record(
+        secret_changed(name, "removed", at=request.context.clock.now(), by=request.by)
     )
     return {"removed": name, "problem": problem}
 

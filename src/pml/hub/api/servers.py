@@ -12,7 +12,7 @@ from pml.core.approvals.record import Approval
 from pml.core.errors import Invalid
 from pml.core.ports.server_logins import HeldLogin
 from pml.core.values import Json
-from pml.hub.api.api_request import PERSON, Route, Visit
+from pml.hub.api.api_request import PERSON, ApiRequest, Route
 from pml.hub.api.workspaces import named_workspace
 from pml.service.approvals.lifecycle import get
 from pml.service.servers.logs import log_json
@@ -20,16 +20,16 @@ from pml.service.servers.server_logins import login_wish, note_login, server_of_
 from pml.service.servers.status import servers_json
 
 
-async def list_servers(visit: Visit) -> Mapping[str, Json]:
-    workspace = await named_workspace(visit, visit.query.get("workspace"))
-    return await servers_json(visit.context, visit.hub.server_host, workspace)
+async def list_servers(request: ApiRequest) -> Mapping[str, Json]:
+    workspace = await named_workspace(request, request.query.get("workspace"))
+    return await servers_json(request.context, request.hub.server_host, workspace)
 
 
-async def show_logs(visit: Visit) -> Mapping[str, Json]:
+async def show_logs(request: ApiRequest) -> Mapping[str, Json]:
     """Return the last lines; values of variables are masked in them."""
-    workspace = await named_workspace(visit, visit.query.get("workspace"))
-    name, limit = visit.path["name"], visit.limit()
-    return await log_json(visit.context, visit.hub.server_host, workspace, name, limit)
+    workspace = await named_workspace(request, request.query.get("workspace"))
+    name, limit = request.path["name"], request.limit()
+    return await log_json(request.context, request.hub.server_host, workspace, name, limit)
 
 
 class AddressBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,31 +39,31 @@ class AddressBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return "AddressBody()"
 
 
-async def begin_login(visit: Visit) -> Mapping[str, Json]:
-    record = await _question(visit)
-    spec = await server_of_question(visit.context, record)
+async def begin_login(request: ApiRequest) -> Mapping[str, Json]:
+    record = await _question(request)
+    spec = await server_of_question(request.context, record)
 
     async def logged_in(held: HeldLogin) -> None:
-        await note_login(visit.context, spec, held.login, by=visit.by)
+        await note_login(request.context, spec, held.login, by=request.by)
 
-    return {"url": await visit.hub.logins.begin(record.id, login_wish(spec), logged_in)}
+    return {"url": await request.hub.logins.begin(record.id, login_wish(spec), logged_in)}
 
 
-async def login_state(visit: Visit) -> Mapping[str, Json]:
-    record = await _question(visit)
-    problem = visit.hub.logins.problem(record.id)
+async def login_state(request: ApiRequest) -> Mapping[str, Json]:
+    record = await _question(request)
+    problem = request.hub.logins.problem(record.id)
     told = None if problem is None else problem.message
-    return {"is_open": visit.hub.logins.is_open(record.id), "problem": told}
+    return {"is_open": request.hub.logins.is_open(record.id), "problem": told}
 
 
-async def take_address(visit: Visit) -> Mapping[str, Json]:
-    record = await _question(visit)
-    visit.hub.logins.paste(record.id, _read(visit.body))
+async def take_address(request: ApiRequest) -> Mapping[str, Json]:
+    record = await _question(request)
+    request.hub.logins.paste(record.id, _read(request.body))
     return {"is_open": True}
 
 
-async def _question(visit: Visit) -> Approval:
-    return await get(visit.context, visit.approval_id())
+async def _question(request: ApiRequest) -> Approval:
+    return await get(request.context, request.approval_id())
 
 
 def _read(body: bytes) -> str:

@@ -18,7 +18,7 @@ from pml.core.sessions.token import ParentMay
 from pml.core.text import quote
 from pml.core.values import Json
 from pml.core.wire import message_json, session_json
-from pml.hub.api.api_request import DECIDERS, Route, Visit
+from pml.hub.api.api_request import DECIDERS, ApiRequest, Route
 from pml.hub.api.workspaces import named_workspace
 from pml.service.session_tree import session_of
 from pml.service.sessions.launch_consent import consent_unasked
@@ -44,23 +44,23 @@ class LaunchBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     workspace: str | None = None
 
 
-async def list_sessions(visit: Visit) -> Mapping[str, Json]:
+async def list_sessions(request: ApiRequest) -> Mapping[str, Json]:
     """Return sessions, newest first: to a person all of them, page by page; to a session its own tree.
 
     With `live` a person gets all that live, at once, with those that they descend from.
     """
-    sessions, limit = visit.context.store.sessions, visit.limit()
-    if visit.is_person and visit.flag("live"):
+    sessions, limit = request.context.store.sessions, request.limit()
+    if request.is_person and request.flag("live"):
         found, more = await _with_ancestors(sessions, await sessions.live()), None
-    elif visit.is_person:
-        after = visit.query.get("after")
-        last = None if after is None else await _find(visit, SessionId(after))
+    elif request.is_person:
+        after = request.query.get("after")
+        last = None if after is None else await _find(request, SessionId(after))
         found = await sessions.page(after=None if last is None else (last.started_at, last.id), limit=limit)
         more = found[-1].id if len(found) == limit else None
     else:
-        own = await session_of(visit.context, visit.session_id)
+        own = await session_of(request.context, request.session_id)
         found, more = [own, *await sessions.descendants(own.id)], None
-    return {"sessions": await _told(visit, found), "next": more}
+    return {"sessions": await _told(request, found), "next": more}
 
 
 async def _with_ancestors(sessions: Sessions, live: Sequence[Session]) -> list[Session]:
@@ -74,21 +74,21 @@ async def _with_ancestors(sessions: Sessions, live: Sequence[Session]) -> list[S
     return sorted(found.values(), key=lambda session: (session.started_at, session.id), reverse=True)
 
 
-async def show_session(visit: Visit) -> Mapping[str, Json]:
-    return await _tell(visit, await _find(visit, SessionId(visit.path["id"])))
+async def show_session(request: ApiRequest) -> Mapping[str, Json]:
+    return await _tell(request, await _find(request, SessionId(request.path["id"])))
 
 
-async def list_messages(visit: Visit) -> Mapping[str, Json]:
+async def list_messages(request: ApiRequest) -> Mapping[str, Json]:
     """Return what a launched agent said after a place, oldest first."""
-    session = await _find(visit, SessionId(visit.path["id"]))
-    after = visit.number("after", default=0, low=0, high=_LAST_SEQ)
-    found = await visit.context.store.runs.messages(session.id, after=after, limit=visit.limit())
+    session = await _find(request, SessionId(request.path["id"]))
+    after = request.number("after", default=0, low=0, high=_LAST_SEQ)
+    found = await request.context.store.runs.messages(session.id, after=after, limit=request.limit())
     return {"messages": [message_json(message) for message in found]}
 
 
-async def launch_session(visit: Visit) -> Mapping[str, Json]:
-    body = visit.read(LaunchBody)
-    launcher = _launcher(visit)
+async def launch_session(request: ApiRequest) -> Mapping[str, Json]:
+    body = request.read(LaunchBody)
+    launcher = _launcher(request)
     wish = Wish(
         prompt=body.prompt,
         name=body.name,
@@ -100,58 +100,58 @@ async def launch_session(visit: Visit) -> Mapping[str, Json]:
         may_launch=body.may_launch,
         parent_may=body.parent_may_decide,
     )
-    if visit.is_person:
-        workspace = await named_workspace(visit, body.workspace)
-        session = await launcher.launch(wish, parent=None, workspace=workspace, by=visit.by)
-        return await _tell(visit, session)
-    parent = await session_of(visit.context, visit.session_id)
+    if request.is_person:
+        workspace = await named_workspace(request, body.workspace)
+        session = await launcher.launch(wish, parent=None, workspace=workspace, by=request.by)
+        return await _tell(request, session)
+    parent = await session_of(request.context, request.session_id)
     if body.workspace not in (None, parent.workspace):
         raise Forbidden("a session launches in its own workspace only")
-    consent = await consent_unasked(visit.context, parent, visit.json)
+    consent = await consent_unasked(request.context, parent, request.json)
     session = await launcher.launch(
-        wish, parent=parent, workspace=parent.workspace, by=visit.by, consent=consent
+        wish, parent=parent, workspace=parent.workspace, by=request.by, consent=consent
     )
-    return await _tell(visit, session)
+    return await _tell(request, session)
 
 
-async def stop_session(visit: Visit) -> Mapping[str, Json]:
-    launcher = _launcher(visit)
-    session = await _find(visit, SessionId(visit.path["id"]))
-    if not visit.is_person and session.id == visit.session_id:
+async def stop_session(request: ApiRequest) -> Mapping[str, Json]:
+    launcher = _launcher(request)
+    session = await _find(request, SessionId(request.path["id"]))
+    if not request.is_person and session.id == request.session_id:
         raise Forbidden("a session stops those that it started, not itself")
-    who = "a person" if visit.is_person else f"session `{visit.session_id}`"
+    who = "a person" if request.is_person else f"session `{request.session_id}`"
     await launcher.stop(session.id, reason=f"stopped by {who}")
-    return await _tell(visit, await session_of(visit.context, session.id))
+    return await _tell(request, await session_of(request.context, session.id))
 
 
-def _launcher(visit: Visit) -> Launcher:
-    if visit.hub.launcher is None:
+def _launcher(request: ApiRequest) -> Launcher:
+    if request.hub.launcher is None:
         raise Unavailable("this hub launches no agents")
-    return visit.hub.launcher
+    return request.hub.launcher
 
 
-async def _find(visit: Visit, session_id: SessionId) -> Session:
+async def _find(request: ApiRequest, session_id: SessionId) -> Session:
     """Return the session if the visitor may see it; of any other it does not learn that there is one."""
-    session = await visit.context.store.sessions.get(session_id)
-    may_see = visit.is_person or session_id == visit.session_id or session_id in await visit.below()
+    session = await request.context.store.sessions.get(session_id)
+    may_see = request.is_person or session_id == request.session_id or session_id in await request.below()
     if session is None or not may_see:
         raise NotFound(f"no session {quote(session_id)}")
     return session
 
 
-async def _tell(visit: Visit, session: Session) -> dict[str, Json]:
-    return (await _told(visit, [session]))[0]
+async def _tell(request: ApiRequest, session: Session) -> dict[str, Json]:
+    return (await _told(request, [session]))[0]
 
 
-async def _told(visit: Visit, found: Sequence[Session]) -> list[dict[str, Json]]:
+async def _told(request: ApiRequest, found: Sequence[Session]) -> list[dict[str, Json]]:
     ids = frozenset(session.id for session in found)
     query = ApprovalQuery(states=frozenset({State.PENDING}), sessions=ids, limit=_ALL)
-    waiting = Counter(record.session_id for record in await visit.context.store.approvals.page(query))
-    return [await _standing(visit, session, waiting[session.id]) for session in found]
+    waiting = Counter(record.session_id for record in await request.context.store.approvals.page(query))
+    return [await _standing(request, session, waiting[session.id]) for session in found]
 
 
-async def _standing(visit: Visit, session: Session, waiting: int) -> dict[str, Json]:
-    run = await visit.context.store.runs.get(session.id)
+async def _standing(request: ApiRequest, session: Session, waiting: int) -> dict[str, Json]:
+    run = await request.context.store.runs.get(session.id)
     if run is not None:
         state = child(session, run, waiting=waiting).state
     elif session.ended_at is not None:

@@ -11,7 +11,7 @@ from pml.core.config.trust_facts import launch_lines
 from pml.core.rules.ruleset import Effect, Rule
 from pml.core.text import entry_text, visible
 from pml.core.values import Json
-from pml.hub.api.api_request import PERSON, Route, Visit
+from pml.hub.api.api_request import PERSON, ApiRequest, Route
 from pml.hub.api.workspaces import named_workspace
 from pml.service.approvals.trust import answer_trust_questions, trust_workspace, untrust_workspace
 from pml.service.policy.policy import Policy, current_policy, kept_notice
@@ -35,25 +35,25 @@ class RemoveBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     forget: bool = False
 
 
-async def show_trust(visit: Visit) -> Mapping[str, Json]:
-    workspace = await named_workspace(visit, visit.query.get("workspace"))
-    return _shape(await current_policy(visit.context, workspace))
+async def show_trust(request: ApiRequest) -> Mapping[str, Json]:
+    workspace = await named_workspace(request, request.query.get("workspace"))
+    return _shape(await current_policy(request.context, workspace))
 
 
-async def trust(visit: Visit) -> Mapping[str, Json]:
-    body = visit.read(TrustBody)
-    workspace = await named_workspace(visit, body.workspace)
+async def trust(request: ApiRequest) -> Mapping[str, Json]:
+    body = request.read(TrustBody)
+    workspace = await named_workspace(request, body.workspace)
     digest = _PREFIX + body.digest.removeprefix(_PREFIX)
-    policy = await trust_workspace(visit.context, workspace, digest=digest, by=visit.by)
-    answered = await answer_trust_questions(visit.context, policy, by=visit.by)
+    policy = await trust_workspace(request.context, workspace, digest=digest, by=request.by)
+    answered = await answer_trust_questions(request.context, policy, by=request.by)
     return {**_shape(policy), "answered": [record.id for record in answered]}
 
 
-async def remove_trust(visit: Visit) -> Mapping[str, Json]:
-    body = visit.read(RemoveBody)
-    workspace = await named_workspace(visit, body.workspace)
-    forgotten = await untrust_workspace(visit.context, workspace, by=visit.by, forget=body.forget)
-    return {**_shape(await current_policy(visit.context, workspace)), "forgotten": forgotten}
+async def remove_trust(request: ApiRequest) -> Mapping[str, Json]:
+    body = request.read(RemoveBody)
+    workspace = await named_workspace(request, body.workspace)
+    forgotten = await untrust_workspace(request.context, workspace, by=request.by, forget=body.forget)
+    return {**_shape(await current_policy(request.context, workspace)), "forgotten": forgotten}
 
 
 def _shape(policy: Policy) -> dict[str, Json]:

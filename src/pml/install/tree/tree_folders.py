@@ -89,7 +89,7 @@ class Staging:
         return str(self._folder / f"{name}{_LOCK}")
 
 
-class Shelf:
+class InstalledTrees:
     def __init__(self, servers: Path) -> None:
         self._servers = servers
 

@@ -134,8 +134,8 @@ async def _is_free(gate: Gate, run: CodeRun) -> bool:
 
 async def _run(call: PendingCall, run: CodeRun, *, resumed: bool) -> bytes:
     call.make = maker(call, call.tell_progress)
-    scene = scene_of(call, run, on_line=progress_lines(call.on_progress), resumed=resumed)
-    return result_of(await run_code(scene, run))
+    run_context = scene_of(call, run, on_line=progress_lines(call.on_progress), resumed=resumed)
+    return result_of(await run_code(run_context, run))
 
 
 def read_execute(arguments: JsonObject) -> tuple[Language, str, JsonObject]:

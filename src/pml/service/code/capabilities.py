@@ -45,7 +45,7 @@ from pml.service.call import (
     PendingCall,
     find_server,
 )
-from pml.service.code.lifetime import Scene
+from pml.service.code.lifetime import RunContext
 from pml.service.code.run import BrokenOff, Outcome, run_code
 from pml.service.policy.policy import Judgement, Policy, current_policy, judge, matched_rule, refuse_denied
 
@@ -308,7 +308,7 @@ def scene_of(
     on_line: Callable[[str], None],
     resumed: bool,
     inner: CodeOrigin | None = None,
-) -> Scene:
+) -> RunContext:
     """Return what the calls of a run are made with. Raises: Unavailable where code cannot be run."""
     gate, make = call.gate, call.make
     if gate.workshop is None:
@@ -317,7 +317,7 @@ def scene_of(
         raise AssertionError("a call that runs code has what makes the calls of code")
     found = _found_of(run)
     chain = () if inner is None else inner.chain
-    return Scene(
+    return RunContext(
         gate=gate,
         workshop=gate.workshop,
         make=make,

@@ -21,21 +21,21 @@ from pml.core.ports.records import PausedCall
 from pml.service.approvals.lifecycle import cancel
 from pml.service.call import Gate, Make
 from pml.service.context import Context
-from pml.service.sandboxes import Live, Workshop
+from pml.service.sandboxes import Live, Sandboxes
 
 BUSY: Final = "run_busy"
 _OPEN: Final = frozenset({State.PENDING, State.ALLOWED})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scene:
+class RunContext:
     """What a run's calls are made with. `chain` are the capabilities that run, with this one.
 
     `call` is what started the outermost run, if that is another.
     """
 
     gate: Gate
-    workshop: Workshop
+    workshop: Sandboxes
     make: Make
     chain: tuple[str, ...] = ()
     found: Found | None = None
@@ -88,37 +88,37 @@ async def taken(context: Context, run_id: str) -> Kept | None:
         ) from exc
 
 
-async def take_up(scene: Scene, run: CodeRun) -> Live:
+async def take_up(run_context: RunContext, run: CodeRun) -> Live:
     """Return the code, at its beginning or where it was left. Raises: CodeFailed, Unavailable."""
-    context = scene.gate.context
-    kept = await taken(context, run.id) if scene.resumed else None
-    if kept is None and scene.resumed and run.id == run.root:
+    context = run_context.gate.context
+    kept = await taken(context, run.id) if run_context.resumed else None
+    if kept is None and run_context.resumed and run.id == run.root:
         raise NotFound("the code is over", hint="run it again")  # never from its start: it has had effects
     if kept is None:
-        return await _opened(scene, replace(run, owner=context.owners.me, taken=1), {}, is_stored=False)
-    if live := scene.workshop.unpark(run.id, taken=kept.run.taken):
+        return await _opened(run_context, replace(run, owner=context.owners.me, taken=1), {}, is_stored=False)
+    if live := run_context.workshop.unpark(run.id, taken=kept.run.taken):
         live.run = kept.run
         return live
     try:
-        return await _reopened(scene, kept)
+        return await _reopened(run_context, kept)
     except BaseException:  # also a caller who gave up: somebody may take it up later
         dump, dumped = kept.dump, kept.dumped
         await asyncio.shield(context.store.journals.leave(run.id, dump=dump, dumped=dumped))
         raise
 
 
-async def _reopened(scene: Scene, kept: Kept) -> Live:
+async def _reopened(run_context: RunContext, kept: Kept) -> Live:
     steps = {step.number: step for step in kept.steps}
-    sandbox = scene.workshop.sandbox(kept.run.language)
+    sandbox = run_context.workshop.sandbox(kept.run.language)
     execution = None if kept.dump is None else await sandbox.load(_program(kept.run), kept.dump)
     if execution is None:
-        return await _opened(scene, kept.run, steps, is_stored=True)
+        return await _opened(run_context, kept.run, steps, is_stored=True)
     return Live(run=kept.run, execution=execution, is_stored=True, steps=steps, delivered=kept.dumped)
 
 
-async def _opened(scene: Scene, run: CodeRun, steps: dict[int, Step], *, is_stored: bool) -> Live:
+async def _opened(run_context: RunContext, run: CodeRun, steps: dict[int, Step], *, is_stored: bool) -> Live:
     conditions = Conditions(seed=run.seed, at_ms=int(run.started_at.timestamp() * 1000))
-    execution = await scene.workshop.sandbox(run.language).open(_program(run), conditions)
+    execution = await run_context.workshop.sandbox(run.language).open(_program(run), conditions)
     return Live(run=run, execution=execution, is_stored=is_stored, steps=steps)
 
 
@@ -126,49 +126,49 @@ def _program(run: CodeRun) -> Program:
     return Program(language=run.language, code=run.code, args=run.args, export=run.export)
 
 
-async def park(scene: Scene, live: Live) -> None:
+async def park(run_context: RunContext, live: Live) -> None:
     """Let go of code that waits: its state is kept, or its process for a while, and its journal."""
     dump = None
     if live.ended is None:
         with contextlib.suppress(PmlError):  # then it is replayed
             dump = await live.execution.dump()
-    await scene.gate.context.store.journals.leave(live.run.id, dump=dump, dumped=live.delivered)
+    await run_context.gate.context.store.journals.leave(live.run.id, dump=dump, dumped=live.delivered)
     if dump is None and live.ended is None:
-        scene.workshop.park(live)
+        run_context.workshop.park(live)
     else:
         await live.execution.close()
 
 
-async def break_off(scene: Scene, live: Live, *, is_given_up: bool) -> None:
+async def break_off(run_context: RunContext, live: Live, *, is_given_up: bool) -> None:
     """Let go of code that does not go on now: whoever brings it on again replays it.
 
     `is_given_up`: by whoever wanted it, so that nobody is asked for it any more; answers stay.
     """
-    scene.workshop.drop(live.run.id)
+    run_context.workshop.drop(live.run.id)
     await live.execution.close()
     if not live.is_stored:
         return
     with contextlib.suppress(PmlError):
-        await scene.gate.context.store.journals.leave(live.run.id, dump=None, dumped=0)
+        await run_context.gate.context.store.journals.leave(live.run.id, dump=None, dumped=0)
         if is_given_up and live.run.id == live.run.root:
-            await _withdraw(scene.gate.context, live.run.id, frozenset({State.PENDING}))
+            await _withdraw(run_context.gate.context, live.run.id, frozenset({State.PENDING}))
 
 
-async def end_run(scene: Scene, live: Live) -> None:
+async def end_run(run_context: RunContext, live: Live) -> None:
     """Leave nothing of the code. The journal of one within another lives as long as that of the other.
 
     It would be run anew, else, if all ended before the outer one has kept its result.
     """
-    scene.workshop.drop(live.run.id)
+    run_context.workshop.drop(live.run.id)
     await live.execution.close()
     if not live.is_stored:
         return
     if live.run.id != live.run.root:
-        await scene.gate.context.store.journals.leave(live.run.id, dump=None, dumped=0)
+        await run_context.gate.context.store.journals.leave(live.run.id, dump=None, dumped=0)
         return
-    await scene.gate.context.store.journals.end(live.run.id)
+    await run_context.gate.context.store.journals.end(live.run.id)
     if live.has_asked or live.run.taken > 1:
-        await _withdraw(scene.gate.context, live.run.id)
+        await _withdraw(run_context.gate.context, live.run.id)
 
 
 async def _withdraw(context: Context, run_id: str, states: frozenset[State] = _OPEN) -> None:

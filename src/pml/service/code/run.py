@@ -27,7 +27,7 @@ from pml.core.ports.records import PausedCall
 from pml.core.refusals import refusal_code
 from pml.core.values import JsonObject
 from pml.service.call import Attempt, CodeOrigin, Suspended
-from pml.service.code.lifetime import BUSY, Scene, break_off, end_run, park, take_up
+from pml.service.code.lifetime import BUSY, RunContext, break_off, end_run, park, take_up
 from pml.service.context import Context
 from pml.service.sandboxes import Live
 
@@ -50,21 +50,21 @@ class Outcome:
     logs: tuple[str, ...]
 
 
-async def run_code(scene: Scene, run: CodeRun) -> Outcome:
+async def run_code(run_context: RunContext, run: CodeRun) -> Outcome:
     """Run the code to its end, from wherever it was left.
 
     Raises: Suspended while it waits for an answer; CodeFailed, also while it goes on elsewhere.
     """
     is_nested = run.id != run.root
     try:
-        with scene.workshop.place(run.principal, is_nested=is_nested):
-            return await _run(scene, run)
+        with run_context.workshop.place(run.principal, is_nested=is_nested):
+            return await _run(run_context, run)
     except CodeFailed as exc:
         if is_nested and exc.refusal == BUSY:
             raise BrokenOff(exc) from exc
         raise
     except PmlError as exc:
-        if is_nested and await scene.gate.context.store.journals.get(run.id) is not None:
+        if is_nested and await run_context.gate.context.store.journals.get(run.id) is not None:
             raise BrokenOff(exc) from exc
         raise
     except BrokenOff as exc:
@@ -81,41 +81,41 @@ class BrokenOff(Exception):
         self.error = error
 
 
-async def _run(scene: Scene, run: CodeRun) -> Outcome:
-    live = await take_up(scene, run)
+async def _run(run_context: RunContext, run: CodeRun) -> Outcome:
+    live = await take_up(run_context, run)
     try:
-        await _drive(scene, live)
+        await _drive(run_context, live)
     except Suspended as exc:
-        await asyncio.shield(park(scene, live))
+        await asyncio.shield(park(run_context, live))
         exc.run_id = run.root
         raise
     except CodeFailed:
-        await asyncio.shield(end_run(scene, live))
+        await asyncio.shield(end_run(run_context, live))
         raise
     except BaseException as exc:  # also a caller who gave up: made again, the same call goes on
         is_given_up = isinstance(exc, asyncio.CancelledError)
-        await asyncio.shield(break_off(scene, live, is_given_up=is_given_up))
+        await asyncio.shield(break_off(run_context, live, is_given_up=is_given_up))
         raise
-    await asyncio.shield(end_run(scene, live))
+    await asyncio.shield(end_run(run_context, live))
     return _outcome(live)
 
 
-async def _drive(scene: Scene, live: Live) -> None:
+async def _drive(run_context: RunContext, live: Live) -> None:
     """Have the code's requests served until it has ended and none is left. Raises: Suspended, CodeFailed."""
     if not live.has_begun:
         live.has_begun = True
-        await _absorb(scene, live, await live.execution.begin())
-    await _replay(scene, live)
+        await _absorb(run_context, live, await live.execution.begin())
+    await _replay(run_context, live)
     serving: dict[asyncio.Task[Reply], int] = {}
     waiting: dict[int, Suspended] = {}
     try:
         while True:
             if len(live.open) == 1 and not serving and not waiting and live.ended is None:
-                await _serve_alone(scene, live, waiting)
+                await _serve_alone(run_context, live, waiting)
                 continue
-            _serve_more(scene, live, serving, waiting)
+            _serve_more(run_context, live, serving, waiting)
             if _is_idle(live, serving, waiting):
-                answered = await _answered(scene.gate.context, waiting)
+                answered = await _answered(run_context.gate.context, waiting)
                 if not answered:
                     break
                 live.was_asked = True
@@ -130,7 +130,7 @@ async def _drive(scene: Scene, live: Live) -> None:
                 except Suspended as exc:
                     waiting[number] = exc
                 else:
-                    await _reply(scene, live, reply)
+                    await _reply(run_context, live, reply)
             live.has_asked |= bool(waiting)
     finally:
         for task in serving:
@@ -142,16 +142,16 @@ async def _drive(scene: Scene, live: Live) -> None:
         live.ended = Ended(how=Ending.RAISED, message="the code waits for something that never comes")
 
 
-async def _serve_alone(scene: Scene, live: Live, waiting: dict[int, Suspended]) -> None:
+async def _serve_alone(run_context: RunContext, live: Live, waiting: dict[int, Suspended]) -> None:
     """Serve the one request there is, without a task: most code makes one call after another."""
     [request] = live.open.values()
     try:
-        reply = await _serve(scene, live, request)
+        reply = await _serve(run_context, live, request)
     except Suspended as exc:
         waiting[request.number] = exc
         live.has_asked = True
     else:
-        await _reply(scene, live, reply)
+        await _reply(run_context, live, reply)
 
 
 def _is_idle(live: Live, serving: dict[asyncio.Task[Reply], int], waiting: dict[int, Suspended]) -> bool:
@@ -167,7 +167,10 @@ async def _answered(context: Context, waiting: dict[int, Suspended]) -> list[int
 
 
 def _serve_more(
-    scene: Scene, live: Live, serving: dict[asyncio.Task[Reply], int], waiting: dict[int, Suspended]
+    run_context: RunContext,
+    live: Live,
+    serving: dict[asyncio.Task[Reply], int],
+    waiting: dict[int, Suspended],
 ) -> None:
     """Begin to serve requests, as many as may be served at once; after an error no more are begun."""
     if live.ended is not None and live.ended.how is not Ending.RETURNED:
@@ -179,10 +182,10 @@ def _serve_more(
         if len(serving) + len(waiting) >= IN_FLIGHT:
             return
         if number not in taken and not (has_ended and isinstance(request, Sleep)):
-            serving[asyncio.ensure_future(_serve(scene, live, request))] = number
+            serving[asyncio.ensure_future(_serve(run_context, live, request))] = number
 
 
-async def _absorb(scene: Scene, live: Live, turn: Turn) -> None:
+async def _absorb(run_context: RunContext, live: Live, turn: Turn) -> None:
     """Take in what the code did. Raises: CodeFailed if it does other things than it did before."""
     live.logs += turn.logs if sum(map(len, live.logs)) < MAX_LOGS else ()
     live.ended = turn.ended or live.ended
@@ -193,11 +196,11 @@ async def _absorb(scene: Scene, live: Live, turn: Turn) -> None:
             raise _diverged(live, f"step {request.number} was {step.what}, and is {_asked(request)[0]} now")
     # Stored with its first request: code that only computes leaves nothing behind.
     if turn.requests and not live.is_stored:
-        await scene.gate.context.store.journals.start(live.run)
+        await run_context.gate.context.store.journals.start(live.run)
         live.is_stored = True
 
 
-async def _replay(scene: Scene, live: Live) -> None:
+async def _replay(run_context: RunContext, live: Live) -> None:
     """Give the code the replies that it has had before, in the order in which it had them."""
     for step in live.recorded[live.delivered :]:
         if step.number not in live.open:
@@ -205,10 +208,10 @@ async def _replay(scene: Scene, live: Live) -> None:
         reply = Reply(
             number=step.number, value=step.value or b"null", fault=step.fault, at_ms=step.at_ms or 0
         )
-        await _deliver(scene, live, reply)
+        await _deliver(run_context, live, reply)
 
 
-async def _reply(scene: Scene, live: Live, reply: Reply) -> None:
+async def _reply(run_context: RunContext, live: Live, reply: Reply) -> None:
     """Keep the reply, then give it to the code."""
     what, asked = _asked(live.open[reply.number])
     step = Step(
@@ -221,20 +224,20 @@ async def _reply(scene: Scene, live: Live, reply: Reply) -> None:
         fault=reply.fault,
         at_ms=reply.at_ms,
     )
-    await scene.gate.context.store.journals.finish(step)  # before the code gets it: it may act on it
+    await run_context.gate.context.store.journals.finish(step)  # before the code gets it: it may act on it
     live.steps[reply.number] = step
-    scene.on_line(f"{what} {'failed' if reply.fault else 'done'}")
-    await _deliver(scene, live, reply)
+    run_context.on_line(f"{what} {'failed' if reply.fault else 'done'}")
+    await _deliver(run_context, live, reply)
 
 
-async def _deliver(scene: Scene, live: Live, reply: Reply) -> None:
+async def _deliver(run_context: RunContext, live: Live, reply: Reply) -> None:
     del live.open[reply.number]
     live.delivered += 1
     if live.ended is None:
-        await _absorb(scene, live, await live.execution.deliver(reply))
+        await _absorb(run_context, live, await live.execution.deliver(reply))
 
 
-async def _serve(scene: Scene, live: Live, request: Request) -> Reply:
+async def _serve(run_context: RunContext, live: Live, request: Request) -> Reply:
     """Do what the code asks for. Raises: Suspended."""
     value, fault = b"null", None
     match request:
@@ -242,12 +245,12 @@ async def _serve(scene: Scene, live: Live, request: Request) -> Reply:
             await asyncio.sleep(request.seconds)
         case CodeCall():
             try:
-                value = await scene.make(_attempt(scene, live, request))
+                value = await run_context.make(_attempt(run_context, live, request))
                 fault = _size_fault(live, request, len(value))
             except PmlError as exc:
                 fault = _fault(exc)
             value = value if fault is None else b"null"
-    now = scene.gate.context.clock.now()
+    now = run_context.gate.context.clock.now()
     return Reply(number=request.number, value=value, fault=fault, at_ms=int(now.timestamp() * 1000))
 
 
@@ -277,7 +280,7 @@ def _fault(error: PmlError) -> Fault:
     return Fault(code=code, message=error.message)
 
 
-def _attempt(scene: Scene, live: Live, request: CodeCall) -> Attempt:
+def _attempt(run_context: RunContext, live: Live, request: CodeCall) -> Attempt:
     """Return the call that the code makes. Raises: Invalid for a name that no tool can have."""
     run, before = live.run, live.steps.get(request.number)
     tool = ToolName(namespace=request.namespace, action=request.action)
@@ -285,19 +288,19 @@ def _attempt(scene: Scene, live: Live, request: CodeCall) -> Attempt:
     async def begin() -> None:
         what, asked = _asked(request)
         step = Step(run_id=run.id, number=request.number, what=what, digest=asked)
-        await scene.gate.context.store.journals.begin(step)
+        await run_context.gate.context.store.journals.begin(step)
 
     async def take_back() -> None:
-        await scene.gate.context.store.journals.take_back(run.id, request.number)
+        await run_context.gate.context.store.journals.take_back(run.id, request.number)
 
     inner = CodeOrigin(
         run_id=run.id,
         root=run.root,
         number=request.number,
-        call=scene.call or PausedCall(tool=run.tool, arguments=run.arguments, offered=run.offered),
-        chain=scene.chain,
+        call=run_context.call or PausedCall(tool=run.tool, arguments=run.arguments, offered=run.offered),
+        chain=run_context.chain,
         covered=run.covered,
-        found=scene.found,
+        found=run_context.found,
         begin=begin,
         take_back=take_back,
         resumed=run.taken > 1 or live.was_asked,

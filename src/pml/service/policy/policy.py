@@ -278,7 +278,7 @@ async def _why_reserved(context: Context, policy: Policy, call: Call) -> str | N
     around = Surroundings(
         home=context.home,
         workspace=policy.workspace,
-        scene=lambda: policy.rules.scene(call),
+        context=lambda: policy.rules.context(call),
         tree=context.configs.of(policy.workspace).paths,
         clients=context.clients,
     )

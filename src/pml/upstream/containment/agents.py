@@ -27,7 +27,7 @@ from pml.upstream.containment.bubblewrap import DIE_WITH_PARENT, NEW_SESSION
 from pml.upstream.containment.pinned import opened
 from pml.upstream.containment.reach import CONFIG
 from pml.upstream.limits import Limits
-from pml.upstream.transport.port import Ears
+from pml.upstream.transport.port import ServerListener
 from pml.upstream.transport.process import Launch, ServerProcess
 
 NAME: Final = "agent"
@@ -98,7 +98,7 @@ class AgentProcess(ServerProcess):
         self, launch: Launch, heard: Callable[[bytes], None], complained: Callable[[bytes], None]
     ) -> None:
         self._silent = asyncio.Event()  # all that it printed was heard
-        super().__init__(launch, Ears(output=heard, errors=complained, lost=lambda: None), _LIMITS)
+        super().__init__(launch, ServerListener(output=heard, errors=complained, lost=lambda: None), _LIMITS)
 
     def feed(self, data: bytes) -> None:
         self.write(data)

@@ -15,7 +15,7 @@ from pml.upstream.limits import Limits
 from pml.upstream.remote.message import Outgoing
 from pml.upstream.remote.requests import BROKEN, RemoteRequests, chunks, header, read_end, reason
 from pml.upstream.remote.sse_events import Event, EventReader, TooLarge
-from pml.upstream.transport.port import Ears
+from pml.upstream.transport.port import ServerListener
 
 _JSON: Final = [(b"content-type", b"application/json")]
 _EVENTS: Final = [(b"accept", b"text/event-stream")]
@@ -24,9 +24,9 @@ _EVENTS: Final = [(b"accept", b"text/event-stream")]
 class LegacyStream:
     """One connection in the older transport."""
 
-    def __init__(self, requests: RemoteRequests, ears: Ears, limits: Limits) -> None:
+    def __init__(self, requests: RemoteRequests, listener: ServerListener, limits: Limits) -> None:
         self._requests = requests
-        self._ears = ears
+        self._ears = listener
         self._limits = limits
         self._stack = AsyncExitStack()
         self._events: AsyncIterator[Event] | None = None

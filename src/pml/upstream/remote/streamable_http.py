@@ -31,7 +31,7 @@ from pml.upstream.remote.requests import (
 )
 from pml.upstream.remote.sse_events import Event, EventReader, TooLarge
 from pml.upstream.remote.sse_transport import LegacyStream
-from pml.upstream.transport.port import Ears, SessionEnded
+from pml.upstream.transport.port import ServerListener, SessionEnded
 
 _POSTED: Final[Headers] = [
     (b"accept", b"application/json, text/event-stream"),
@@ -60,9 +60,9 @@ class _Reply(msgspec.Struct):
 class RemoteServer:
     """The open way to a server that is reached by URL."""
 
-    def __init__(self, requests: RemoteRequests, ears: Ears, limits: Limits) -> None:
+    def __init__(self, requests: RemoteRequests, listener: ServerListener, limits: Limits) -> None:
         self._requests = requests
-        self._ears = ears
+        self._ears = listener
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._posts: dict[int, asyncio.Task[None]] = {}

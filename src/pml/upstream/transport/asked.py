@@ -17,7 +17,7 @@ _KINDS: Final = {
 }
 
 
-class ClientDesk:
+class ClientRelay:
     """Relays between one server and the client."""
 
     def __init__(

@@ -27,7 +27,7 @@ def _not_told(call_id: int, why: PmlError) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ears:
+class ServerListener:
     """Who hears what the server says, on the event loop."""
 
     output: Callable[[bytes], None]  # lines of JSON-RPC, in pieces of any length
@@ -38,7 +38,7 @@ class Ears:
 
 
 class Transport(Wire, Protocol):
-    """An open way to a server: lines of JSON-RPC go out by `write` and come in by `Ears`."""
+    """An open way to a server: lines of JSON-RPC go out by `write` and come in by `ServerListener`."""
 
     @property
     def process(self) -> Process | None:
@@ -80,6 +80,6 @@ class Prepared(Protocol):
         """The secrets that it is given beside those of its entry; its log masks them."""
         ...
 
-    def open(self, ears: Ears) -> Transport:
+    def open(self, listener: ServerListener) -> Transport:
         """Begin. Raises: ServerFailed."""
         ...

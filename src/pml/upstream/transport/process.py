@@ -28,7 +28,7 @@ from pml.host.processes import SystemProcesses, identify
 from pml.host.watched import watchdog
 from pml.upstream.containment.pinned import Pinned, opened
 from pml.upstream.limits import Limits
-from pml.upstream.transport.port import Ears
+from pml.upstream.transport.port import ServerListener
 
 if sys.platform == "win32":
     from asyncio.windows_utils import Popen  # its pipes can be read by the event loop
@@ -68,7 +68,7 @@ class _Told(msgspec.Struct, rename="kebab"):
 class ServerProcess:
     """A running process. `code` is its exit code once it ended, negative for a signal."""
 
-    def __init__(self, launch: Launch, ears: Ears, limits: Limits) -> None:
+    def __init__(self, launch: Launch, listener: ServerListener, limits: Limits) -> None:
         """Spawn the process. Raises: ServerFailed."""
         told, tell = os.pipe() if launch.is_boxed else (-1, -1)
         watchdog().start()
@@ -85,7 +85,7 @@ class ServerProcess:
         self._pipes: Any = (process.stdin, process.stdout, process.stderr)  # on Windows handles, not files
         self.code: int | None = None
         self._process: Process | None = None
-        self._ears = ears
+        self._ears = listener
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._exited = asyncio.Event()
