@@ -47,6 +47,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return the tool as the server described it."""
         return next((tool for tool in self.tools if tool["name"] == action), None)
 
+    def pinned(self, action: str, *, is_remote: bool) -> JsonObject:
+        """Return what is pinned of a tool: of what runs elsewhere, unproven, also who says it."""
+        definition = definition_of(self.tool(action) or {})
+        return {**definition, SERVED_BY: self.identity} if is_remote else definition
+
+    def pinned_digest(self, action: str, *, is_remote: bool) -> str:
+        """Return the digest of what is pinned of a tool."""
+        return digest(self.pinned(action, is_remote=True)) if is_remote else self.definitions[action]
+
 
 def definition_digest(tool: JsonObject) -> str:
     """Return the digest of what a tool says of itself: name, description, schemas and annotations."""

@@ -3,11 +3,9 @@
 import contextlib
 
 from pml.core.approvals.record import Approval, Subject
-from pml.core.digest import digest
 from pml.core.errors import AlreadySettled
 from pml.core.ports.records import Pin
-from pml.core.servers.manifest import SERVED_BY, Manifest, definition_diff, definition_of
-from pml.core.values import JsonObject
+from pml.core.servers.manifest import Manifest, definition_diff
 from pml.service.approvals.inquiry import ask_and_wait, carry_out
 from pml.service.approvals.lifecycle import Question
 from pml.service.call import PendingCall, ServerTarget, Target, deciders, matter_of
@@ -23,7 +21,7 @@ async def pin_or_ask(call: PendingCall, target: Target, manifest: Manifest) -> b
         return False
     pins, action = call.gate.context.store.pins, call.attempt.tool.action
     key = (target.spec.name, target.digest, action)
-    now = pinned_digest(target, manifest, action)
+    now = manifest.pinned_digest(action, is_remote=target.spec.traits.is_remote)
     pin = await pins.get(*key)
     if pin is None:
         await pins.put(_pin(call, target, manifest), by=None)
@@ -45,46 +43,34 @@ async def pin_or_ask(call: PendingCall, target: Target, manifest: Manifest) -> b
     return False
 
 
-def pinned_digest(target: ServerTarget, manifest: Manifest, action: str) -> str:
-    """Return the digest of what is pinned of a tool."""
-    if not target.spec.traits.is_remote:
-        return manifest.definitions[action]
-    return digest(_pinned(target, manifest, manifest.tool(action) or {}))
-
-
-def _pinned(target: ServerTarget, manifest: Manifest, tool: JsonObject) -> JsonObject:
-    """Return what is pinned of a tool: of what runs elsewhere, unproven, also who says it."""
-    definition = definition_of(tool)
-    return {**definition, SERVED_BY: manifest.identity} if target.spec.traits.is_remote else definition
-
-
 async def _question(call: PendingCall, target: ServerTarget, manifest: Manifest, pin: Pin) -> Question:
     await call.look_up_policy()
     tool = str(call.attempt.tool)
-    new = manifest.tool(pin.action) or {}
+    is_remote = target.spec.traits.is_remote
+    now = manifest.pinned_digest(pin.action, is_remote=is_remote)
     matter = matter_of(Subject.TOOL_CHANGED, call.judgement, tool, call.attempt.arguments)
     return Question(
         session=call.gate.session,
         tool=tool,
         arguments={
-            "diff": definition_diff(pin.definition, _pinned(target, manifest, new)),
+            "diff": definition_diff(pin.definition, manifest.pinned(pin.action, is_remote=is_remote)),
             "was": pin.digest,
-            "now": pinned_digest(target, manifest, pin.action),
+            "now": now,
         },
         subject=Subject.TOOL_CHANGED,
-        definition=pinned_digest(target, manifest, pin.action),
+        definition=now,
         artefact=target.digest,
         deciders=deciders(call, matter, tool),
     )
 
 
 def _pin(call: PendingCall, target: ServerTarget, manifest: Manifest) -> Pin:
-    action = call.attempt.tool.action
+    action, is_remote = call.attempt.tool.action, target.spec.traits.is_remote
     return Pin(
         server=target.spec.name,
         target_digest=target.digest,
         action=action,
-        definition=_pinned(target, manifest, manifest.tool(action) or {}),
-        digest=pinned_digest(target, manifest, action),
+        definition=manifest.pinned(action, is_remote=is_remote),
+        digest=manifest.pinned_digest(action, is_remote=is_remote),
         pinned_at=call.gate.context.clock.now(),
     )

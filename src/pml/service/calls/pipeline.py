@@ -42,7 +42,7 @@ from pml.service.call import (
     matter_of,
 )
 from pml.service.calls.login_question import ask_login, collect_login
-from pml.service.calls.pins import pin_or_ask, pinned_digest
+from pml.service.calls.pins import pin_or_ask
 from pml.service.calls.prepare import (
     current_server,
     find_again,
@@ -114,7 +114,8 @@ async def _call(call: PendingCall) -> Ran:
         await call.look_up_policy()  # code may make many calls in one turn of the loop
     if call.policy.untrusted is not None:
         await _trust(call)
-    await collect_login(call)
+    if call.settled is not None:
+        await collect_login(call)
     for _ in range(_TRIES):
         resolve(call)
         await call.judge()  # a denied call ends here: it costs no network and starts nothing
@@ -175,7 +176,8 @@ def _is_pinned(call: PendingCall, target: Target, manifest: Manifest) -> bool:
         return True
     action = call.attempt.tool.action
     key = (target.spec.name, target.digest, action)
-    return call.gate.pinned.get(key) == pinned_digest(target, manifest, action)
+    now = manifest.pinned_digest(action, is_remote=target.spec.traits.is_remote)
+    return call.gate.pinned.get(key) == now
 
 
 async def _consent(
